@@ -25,10 +25,9 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.limits import MAX_TASK_NUMBER, ORIGIN, check_unicode
-from bert_tf.registry import TASK_NAMES, TYPES
+from bert_tf.registry import TASK_FILE, TASK_NAMES, TYPES
 from bert_tf.tasks.base import Task
 
-TASK_FILE = "task.json"
 BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", TASK_FILE)
 
 

@@ -88,8 +88,6 @@ def _with_labels(
             problem_type = known.kind.huggingface
             config = replace(config, extra={**config.extra, "problem_type": problem_type})
             theirs = theirs or ("LABEL_0",)  # a number
-    elif known is not None and checkpoint.architecture is None:
-        checkpoint = replace(checkpoint, architecture=TYPES[known.name].architecture)
     labels, num_labels = kwargs.get("labels"), kwargs.get("num_labels")
     if labels is None and num_labels in (None, len(theirs)) and theirs:
         if (scheme := getattr(known, "crf", None)) is not None:

@@ -196,3 +196,4 @@ TYPES = {
 }
 BY_ARCHITECTURE = {entry.architecture: entry for entry in TYPES.values() if entry.architecture}
 TASK_NAMES = tuple(name for name, entry in TYPES.items() if entry.task)
+TASK_FILE = "task.json"  # next to our checkpoints; `task` in it is a name

@@ -225,8 +225,8 @@ def make_trainer(
     if options.init_optimizer and num_train_steps:
         _carry_over(trainer, options, num_train_steps)
     elif setup.checkpoint is not None:
-        report = initialize(model, setup.checkpoint)
         head = TYPES.get(task.name)
+        report = initialize(model, setup.checkpoint, head)
         unused = () if head is None or head.uses_pooler else "bert/pooler/"
         missing = [name for name in report.missing if not name.startswith(unused)]
         if missing and not num_train_steps:

@@ -15,13 +15,20 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, num_values, shape_of
+from bert_tf.interop.checkpoint import (
+    LazyArrays,
+    PretrainedCheckpoint,
+    file_beside,
+    num_values,
+    read_json,
+    shape_of,
+)
 from bert_tf.interop.hub import SCHEME, local_path, path_of_model
 from bert_tf.interop.huggingface import ALIASES, read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
 from bert_tf.interop.tf1 import checkpoint_prefix, data_files, is_part, prefixes_in, read_tf1
 from bert_tf.interop.tf2 import check_no_export, is_object_based, read_saved_model, read_tf2
-from bert_tf.registry import BY_ARCHITECTURE, TYPES
+from bert_tf.registry import BY_ARCHITECTURE, TASK_FILE, TYPES, TaskType
 
 logger = logging.getLogger(__name__)
 
@@ -126,12 +133,18 @@ def check_exists(path: str) -> None:
         raise _nothing_at(path)
 
 
-def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> LoadReport:
+def initialize(
+    model, checkpoint: str | os.PathLike | PretrainedCheckpoint, head: TaskType | None = None
+) -> LoadReport:
     """Load a checkpoint into the variables of a model, by equal name.
+
+    A head for another type of task is not loaded. The type of the checkpoint's head is that of Hugging
+    Face's `architectures`, else that of `task.json`.
 
     Args:
         model: a model of `bert_tf.modeling`; its `config`, if any, is compared with the checkpoint's.
         checkpoint: a `PretrainedCheckpoint`, or a path for `read_checkpoint`.
+        head: type of the model's head. Default: that of its class.
 
     Returns:
         The loaded, new and unused variables; also logged.
@@ -149,12 +162,12 @@ def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> L
 
     ignored: tuple[str, ...] = ()
     reason = checkpoint.unused_head
-    there = BY_ARCHITECTURE.get(checkpoint.architecture or "")
-    here = BY_ARCHITECTURE.get(type(model).__name__)
+    here = head or BY_ARCHITECTURE.get(type(model).__name__)
     # Heads of several types have the same names, `output_weights` and `output_bias`.
-    if there and here and there != here and there.variables == here.variables:
-        ignored = here.variables
-        if any(name in checkpoint.arrays for name in ignored):
+    if here and any(name in checkpoint.arrays for name in here.variables):
+        there = _stated_type(checkpoint)
+        if there and there != here and there.variables == here.variables:
+            ignored = here.variables
             reason = f"The checkpoint's head is for {there.name}, the model's for {here.name}."
     report = assign(model.weights, checkpoint.arrays, source=checkpoint.source, ignored=ignored)
     if new := tuple(name for name in report.missing if not name.startswith("bert/")):
@@ -172,6 +185,18 @@ def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> L
     for name in report.loaded:
         logger.debug("  %s, *INIT_FROM_CKPT*", name)
     return report
+
+
+def _stated_type(checkpoint: PretrainedCheckpoint) -> TaskType | None:
+    """Return the type of the head that the files next to the weights state, or None."""
+    if checkpoint.architecture is not None:
+        return BY_ARCHITECTURE.get(checkpoint.architecture)
+    path = file_beside(folder_of(checkpoint.source), TASK_FILE)
+    name = read_json(path).get("task") if path else None
+    entry = TYPES.get(name) if isinstance(name, str) else None
+    return (
+        entry if entry and entry.architecture else None
+    )  # other types may have any class of model
 
 
 def layers_of(checkpoint: PretrainedCheckpoint) -> list[int]:

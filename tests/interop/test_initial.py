@@ -25,6 +25,7 @@ from bert_tf.modeling.models import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
+from bert_tf.registry import TYPES
 from bert_tf.training.checkpoints import save_checkpoint, training_variables
 from reference import numpy_bert
 
@@ -225,6 +226,35 @@ def test_head_for_another_question_is_new_although_it_fits():
     assert report.missing == ("output_weights", "output_bias")
     assert any(re.search("for token_classification.*for classification", n) for n in report.notes)
     assert (values_of(model)["output_bias"] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("task", "make_model", "num_labels"),
+    [
+        ("classification", lambda: BertForTokenClassification(CONFIG, num_labels=3), 3),
+        ("classification", lambda: BertForMultipleChoice(CONFIG), 1),
+        ("multiple_choice", lambda: BertForSequenceClassification(CONFIG, num_labels=1), 1),
+    ],
+)
+def test_a_head_for_the_task_of_another_run_is_new_although_it_fits(
+    tmp_path, task, make_model, num_labels
+):
+    model = make_model()
+    write_json(tmp_path / "task.json", {"task": task})
+    prefix = write_tf1(tmp_path, arrays_of("classifier", num_labels=num_labels))
+    before = values_of(model)["output_weights"]
+    report = initialize(model, prefix)
+    assert report.missing == ("output_weights", "output_bias")
+    assert f"The checkpoint's head is for {task}, the model's for" in report.new_head
+    np.testing.assert_array_equal(values_of(model)["output_weights"], before)
+    assert not initialize(model, prefix, TYPES[task]).missing  # as run_reranker
+
+
+@pytest.mark.parametrize("task", ["counting", None, ["classification"]])
+def test_a_head_for_an_unknown_task_is_loaded(tmp_path, task):
+    write_json(tmp_path / "task.json", {"task": task})
+    write_tf1(tmp_path, arrays_of("classifier", num_labels=5))
+    assert not initialize(BertForTokenClassification(CONFIG, num_labels=5), tmp_path).missing
 
 
 def test_what_else_a_checkpoint_holds_is_reported_as_not_used(tmp_path):
