@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +24,9 @@ from bert_tf.interop.tokenizer_files import tokenizer_values
 from bert_tf.limits import listed
 from bert_tf.model_files import model_files, write_files
 from bert_tf.model_folder import known_task
+from bert_tf.modeling import models
 from bert_tf.modeling.models import BertForSentenceEmbedding
-from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType
+from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType, type_of_model
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingTask
@@ -52,7 +54,7 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     config = find_config(None, checkpoint)
     head = _head_of(cls)
     known = known_task(checkpoint) if head is not None and head.task else None
-    if head is not None and head.has_labels:
+    if head is not None and head.has_labels and _takes_labels(cls, kwargs):
         checkpoint, config, kwargs = _with_labels(checkpoint, config, head, known, kwargs)
     elif issubclass(cls, BertForSentenceEmbedding) and isinstance(known, EmbeddingTask):
         kwargs = {name: getattr(known, name) for name in _OF_EMBEDDINGS} | kwargs
@@ -71,6 +73,13 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
             report.new_head,
         )
     return model
+
+
+def _takes_labels(cls: type, kwargs: Mapping[str, Any]) -> bool:
+    """Return True unless a subclass sets the labels itself."""
+    names = {"labels", "num_labels"}
+    accepted = inspect.signature(getattr(cls, "__init__")).parameters  # noqa: B009  (mypy)
+    return bool(names & kwargs.keys()) or names <= accepted.keys()
 
 
 def _with_labels(
@@ -143,9 +152,11 @@ def save_pretrained(
     if head is None:
         raise TypeError(
             f"A model of type {type(model).__name__} cannot be written in these formats, which support "
-            f"{', '.join(BY_ARCHITECTURE)}, BertForSentenceEmbedding. Use Keras' own model.save()."
+            f"{', '.join(name for name in BY_ARCHITECTURE if hasattr(models, name))}, "
+            "BertForSentenceEmbedding. Use Keras' own model.save()."
         )
     arrays = {variable.path: variable.numpy() for variable in model.weights}
+    _check_subclass(type(model), head, arrays)
     checkpoint = PretrainedCheckpoint("the model", arrays, model.config)
     if head.has_labels:
         labels = model.labels or tuple(f"LABEL_{index}" for index in range(model.num_labels))
@@ -161,7 +172,26 @@ def _head_of(cls: type) -> TaskType | None:
     """Return the type of a class of models, or None for one that folders cannot hold."""
     if issubclass(cls, BertForSentenceEmbedding):
         return TYPES["embeddings"]
-    return BY_ARCHITECTURE.get(cls.__name__)
+    return type_of_model(cls)
+
+
+def _check_subclass(cls: type, head: TaskType, names: Iterable[str]) -> None:
+    """Raise if a subclass has variables of its own; warn if it computes something else."""
+    if cls.__name__ in BY_ARCHITECTURE or not head.architecture:
+        return
+    base = next(base for base in cls.__mro__ if base.__name__ == head.architecture)
+    others = [name for name in names if not name.startswith(("bert/", "crf/"))]
+    if others := [name for name in others if not head.owns(name)]:
+        raise TypeError(
+            f"A model of type {cls.__name__} has {listed(others)}, which these formats cannot store: "
+            f"they have only the variables of {base.__name__}. Use Keras' own model.save()."
+        )
+    if getattr(cls, "call", None) is not getattr(base, "call", None):
+        logger.warning(
+            "%s is written as %s. bert_tf.load makes a model of that class, without the `call` of %s. "
+            "%s.from_pretrained makes one with it.",
+            *(cls.__name__, base.__name__, cls.__name__, cls.__name__),
+        )
 
 
 def _task_of(model: Any, head: TaskType, labels: Sequence[str]) -> Task | None:

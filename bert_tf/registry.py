@@ -197,3 +197,9 @@ TYPES = {
 BY_ARCHITECTURE = {entry.architecture: entry for entry in TYPES.values() if entry.architecture}
 TASK_NAMES = tuple(name for name, entry in TYPES.items() if entry.task)
 TASK_FILE = "task.json"  # next to our checkpoints; `task` in it is a name
+
+
+def type_of_model(cls: type) -> TaskType | None:
+    """Return the type of a class of models, which a subclass shares, or None."""
+    names = (base.__name__ for base in cls.__mro__)
+    return next((BY_ARCHITECTURE[name] for name in names if name in BY_ARCHITECTURE), None)

@@ -28,7 +28,7 @@ from bert_tf.interop.huggingface import ALIASES, read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
 from bert_tf.interop.tf1 import checkpoint_prefix, data_files, is_part, prefixes_in, read_tf1
 from bert_tf.interop.tf2 import check_no_export, is_object_based, read_saved_model, read_tf2
-from bert_tf.registry import BY_ARCHITECTURE, TASK_FILE, TYPES, TaskType
+from bert_tf.registry import BY_ARCHITECTURE, TASK_FILE, TYPES, TaskType, type_of_model
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ def initialize(
 
     ignored: tuple[str, ...] = ()
     reason = checkpoint.unused_head
-    here = head or BY_ARCHITECTURE.get(type(model).__name__)
+    here = head or type_of_model(type(model))
     # Heads of several types have the same names, `output_weights` and `output_bias`.
     if here and any(name in checkpoint.arrays for name in here.variables):
         there = _stated_type(checkpoint)

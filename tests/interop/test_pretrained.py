@@ -303,6 +303,35 @@ def test_the_head_of_a_run_for_another_task_is_not_used(tf1):
     assert model.load_report.missing == ("output_weights", "output_bias")
 
 
+def test_a_subclass_has_the_head_of_its_base(tf1, tmp_path, caplog):
+    class Tagger(bert_tf.BertForTokenClassification):
+        pass
+
+    class Mine(bert_tf.BertForSequenceClassification):
+        def call(self, inputs, training=None):
+            return super().call(inputs, training)
+
+    class Fixed(bert_tf.BertForSequenceClassification):
+        def __init__(self, config):
+            super().__init__(config, num_labels=3)
+            self.extra = keras.layers.Dense(2, name="extra")
+            self.extra.build((None, 3))
+
+    task = {"task": "classification", "labels": ["x", "y", "z"], "max_seq_length": 5}
+    (Path(tf1) / "task.json").write_text(json.dumps(task))
+    assert Tagger.from_pretrained(tf1).load_report.missing == ("output_weights", "output_bias")
+    model = Mine.from_pretrained(tf1)
+    assert model.labels == ("x", "y", "z") and not model.load_report.missing
+    caplog.clear()
+    model.save_pretrained(tmp_path / "mine", bert_tf.FullTokenizer(TOKENS), format="tf1")
+    assert "Mine is written as BertForSequenceClassification" in caplog.text
+    assert bert_tf.load(tmp_path / "mine").task.arguments() == model.task.arguments()
+    fixed = Fixed.from_pretrained(tf1)
+    assert fixed.load_report.missing == ("extra/kernel", "extra/bias")
+    with pytest.raises(TypeError, match=r"Fixed has extra/kernel, extra/bias, which these formats"):
+        fixed.save_pretrained(tmp_path / "fixed", format="tf1")
+
+
 @pytest.mark.parametrize(("before", "after"), [(3, 1), (1, 3)])
 def test_a_new_head_of_another_size_has_its_own_problem_type(tmp_path, before, after):
     pytest.importorskip("safetensors", reason="of the extra [hf]")
@@ -460,8 +489,9 @@ def test_a_format_and_a_model_that_do_not_fit_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"'h5'.*tf1, huggingface"):
         bert_tf.BertModel(CONFIG).save_pretrained(str(tmp_path / "x"), format="h5")
     assert not (tmp_path / "x").exists() and not (tmp_path / "x.tmp").exists()
-    with pytest.raises(TypeError, match=r"Mine.*model.save"):
+    with pytest.raises(TypeError, match=r"Mine.*support BertModel.*model.save") as error:
         Mine(CONFIG).save_pretrained(str(tmp_path / "x"))
+    assert "NextSentence" not in str(error.value)
 
 
 def test_a_folder_of_transformers_is_loaded_asked_and_exported(huggingface, tmp_path):
