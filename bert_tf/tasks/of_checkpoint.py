@@ -21,6 +21,7 @@ from bert_tf.tasks.base import Task
 logger = logging.getLogger(__name__)
 
 _CLASSIFIER = TYPES["classification"].variables  # one row per label
+_TRANSITIONS = "crf/transitions"  # one row and column per label, and one for the ends of a sentence
 
 
 def make_task(
@@ -180,14 +181,19 @@ def align_head(
 
 
 def reordered(arrays: Mapping[str, np.ndarray], order: Sequence[int]) -> LazyArrays:
-    """Return arrays with the rows of the classifier in another order."""
+    """Return arrays with the labels of the classifier and of a CRF in another order."""
+    with_ends = [*order, len(order)]
 
     def read(name: str) -> np.ndarray:
+        if name == _TRANSITIONS:
+            return arrays[name][np.ix_(with_ends, with_ends)]
         return arrays[name][list(order)] if name in _CLASSIFIER else arrays[name]
 
     return LazyArrays({name: shape_of(arrays, name) for name in arrays}, read)
 
 
 def without_classifier(arrays: Mapping[str, np.ndarray]) -> LazyArrays:
-    shapes = {name: shape_of(arrays, name) for name in arrays if name not in _CLASSIFIER}
+    """Return arrays without the classifier and its CRF."""
+    left_out = (*_CLASSIFIER, _TRANSITIONS)
+    shapes = {name: shape_of(arrays, name) for name in arrays if name not in left_out}
     return LazyArrays(shapes, arrays.__getitem__)

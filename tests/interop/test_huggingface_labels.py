@@ -15,7 +15,12 @@ from bert_tf.predictor import Predictor
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tasks.glue import NLI, find_glue_task
-from bert_tf.tasks.of_checkpoint import label_order, spelled_as
+from bert_tf.tasks.of_checkpoint import (
+    label_order,
+    reordered,
+    spelled_as,
+    without_classifier,
+)
 
 pytest.importorskip("safetensors", reason="of the extra [hf]")
 
@@ -72,6 +77,17 @@ def evaluate(checkpoint, mood_tables, output_dir, **changes):
 )
 def test_classes_are_put_into_the_order_of_the_labels_by_name(theirs, ours, order):
     assert label_order(theirs, ours) == order
+
+
+def test_the_transitions_of_a_crf_follow_the_labels():
+    transitions = np.arange(16, dtype=np.float32).reshape(4, 4)  # the last of each axis: the ends
+    arrays = {"output_bias": np.float32([0, 1, 2]), "crf/transitions": transitions}
+    found = reordered(arrays, [2, 0, 1])
+    assert found["output_bias"].tolist() == [2, 0, 1]
+    for i, one in enumerate([2, 0, 1, 3]):
+        for j, other in enumerate([2, 0, 1, 3]):
+            assert found["crf/transitions"][i, j] == transitions[one, other]
+    assert not without_classifier(arrays)
 
 
 def test_second_names_of_glue_labels_are_understood():
