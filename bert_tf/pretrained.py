@@ -98,8 +98,9 @@ def _with_labels(
             config = replace(config, extra={**config.extra, "problem_type": problem_type})
             theirs = theirs or ("LABEL_0",)  # a number
     labels, num_labels = kwargs.get("labels"), kwargs.get("num_labels")
+    scheme = getattr(known, "crf", None) if theirs else None
     if labels is None and num_labels in (None, len(theirs)) and theirs:
-        if (scheme := getattr(known, "crf", None)) is not None:
+        if scheme is not None:
             kwargs = {"allowed_transitions": allowed_transitions(theirs, scheme), **kwargs}
         return checkpoint, config, {**kwargs, "labels": theirs}
     if labels is None and num_labels is None:
@@ -113,6 +114,9 @@ def _with_labels(
     order = label_order(theirs, labels) if theirs and labels is not None else None
     if order is not None:
         arrays = reordered(checkpoint.arrays, order)
+        if scheme is not None:
+            allowed = allowed_transitions([theirs[index] for index in order], scheme)
+            kwargs = {"allowed_transitions": allowed, **kwargs}
     elif theirs:  # a classifier for other labels
         arrays = without_classifier(checkpoint.arrays)
         checkpoint = replace(checkpoint, unused_head=_difference(theirs, labels, num_labels))

@@ -332,6 +332,25 @@ def test_a_subclass_has_the_head_of_its_base(tf1, tmp_path, caplog):
         fixed.save_pretrained(tmp_path / "fixed", format="tf1")
 
 
+def test_labels_in_another_order_keep_the_crf(tmp_path):
+    labels = ("O", "B-X", "I-X")
+    model = TokenClassificationTask(labels, 7, crf="iob2").build_model(CONFIG)
+    model.crf.transitions.assign(np.arange(16, dtype=np.float32).reshape(4, 4))
+    model.save_pretrained(tmp_path / "saved", bert_tf.FullTokenizer(TOKENS), format="tf1")
+    cls, batch = bert_tf.BertForTokenClassification, bert_tf.FullTokenizer(TOKENS)(TEXTS)
+    swapped = cls.from_pretrained(tmp_path / "saved", labels=["I-X", "O", "B-X"])
+    assert not swapped.load_report.missing
+    expected, found = model(batch), swapped(batch)
+    np.testing.assert_allclose(
+        found["logits"], expected["logits"].numpy()[..., [2, 0, 1]], atol=1e-6
+    )
+    order = [2, 0, 1, 3]
+    ours, theirs = found["transitions"], expected["transitions"].numpy()[:, order][..., order]
+    np.testing.assert_array_equal(ours, theirs)
+    other = cls.from_pretrained(tmp_path / "saved", labels=["O", "B-Y", "I-Y"])
+    assert other.crf is None and other.load_report.new_head
+
+
 @pytest.mark.parametrize(("before", "after"), [(3, 1), (1, 3)])
 def test_a_new_head_of_another_size_has_its_own_problem_type(tmp_path, before, after):
     pytest.importorskip("safetensors", reason="of the extra [hf]")
