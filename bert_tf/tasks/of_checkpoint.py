@@ -70,7 +70,8 @@ def label_order(
 ) -> list[int] | None:
     """Return the row of `theirs` for each label of `ours`, or None if the names do not match.
 
-    Names are compared without regard to case, spaces, "-" and "_". LABEL_1 and 1 are one name.
+    Equal names come first. Else names are compared without regard to case, spaces, "-" and "_", and
+    LABEL_1 and 1 are one name.
 
     Args:
         theirs: labels of a checkpoint, in the order of its outputs.
@@ -87,6 +88,8 @@ def label_order(
     """
     found = [_plain(label) for label in theirs]
     for names in (ours, other_names):
+        if len(set(theirs)) == len(theirs) and sorted(theirs) == sorted(names):
+            return [theirs.index(label) for label in names]
         wanted = [_plain(label) for label in names]
         if len(set(found)) == len(found) and sorted(found) == sorted(wanted):
             return [found.index(label) for label in wanted]

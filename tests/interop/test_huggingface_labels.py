@@ -71,6 +71,8 @@ def evaluate(checkpoint, mood_tables, output_dir, **changes):
         (("LABEL_0", "LABEL_1"), ("bad", "good"), [0, 1]),
         (("1", "0"), ("0", "1"), [1, 0]),
         (("LABEL_0", "LABEL_1"), ("1", "0"), [1, 0]),
+        (("C", "c", "c_d", "c-d"), ("c-d", "C", "c", "c_d"), [3, 0, 1, 2]),
+        (("C", "c"), ("C", "C "), None),
         (("LABEL_0", "LABEL_1", "LABEL_2"), ("bad", "good"), None),
         (("joy", "anger"), ("bad", "good"), None),
     ],
