@@ -15,7 +15,7 @@ from bert_tf.data.files import new_folder
 from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.huggingface import POOLER_FILE, config_values, huggingface_tensors
-from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.initial import check_path_of_encoder, initialize, read_checkpoint
 from bert_tf.interop.sentence_transformers import CROSS_ENCODER_KEY, RAW_SCORES, write_modules
 from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import write_safetensors
@@ -160,6 +160,7 @@ def save_pretrained(
             "BertForSentenceEmbedding. Use Keras' own model.save()."
         )
     arrays = {variable.path: variable.numpy() for variable in model.weights}
+    check_path_of_encoder(arrays)
     _check_subclass(type(model), head, arrays)
     checkpoint = PretrainedCheckpoint("the model", arrays, model.config)
     if head.has_labels:

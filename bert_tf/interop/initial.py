@@ -252,9 +252,10 @@ def assign(
         ignored: names in `arrays` that are not used.
 
     Raises:
-        ValueError: a variable of the encoder ("bert/...") is missing or of another shape, or two
-            variables have the same path. The pooler and a BiLSTM on top of the encoder may be missing
-            as a whole. A head may be missing or of another shape. Those keep their values.
+        ValueError: a variable of the encoder ("bert/...") is missing or of another shape, the encoder
+            has another path, or two variables have the same path. The pooler and a BiLSTM on top of the
+            encoder may be missing as a whole. A head may be missing or of another shape. Those keep
+            their values.
     """
     by_name: dict[str, Any] = {}
     for variable in variables:
@@ -263,6 +264,7 @@ def assign(
                 f"Two variables have the path {variable.path}, so one of them would keep its random "
                 "values. Initialize one model at a time."
             )
+    check_path_of_encoder(by_name)
     usable = [name for name in by_name if name in arrays and name not in ignored]
     notes, reshaped, refused = [], [], []
     for name in usable:
@@ -291,6 +293,17 @@ def assign(
         by_name[name].assign(arrays[name])
     unexpected = tuple(name for name in arrays if name not in loaded)
     return LoadReport(source, loaded, missing, unexpected, tuple(notes))
+
+
+def check_path_of_encoder(names: Collection[str]) -> None:
+    """Raise ValueError if the only encoder among variables has another path than "bert/..."."""
+    tables = [name for name in names if name.endswith("embeddings/word_embeddings")]
+    if tables and not any(name.startswith("bert/") for name in names):
+        raise ValueError(
+            f"The model has the encoder {tables[0].removesuffix('embeddings/word_embeddings')}, but "
+            "its path must be bert/, as in checkpoints, whose variables are found by path. Make it as "
+            "BertModel(config) without another `name`, and not in the `build` of another layer."
+        )
 
 
 def _absent_head(arrays: Iterable[str]) -> str:

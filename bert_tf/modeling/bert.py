@@ -182,7 +182,7 @@ class BertModel(ConfiguredModel):
     Args:
         config: architecture.
         output_attentions: also return the attention probabilities of every layer.
-        name: first part of every variable's path; the reference's checkpoints use "bert".
+        name: first part of every variable's path. Checkpoints are loaded and written only with "bert".
         **kwargs: `dtype`, a Keras precision policy such as "mixed_bfloat16".
 
     Call arguments:

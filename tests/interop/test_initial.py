@@ -2,6 +2,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from tiny_checkpoints import (
@@ -329,6 +330,20 @@ def test_two_variables_with_one_path_are_refused():
     both = BertModel(CONFIG).weights + BertModel(CONFIG).weights
     with pytest.raises(ValueError, match="Two variables have the path bert/embeddings/word_embedd"):
         assign(both, ENCODER)
+
+
+def test_an_encoder_at_another_path_is_refused(tmp_path):
+    class Mine(keras.layers.Layer):
+        def build(self, input_shape):
+            self.bert = BertModel(CONFIG)
+
+    mine = Mine(name="my")
+    mine.build(None)
+    for model, path in ((BertModel(CONFIG, name="other"), "other/"), (mine, "my/bert/")):
+        message = refusal(model, checkpoint_of(ENCODER))
+        assert message.startswith(f"The model has the encoder {path}, but its path must be bert/")
+    with pytest.raises(ValueError, match="has the encoder other/"):
+        BertModel(CONFIG, name="other").save_pretrained(tmp_path / "saved", format="tf1")
 
 
 def test_half_a_pooler_is_refused():
