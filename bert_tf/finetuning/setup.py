@@ -102,6 +102,7 @@ class Setup:
         config = find_config(options.bert_config_file, checkpoint)
         checkpoint, config = with_init_layers(options, checkpoint, config)
         config = replace(config, **options.config_changes)
+        checkpoint = _with_direction(options, checkpoint)
         check_same_architecture(options.output_dir, config)
         length = options.max_seq_length
         length = config.max_position_embeddings if length is None else length
@@ -137,6 +138,21 @@ class Setup:
         )
         check_same_tokenizer(options.output_dir, tokenizer.vocab, tokenizer.do_lower_case)
         return replace(setup, max_seq_length=length, tokenizer=tokenizer, trained=trained)
+
+
+def _with_direction(
+    options: TrainingOptions, checkpoint: PretrainedCheckpoint | None
+) -> PretrainedCheckpoint | None:
+    """Return the weights as those of a model of the direction that the options set, if they do."""
+    direction = options.config_changes.get("attention_direction")
+    config = None if checkpoint is None else checkpoint.config
+    if checkpoint is None or config is None or direction in (None, config.attention_direction):
+        return checkpoint
+    logger.warning(
+        "%s is of a model with attention_direction=%s, but is used with %s, as set by attention.",
+        *(checkpoint.source, config.attention_direction, direction),
+    )
+    return replace(checkpoint, config=replace(config, attention_direction=direction))
 
 
 def trained_task(

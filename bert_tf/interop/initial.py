@@ -49,6 +49,12 @@ _ROWS = {
 
 _WIDTHS = ("hidden_size", "intermediate_size")
 
+# Field of the configuration -> the end of a message.
+_HINTS = {
+    "hidden_act": ' ("gelu" is the tanh form, "gelu_erf" the exact one).',
+    "attention_direction": ", or set attention of run_pretraining to train it in the other direction.",
+}
+
 _LAYER = "bert/encoder/layer_"
 
 _MASKED_LM = "cls/predictions/output_bias"
@@ -316,18 +322,14 @@ def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> 
     """Raise if the model would compute something else with fitting shapes; note other differences."""
     if any(getattr(model, size) != getattr(checkpoint, size) for size in _WIDTHS):
         return []  # `assign` raises, and names the shapes
-    for field in ("hidden_act", "num_attention_heads"):
+    for field in ("hidden_act", "num_attention_heads", "attention_direction"):
         ours, theirs = getattr(model, field), getattr(checkpoint, field)
         if ours != theirs:
             raise ValueError(
                 f"`{field}` is {ours!r} in the model, but {theirs!r} in the configuration next to "
                 f"{source}. The weights would fit but compute something else; give the model the "
                 "checkpoint's configuration"
-                + (
-                    ' ("gelu" is the tanh form, "gelu_erf" the exact one).'
-                    if "act" in field
-                    else "."
-                )
+                f"{_HINTS.get(field, '.')}"
             )
     notes = []
     if model.layer_norm_eps != checkpoint.layer_norm_eps:

@@ -16,6 +16,7 @@ from tiny_checkpoints import (
     write_tf1,
 )
 
+from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import assign, initialize, read_checkpoint, with_layers
 from bert_tf.modeling.bert import BertModel
@@ -26,6 +27,7 @@ from bert_tf.modeling.models import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
+from bert_tf.programs.pretraining_options import PretrainingOptions
 from bert_tf.registry import TYPES
 from bert_tf.training.checkpoints import save_checkpoint, training_variables
 from reference import numpy_bert
@@ -399,6 +401,26 @@ def test_other_number_of_heads_is_refused_although_all_shapes_fit():
     assert "`num_attention_heads` is 4 in the model, but 2" in refusal(
         model, checkpoint_of(ENCODER)
     )
+
+
+def test_the_other_direction_of_attention_is_refused_unless_a_flag_sets_it(tmp_path, caplog):
+    message = refusal(
+        BertModel(dataclasses.replace(CONFIG, attention_direction="left_to_right")),
+        checkpoint_of(ENCODER),
+    )
+    assert "`attention_direction` is 'left_to_right' in the model, but 'bidirectional'" in message
+    options = PretrainingOptions(
+        input_file="x.tfrecord",
+        output_dir=str(tmp_path / "out"),
+        init_checkpoint=write_tf1(tmp_path, ENCODER),
+        attention="left_to_right",
+        do_train=True,
+        max_seq_length=8,
+    )
+    setup = Setup.from_options(options)
+    assert "attention_direction=bidirectional, but is used with left_to_right" in caplog.text
+    assert setup.config.attention_direction == "left_to_right"
+    assert not initialize(BertModel(setup.config), setup.checkpoint).missing
 
 
 def test_other_epsilon_is_noted():
