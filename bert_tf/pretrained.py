@@ -13,7 +13,7 @@ from typing import Any
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
 from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
-from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, as_float32, shape_of
 from bert_tf.interop.huggingface import POOLER_FILE, config_values, huggingface_tensors
 from bert_tf.interop.initial import check_path_of_encoder, initialize, read_checkpoint
 from bert_tf.interop.sentence_transformers import CROSS_ENCODER_KEY, RAW_SCORES, write_modules
@@ -159,7 +159,7 @@ def save_pretrained(
             f"{', '.join(name for name in BY_ARCHITECTURE if hasattr(models, name))}, "
             "BertForSentenceEmbedding. Use Keras' own model.save()."
         )
-    arrays = {variable.path: variable.numpy() for variable in model.weights}
+    arrays = {variable.path: as_float32(variable.numpy()) for variable in model.weights}
     check_path_of_encoder(arrays)
     _check_subclass(type(model), head, arrays)
     checkpoint = PretrainedCheckpoint("the model", arrays, model.config)

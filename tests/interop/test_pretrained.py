@@ -584,6 +584,23 @@ def test_settings_of_a_task_are_kept(tmp_path, name, task):
         assert read_task(str(tmp_path / folder)).arguments() == task.arguments()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("format", ["huggingface", "tf1"])
+def test_weights_of_any_precision_are_written_in_float32(tmp_path, dtype, format):
+    if format == "huggingface":
+        numpy_files = pytest.importorskip("safetensors.numpy", reason="of the extra [hf]")
+    model = bert_tf.BertModel(CONFIG, dtype=dtype)
+    model.save_pretrained(tmp_path / "saved", format=format)
+    path, name = tmp_path / "saved", "bert/pooler/dense/kernel"
+    if format == "tf1":
+        stored = tf.train.load_checkpoint(path / "bert_model.ckpt").get_tensor(name)
+    else:
+        tensors = numpy_files.load_file(path / "model.safetensors")
+        stored = tensors["pooler.dense.weight"].T
+    assert stored.dtype == np.float32
+    np.testing.assert_array_equal(stored, np.asarray(model.pooler.kernel).astype(np.float32))
+
+
 def test_settings_of_a_bilstm_are_not_those_of_a_model_without(tmp_path):
     tokenizer = bert_tf.FullTokenizer(TOKENS)
     model = bert_tf.BertForTokenClassification(CONFIG, labels=("O", "B-x"))
