@@ -17,7 +17,7 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint, as_float32, shape_o
 from bert_tf.interop.huggingface import POOLER_FILE, config_values, huggingface_tensors
 from bert_tf.interop.initial import check_path_of_encoder, initialize, read_checkpoint
 from bert_tf.interop.sentence_transformers import CROSS_ENCODER_KEY, RAW_SCORES, write_modules
-from bert_tf.interop.sidecar import find_config
+from bert_tf.interop.sidecar import check_vocabulary, find_config
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.interop.tf1 import write_tf1
 from bert_tf.interop.tokenizer_files import tokenizer_values
@@ -153,6 +153,8 @@ def save_pretrained(
             f"`tokenizer` must be a FullTokenizer, but is of type {type(tokenizer).__name__}. "
             "FullTokenizer.from_pretrained(folder) makes one."
         )
+    if tokenizer is not None:
+        check_vocabulary(tokenizer.vocab, model.config, "of `tokenizer`")
     if head is None:
         raise TypeError(
             f"A model of type {type(model).__name__} cannot be written in these formats, which support "

@@ -601,6 +601,15 @@ def test_weights_of_any_precision_are_written_in_float32(tmp_path, dtype, format
     np.testing.assert_array_equal(stored, np.asarray(model.pooler.kernel).astype(np.float32))
 
 
+def test_a_tokenizer_of_another_model_is_not_written(tmp_path):
+    tokenizer = bert_tf.FullTokenizer([*TOKENS, "g"])
+    with pytest.raises(
+        ValueError, match=r"vocabulary of `tokenizer` has ids up to 13, but `vocab_s"
+    ):
+        bert_tf.BertModel(CONFIG).save_pretrained(tmp_path / "x", tokenizer, format="tf1")
+    assert not (tmp_path / "x").exists()
+
+
 def test_settings_of_a_bilstm_are_not_those_of_a_model_without(tmp_path):
     tokenizer = bert_tf.FullTokenizer(TOKENS)
     model = bert_tf.BertForTokenClassification(CONFIG, labels=("O", "B-x"))
