@@ -90,9 +90,13 @@ def _with_labels(
     kwargs: dict[str, Any],
 ) -> tuple[PretrainedCheckpoint, BertConfig, dict[str, Any]]:
     """Return the checkpoint, its config, and the arguments of a matching classifier."""
+    if "labels" in kwargs:
+        kwargs = {**kwargs, "labels": models.checked_labels(kwargs["labels"])}
     theirs: Sequence[str] = ()
     if known is not None and known.name == head.name:
-        theirs = getattr(known, "labels", ())
+        theirs = tuple(
+            map(str, getattr(known, "labels", ()))
+        )  # numbers in folders of older versions
         if isinstance(known, ClassificationTask):
             problem_type = known.kind.huggingface
             config = replace(config, extra={**config.extra, "problem_type": problem_type})

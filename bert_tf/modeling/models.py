@@ -6,7 +6,7 @@ Outputs are float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -94,6 +94,29 @@ class BertForMaskedLM(ConfiguredModel):
         return {"masked_lm_logits": self.masked_lm(hidden, positions, table, training=training)}
 
 
+def checked_labels(labels: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the names of outputs as a tuple, or None for None.
+
+    Raises:
+        TypeError: they have no order, or one is not a string.
+    """
+    if labels is None:
+        return None
+    if isinstance(labels, str | bytes | set | frozenset):
+        raise TypeError(
+            f"`labels` is {labels!r:.60}, of type {type(labels).__name__}, but must be a list of names "
+            'in the order of the outputs, such as ["neg", "pos"].'
+        )
+    names = tuple(labels)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"`labels` has {name!r:.60}, of type {type(name).__name__}, but must be strings: "
+                "[str(label) for label in labels]."
+            )
+    return tuple(map(str, names))  # of NumPy's strings
+
+
 class _LabeledModel(ConfiguredModel):
     """Base of the models with a choice of labels.
 
@@ -110,6 +133,7 @@ class _LabeledModel(ConfiguredModel):
         **kwargs,
     ):
         super().__init__(config, **kwargs)
+        labels = checked_labels(labels)
         if num_labels is None:
             num_labels = len(labels or ())
         if num_labels < 1:
@@ -119,7 +143,7 @@ class _LabeledModel(ConfiguredModel):
         if len(set(labels or ())) != len(labels or ()):
             raise ValueError(f"`labels` are {listed(labels or ())}, but must all be different.")
         self.num_labels = num_labels
-        self.labels = None if labels is None else tuple(labels)
+        self.labels = labels
         self.bert = BertModel(config, dtype=self.dtype_policy)
         self.classifier = ClassificationHead(config, num_labels, dtype=self.dtype_policy)
         self.built = True
@@ -127,6 +151,12 @@ class _LabeledModel(ConfiguredModel):
     def get_config(self) -> dict[str, Any]:
         names = {} if self.labels is None else {"labels": list(self.labels)}
         return {**super().get_config(), "num_labels": self.num_labels, **names}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects=None):
+        if config.get("labels") is not None:  # in older files they may be numbers
+            config = {**config, "labels": [str(label) for label in config["labels"]]}
+        return super().from_config(config, custom_objects)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

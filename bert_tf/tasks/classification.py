@@ -161,7 +161,7 @@ class ClassificationTask(ExampleTask):
         return BertForSequenceClassification(
             config,
             self.num_outputs,
-            labels=self.labels or None,
+            labels=[str(label) for label in self.labels] or None,  # older folders may have numbers
             problem_type=self.kind.huggingface,
             dtype=dtype,
         )

@@ -135,6 +135,40 @@ def test_equal_labels_are_named_before_the_training(tf1):
         bert_tf.BertForSequenceClassification.from_pretrained(tf1, labels=["a", "a", "b"])
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("abc", r"`labels` is 'abc', of type str, but must be a list of names in the order"),
+        ({"a"}, r"`labels` is \{'a'\}, of type set, but must be a list"),
+        ([0, 1, 2], r"`labels` has 0, of type int, but must be strings: \[str\(label\)"),
+    ],
+)
+def test_labels_that_are_no_list_of_names_are_refused(tf1, labels, message):
+    kind = bert_tf.BertForSequenceClassification
+    for make in (
+        lambda: kind(CONFIG, labels=labels),
+        lambda: kind.from_pretrained(tf1, labels=labels),
+    ):
+        with pytest.raises(TypeError, match=message):
+            make()
+
+
+def test_labels_may_be_an_array(tf1):
+    kind, labels = bert_tf.BertForSequenceClassification, np.array(["x", "y", "z"])
+    for model in (kind(CONFIG, labels=labels), kind.from_pretrained(tf1, labels=labels)):
+        assert model.labels == ("x", "y", "z") and type(model.labels[0]) is str
+
+
+def test_numbers_as_labels_of_an_older_folder_are_still_loaded(tf1):
+    task = {"task": "classification", "labels": [0, 1, 2], "max_seq_length": 5}
+    (Path(tf1) / "task.json").write_text(json.dumps(task))
+    kind = bert_tf.BertForSequenceClassification
+    model = kind.from_pretrained(tf1)
+    assert model.labels == ("0", "1", "2") and not model.load_report.missing
+    assert bert_tf.load(tf1).predict(["a"])[0]["label"] in (0, 1, 2)
+    assert kind.from_config({**model.get_config(), "labels": [0, 1, 2]}).labels == model.labels
+
+
 def test_a_head_for_the_next_sentence_is_named(tmp_path):
     write_tf1(tmp_path, arrays_of("next_sentence"))
     with pytest.raises(ValueError, match=r"no vocabulary next to.*Copy the vocab\.txt"):
