@@ -25,6 +25,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bert_tf.interop.checkpoint import file_beside, read_json, typed
 from bert_tf.interop.hub import local_path
 from bert_tf.interop.initial import folder_of
 from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
@@ -40,6 +41,7 @@ from bert_tf.prediction.encoder import (
     cosine_similarity,
 )
 from bert_tf.prediction.exported import is_exported, load_exported, text_model
+from bert_tf.prediction.exports import METADATA_FILE
 from bert_tf.prediction.masked_lm import (
     Candidate,
     MaskFiller,
@@ -332,12 +334,21 @@ class Predictor:
 def _checked_export(folder: str, kind: str, fixed: Mapping[str, Any]) -> str:
     """Return the folder; raise ValueError if a setting that the export fixed is given."""
     for name, value in fixed.items():
-        if value is not None and (name, value) != ("precision", "float32"):
-            raise ValueError(
-                f"{folder} is {kind}, whose `{name}` was fixed by the export. Omit it, or name the "
-                "folder that was exported."
-            )
+        if value is None or (name == "precision" and value == _precision_of(folder)):
+            continue
+        raise ValueError(
+            f"{folder} is {kind}, whose `{name}` was fixed by the export. Omit it, or name the folder "
+            "that was exported."
+        )
     return folder
+
+
+def _precision_of(export: str) -> str:
+    """Return the precision of an export, float32 if its files do not state it."""
+    for folder in (export, os.path.join(export, "assets.extra")):
+        if path := file_beside(folder, METADATA_FILE):
+            return typed(read_json(path), "precision", str, path) or "float32"
+    return "float32"
 
 
 _CHUNK = 1024  # texts between updates of the progress

@@ -71,8 +71,10 @@ class PredictionOptions(AnswerOptions, BeamOptions):
         "Answer every input immediately; always on at a terminal.",
         default=False,
     )
-    precision: str = option(
-        "Keras precision policy; not for a SavedModel.", default="float32", choices=PRECISIONS
+    precision: str | None = option(
+        "Keras precision policy; not for an export, which has its own. Default: float32.",
+        default=None,
+        choices=PRECISIONS,
     )
     doc_stride: int | None = option(
         "Read long texts in windows, which start this many tokens apart. Default: that of the model.",

@@ -4,6 +4,7 @@ The models here answer with what was written into them, so that only the way in 
 """
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.predictor import Predictor, embed_all, load_saved_model
-from bert_tf.programs.predict import PredictionOptions, Totals, choose_model
+from bert_tf.programs.predict import PredictionOptions, Totals, choose_model, make_predictor
 
 
 def save(folder, function, specs, signature="serving_default"):
@@ -233,3 +234,17 @@ def test_what_was_fixed_when_a_model_was_exported_cannot_be_changed(tmp_path, fl
     with pytest.raises(ValueError, match=rf"whose .{next(iter(flags))}. was fixed"):
         Predictor(folder, **flags)
     np.testing.assert_array_equal(Predictor(folder, precision="float32").embed(["x"]), [[0, 0]])
+
+
+@pytest.mark.parametrize("beside", ["assets.extra", "."])
+def test_float32_of_an_export_in_another_precision_is_refused(tmp_path, beside):
+    embed = lambda text_a: {"embedding": tf.zeros([tf.size(text_a), 2])}  # noqa: E731
+    folder = Path(save(tmp_path, embed, [strings("text_a")]))
+    (folder / beside).mkdir(exist_ok=True)
+    (folder / beside / "export.json").write_text('{"precision": "bfloat16"}')
+    with pytest.raises(ValueError, match=r"whose .precision. was fixed by the export"):
+        Predictor(folder, precision="float32")
+    Predictor(folder, precision="bfloat16")
+    Predictor(folder)
+    options = PredictionOptions(model_dir=str(folder))
+    assert make_predictor(options).embed(["x"]).shape == (1, 2)
