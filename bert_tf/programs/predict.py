@@ -26,7 +26,7 @@ from bert_tf.prediction.saved_models import SavedTextModel
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
 from bert_tf.programs.predict_input import AnswerOptions, Input, check_column_flags, read_inputs
 from bert_tf.training.progress import Progress
-from bert_tf.training.strategy import PRECISIONS
+from bert_tf.training.strategy import PRECISIONS, choose_precision
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +151,10 @@ def make_predictor(options: PredictionOptions) -> Predictor:
         *("batch_size", "precision", "max_seq_length", "doc_stride"),
         *("null_score_diff_threshold", "n_best_size", "max_answer_length"),
     )
-    return Predictor(options.model_dir, **{name: getattr(options, name) for name in names})
+    values = {name: getattr(options, name) for name in names}
+    if options.precision == "auto":
+        values["precision"] = choose_precision().precision
+    return Predictor(options.model_dir, **values)
 
 
 def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:

@@ -14,10 +14,12 @@ import bert_tf
 from bert_tf.model_files import read_task
 from bert_tf.model_folder import load_model
 from bert_tf.modeling import fused
+from bert_tf.programs.predict import PredictionOptions, make_predictor
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.training.strategy import Choice
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef", "##b", "ä"]
 TEXTS = ["a ab c", "ff"]
@@ -128,6 +130,14 @@ def test_a_precision_that_does_not_exist_is_named(tf1):
     ):
         with pytest.raises(ValueError, match=r"'bf16', but must be one of float32, mixed_bfloat16"):
             call()
+
+
+def test_the_precision_auto_of_predict_is_that_of_the_machine(tf1, monkeypatch):
+    choice = Choice("mixed_bfloat16", "of a test")
+    monkeypatch.setattr("bert_tf.programs.predict.choose_precision", lambda: choice)
+    for precision, name in (("auto", "mixed_bfloat16"), (None, "float32")):
+        model = make_predictor(PredictionOptions(model_dir=tf1, precision=precision)).model
+        assert model.dtype_policy.name == name
 
 
 def test_equal_labels_are_named_before_the_training(tf1):
