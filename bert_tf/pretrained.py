@@ -94,9 +94,8 @@ def _with_labels(
         kwargs = {**kwargs, "labels": models.checked_labels(kwargs["labels"])}
     theirs: Sequence[str] = ()
     if known is not None and known.name == head.name:
-        theirs = tuple(
-            map(str, getattr(known, "labels", ()))
-        )  # numbers in folders of older versions
+        # Folders of older versions may have numbers.
+        theirs = tuple(str(label) for label in getattr(known, "labels", ()))
         if isinstance(known, ClassificationTask):
             problem_type = known.kind.huggingface
             config = replace(config, extra={**config.extra, "problem_type": problem_type})

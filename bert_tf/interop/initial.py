@@ -200,9 +200,8 @@ def _stated_type(checkpoint: PretrainedCheckpoint) -> TaskType | None:
     path = file_beside(folder_of(checkpoint.source), TASK_FILE)
     name = read_json(path).get("task") if path else None
     entry = TYPES.get(name) if isinstance(name, str) else None
-    return (
-        entry if entry and entry.architecture else None
-    )  # other types may have any class of model
+    # Types without an architecture may have any class of model.
+    return entry if entry and entry.architecture else None
 
 
 def layers_of(checkpoint: PretrainedCheckpoint) -> list[int]:
