@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
@@ -140,22 +141,42 @@ class ConfiguredModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         policy = keras.saving.serialize_keras_object(self.dtype_policy)
+        frozen = [v.path for v in self.weights if not v.trainable] if self.trainable else []
         return {
             "config": self.config.to_dict(),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": policy,
+            **({"frozen": frozen} if frozen else {}),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None):
         values = dict(config)
-        trainable = values.pop("trainable", True)
+        trainable, frozen = values.pop("trainable", True), values.pop("frozen", ())
         if isinstance(values.get("dtype"), dict):
             values["dtype"] = keras.saving.deserialize_keras_object(values["dtype"])
         model = cls(BertConfig.from_dict(values.pop("config")), **values)
-        model.trainable = trainable
+        if not trainable:
+            model.trainable = False
+        _freeze(model, set(frozen))
         return model
+
+
+def _freeze(model: keras.Model, frozen: set[str]) -> None:
+    """Freeze the variables of these paths, and the layers that have no others."""
+    if unknown := frozen - {variable.path for variable in model.weights}:
+        warnings.warn(
+            f"The saved {type(model).__name__} has the frozen variable {min(unknown)}, but the loaded "
+            "one has none of this path, so its part is trained. Set `trainable` before `compile`.",
+            stacklevel=2,
+        )
+    for layer in model._flatten_layers(include_self=False) if frozen else ():
+        if layer.weights and frozen.issuperset(variable.path for variable in layer.weights):
+            layer.trainable = False
+    for variable in model.weights:
+        if variable.path in frozen:
+            variable.trainable = False
 
 
 def _check_precision(name: str) -> None:

@@ -166,9 +166,3 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
             "units": self.units,
             "dropout": self.dropout.rate,
         }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects=None):
-        model = super().from_config(config, custom_objects)
-        model.bert.trainable = False  # setting `trainable` of the whole model changed it
-        return model

@@ -175,3 +175,31 @@ def test_a_pooler_without_gradients_is_left_out_as_the_guide_shows(make, warned)
         assert all("['bert/pooler/dense/kernel', 'bert/pooler/dense/bias']" in m for m in messages)
         assert bool(messages) == (warned and trainable)
         assert [variable.path for variable in model.weights] == names
+
+
+def test_frozen_parts_are_still_frozen_in_a_saved_and_in_a_cloned_model(tmp_path):
+    model = BertForSequenceClassification(CONFIG, LABELS)
+    model.bert.embeddings.trainable = model.bert.encoder_layers[0].trainable = False
+    model.bert.pooler.bias.trainable = False
+    trained = [variable.path for variable in model.trainable_variables]
+    model.save(tmp_path / "frozen.keras")
+    for copy in (
+        keras.saving.load_model(tmp_path / "frozen.keras"),
+        keras.models.clone_model(model),
+    ):
+        assert [variable.path for variable in copy.trainable_variables] == trained
+        layers = (copy.bert, copy.bert.embeddings, *copy.bert.encoder_layers, copy.bert.pooler)
+        assert [layer.trainable for layer in layers] == [True, False, False, True, True]
+    model.bert.trainable = False
+    copy = keras.models.clone_model(model)
+    assert not copy.bert.trainable
+    assert len(copy.trainable_variables) == 2
+    copy.trainable = False
+    assert not type(model).from_config(copy.get_config()).trainable
+
+
+def test_a_frozen_variable_that_the_loaded_model_lacks_is_a_warning():
+    values = {**BertForMaskedLM(CONFIG).get_config(), "frozen": ["other/kernel"]}
+    with pytest.warns(UserWarning, match="frozen variable other/kernel"):
+        model = BertForMaskedLM.from_config(values)
+    assert all(variable.trainable for variable in model.weights)
