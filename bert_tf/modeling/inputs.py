@@ -1,4 +1,4 @@
-"""Checks of the names and types of the models' inputs."""
+"""Checks of the names, types and shapes of the models' inputs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ ENCODER_INPUTS = (
     *("position_ids", "sequence_ids", "packed_positions", "embedding_output"),
 )
 _FLOATS = ("embedding_output",)
+_FORMS = {2: "[B, S]", 3: "[B, K, S]"}  # by the number of axes
 
 
 def as_tensors(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,18 +42,22 @@ def as_tensors(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_inputs(
-    inputs: Mapping[str, Any], *more: str, optional: tuple[str, ...] = ()
+    inputs: Mapping[str, Any],
+    *more: str,
+    optional: tuple[str, ...] = (),
+    axes: tuple[int, ...] = (2,),
 ) -> dict[str, Any]:
     """Return the inputs as tensors under our names, without None values.
 
     Args:
         more: names of required inputs other than `input_ids`.
         optional: names of optional inputs.
+        axes: numbers of axes that `input_ids` may have.
 
     Raises:
         TypeError: the inputs are not a dict, or ids are not integers.
-        ValueError: an input is unknown, missing, or given under two names, or has fewer than two
-            axes.
+        ValueError: an input is unknown, missing, or given under two names, or has a wrong shape. Unknown
+            dimensions are not compared.
     """
     if not isinstance(inputs, Mapping):
         raise TypeError(
@@ -83,10 +88,39 @@ def checked_inputs(
                 f"The inputs have no `{name}`, which this model needs. They have "
                 f"{', '.join(map(str, inputs)) or 'nothing'}. Add it."
             )
+    _check_shapes(found, axes)
     return found
 
 
+def _check_shapes(found: Mapping[str, Any], axes: tuple[int, ...]) -> None:
+    """Raise ValueError unless the ids have one of these numbers of axes, and the others fit them."""
+    shapes = {name: tuple(value.shape) for name, value in found.items()}
+    ids = shapes["input_ids"]
+    if len(ids) not in axes:
+        forms = " or ".join(_FORMS[number] for number in axes)
+        raise ValueError(f"`input_ids` has the shape {ids}, but must be {forms} in this model.")
+    of_mask = "packed_positions" if "packed_positions" in found else "input_ids"
+    for name, of in (("segment_ids", "input_ids"), ("input_mask", of_mask)):
+        shape, wanted = shapes.get(name, shapes[of]), shapes[of]
+        if name == "input_mask" and axes == (2,) and len(shape) == 3:  # [B, F, T]
+            wanted = (*wanted, wanted[-1])
+        fits = len(shape) == len(wanted) and all(
+            None in pair or pair[0] == pair[1] for pair in zip(shape, wanted, strict=True)
+        )
+        if not fits:
+            other = next(other for other, ours in OTHER_NAMES.items() if ours == name)
+            raise ValueError(
+                f"`{name}` ({other}) has the shape {shape}, but must be {wanted}, because `{of}` has "
+                f"the shape {shapes[of]}."
+            )
+
+
 def _checked_type(name: str, ours: str, value: Any) -> Any:
+    if type(value).__name__ == "RaggedTensor":
+        raise ValueError(
+            f"`{name}` is a RaggedTensor, but must have rows of one length. Pass the result of its "
+            "`.to_tensor()`, and an `input_mask` that is 0 at the added positions."
+        )
     tensor = ops.convert_to_tensor(value)
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     is_integer = "int" in dtype or (dtype == "bool" and ours == "input_mask")

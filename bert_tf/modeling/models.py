@@ -252,7 +252,7 @@ class BertForMultipleChoice(_LabeledModel):
         super().__init__(config, num_labels=1, **kwargs)
 
     def call(self, inputs, training=None) -> dict[str, Any]:
-        inputs = checked_inputs(inputs)
+        inputs = checked_inputs(inputs, axes=(3,))
         batch, choices, length = ops.shape(inputs["input_ids"])
         folded = {key: ops.reshape(value, (-1, length)) for key, value in inputs.items()}
         pooled_output = self.bert(folded, training=training)["pooled_output"]  # [B*K, H]
@@ -319,7 +319,7 @@ class BertForSentenceEmbedding(ConfiguredModel):
         return self.projection_size or self.config.hidden_size * POOLINGS[self.pooling]
 
     def call(self, inputs, training=None) -> dict[str, Any]:
-        inputs = checked_inputs(inputs, optional=("anchor_ids", "anchor_mask"))
+        inputs = checked_inputs(inputs, optional=("anchor_ids", "anchor_mask"), axes=(2, 3))
         anchor = {
             ours: inputs.pop(name)
             for ours, name in (("input_ids", "anchor_ids"), ("input_mask", "anchor_mask"))

@@ -1,5 +1,7 @@
 """Names and types of the inputs of every model."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from bert_tf.modeling.models import (
     BertForMultipleChoice,
     BertForPreTraining,
     BertForQuestionAnswering,
+    BertForSentenceEmbedding,
     BertForSequenceClassification,
     BertForTokenClassification,
 )
@@ -36,6 +39,7 @@ MODELS = {
     "tokens": lambda **kwargs: BertForTokenClassification(CONFIG, LABELS, **kwargs),
     "answers": lambda **kwargs: BertForQuestionAnswering(CONFIG, **kwargs),
     "choices": lambda **kwargs: BertForMultipleChoice(CONFIG, **kwargs),
+    "embedding": lambda **kwargs: BertForSentenceEmbedding(CONFIG, **kwargs),
     "bilstm": lambda **kwargs: BertBiLstmForTokenClassification(
         CONFIG, LABELS, "last_hidden", units=4, **kwargs
     ),
@@ -132,6 +136,48 @@ def test_predict_refuses_unknown_inputs_floats_and_strings():
 def test_a_sequence_without_a_batch_is_an_error():
     with pytest.raises(ValueError, match=r"`input_ids`.*\(3,\).*\[batch, sequence\]"):
         MODELS["classifier"]()({"input_ids": np.array([1, 2, 3])})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "shape"),
+    [
+        ("encoder", "input_mask", (1, S)),
+        ("encoder", "input_mask", (B, S, 1)),
+        ("classifier", "segment_ids", (B, 1)),
+        ("choices", "input_mask", (B, K, S, S)),
+        ("bilstm", "input_mask", (1, 1)),
+        ("embedding", "input_mask", (B, S, S)),
+    ],
+)
+def test_masks_and_segments_that_do_not_fit_the_ids_are_errors(kind, name, shape):
+    model, inputs = MODELS[kind](), batch(kind)
+    wanted = re.escape(f"`{name}` ({OTHER_NAMES[name]}) has the shape {shape}, but must be ({B}, ")
+    for given in (name, OTHER_NAMES[name]):
+        with pytest.raises(ValueError, match=wanted):
+            model({"input_ids": inputs["input_ids"], given: np.ones(shape, "int32")})
+
+
+def test_shapes_are_compared_as_far_as_they_are_known():
+    model = MODELS["encoder"]()
+    ids, mask = keras.Input((None,), dtype="int32"), keras.Input((S,), dtype="int32")
+    assert model({"input_ids": ids, "input_mask": mask})["pooled_output"].shape == (None, 8)
+    with pytest.raises(ValueError, match=r"`input_mask`.*\(None, 7\).*\(None, 5\)"):
+        model({"input_ids": keras.Input((5,), dtype="int32"), "input_mask": mask})
+
+
+def test_ids_with_too_many_or_too_few_axes_are_errors():
+    ids = {name: batch(name)["input_ids"] for name in ("encoder", "choices")}
+    with pytest.raises(ValueError, match=r"\(3, 7\), but must be \[B, K, S\]"):
+        MODELS["choices"]()({"input_ids": ids["encoder"]})
+    with pytest.raises(ValueError, match=r"\(3, 2, 7\), but must be \[B, S\]"):
+        MODELS["encoder"]()({"input_ids": ids["choices"]})
+    with pytest.raises(ValueError, match=r"`input_ids`.*\[B, S\] or \[B, K, S\]"):
+        MODELS["embedding"]()({"input_ids": ids["choices"][None]})
+
+
+def test_a_ragged_tensor_is_an_error_that_names_its_dense_form():
+    with pytest.raises(ValueError, match=r"`input_ids` is a RaggedTensor.*`.to_tensor\(\)`"):
+        MODELS["encoder"]()({"input_ids": tf.ragged.constant([[5, 6], [7]])})
 
 
 def test_integers_of_any_size_and_masks_of_truth_values_are_taken():
