@@ -21,7 +21,7 @@ from bert_tf.modeling.attention import attention_bias
 from bert_tf.modeling.bilstm import bidirectional_lstm
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
-from bert_tf.modeling.inputs import as_tensors, checked_inputs
+from bert_tf.modeling.inputs import as_tensors, check_values, checked_inputs
 from bert_tf.modeling.transformer import TransformerBlock
 from bert_tf.names import check_names
 from bert_tf.tokenization import FullTokenizer
@@ -77,7 +77,9 @@ class ConfiguredModel(keras.Model):
         if others := sorted(kwargs.keys() - {"training"}):
             check_names(f"{type(self).__name__}.__call__", others, self.call, _CALL_HINT)
         if isinstance(inputs, Mapping):
-            inputs = as_tensors(inputs)
+            tensors = as_tensors(inputs)
+            check_values(inputs, tensors, self.config)
+            inputs = tensors
         return super().__call__(inputs, *args, **kwargs)
 
     @classmethod
@@ -231,7 +233,8 @@ class BertModel(ConfiguredModel):
 
     Raises:
         TypeError: ids are not integers.
-        ValueError: an input is unknown or given twice, or S is above `max_position_embeddings`.
+        ValueError: an input is unknown or given twice, or S is above `max_position_embeddings`. Ids in
+            NumPy arrays or lists are out of range.
 
     Source: google-research/bert, modeling.py, `BertModel`.
     """

@@ -1,4 +1,4 @@
-"""Checks of the names, types and shapes of the models' inputs."""
+"""Checks of the names, types, shapes and values of the models' inputs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+from bert_tf.config import BertConfig
 
 # Other name (as in Hugging Face's tokenizers) -> our name.
 OTHER_NAMES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
@@ -16,6 +19,12 @@ ENCODER_INPUTS = (
     *("position_ids", "sequence_ids", "packed_positions", "embedding_output"),
 )
 _FLOATS = ("embedding_output",)
+# Inputs that are rows of a table -> the field of the configuration with its size.
+_TABLES = {
+    "input_ids": "vocab_size",
+    "anchor_ids": "vocab_size",
+    "position_ids": "max_position_embeddings",
+}
 _FORMS = {2: "[B, S]", 3: "[B, K, S]"}  # by the number of axes
 
 
@@ -39,6 +48,44 @@ def as_tensors(inputs: Mapping[str, Any]) -> dict[str, Any]:
                     "Hugging Face."
                 ) from error
     return found
+
+
+def check_values(given: Mapping[str, Any], tensors: Mapping[str, Any], config: BertConfig) -> None:
+    """Raise ValueError if ids or positions in NumPy arrays or lists are out of range.
+
+    The models would count negative ones from the end. Tensors are not checked: their values may be on
+    another device, or unknown.
+
+    Args:
+        given: the inputs.
+        tensors: the same as tensors, for their shapes.
+    """
+    for name in (*_TABLES, "masked_lm_positions"):
+        values = given.get(name)
+        if isinstance(values, (list, tuple)) and _is_of_numbers(values):
+            values = np.array(values)
+        if not (isinstance(values, np.ndarray) and values.size and values.dtype.kind in "iu"):
+            continue
+        if name in _TABLES:
+            limit, reason = getattr(config, _TABLES[name]), f"`{_TABLES[name]}` of the model"
+        else:
+            examples = tensors.get("packed_positions", tensors.get("input_ids"))
+            limit = (getattr(examples, "shape", None) or (None,))[-1]
+            reason = "the length of the sequences"
+        least, most = int(values.min()), int(values.max())
+        if least < 0 or (limit is not None and most >= limit):
+            wrong = least if least < 0 else most
+            below = "" if limit is None else f" and below {limit}, {reason}"
+            raise ValueError(
+                f"`{name}` has the value {wrong}, but must have values of 0 or more{below}. Pad with 0."
+            )
+
+
+def _is_of_numbers(values: Any) -> bool:
+    """Return True if the first value in nested lists is a number of Python or NumPy."""
+    while isinstance(values, (list, tuple)) and values:
+        values = values[0]
+    return isinstance(values, (int, np.integer))
 
 
 def checked_inputs(

@@ -180,6 +180,26 @@ def test_a_ragged_tensor_is_an_error_that_names_its_dense_form():
         MODELS["encoder"]()({"input_ids": tf.ragged.constant([[5, 6], [7]])})
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "limit"),
+    [
+        ("classifier", "input_ids", -18, 23),
+        ("masked_lm", "input_ids", 23, 23),
+        ("embedding", "anchor_ids", -1, 23),
+        ("encoder", "position_ids", 9, 9),
+        ("pretraining", "masked_lm_positions", -1, S),
+        ("masked_lm", "masked_lm_positions", S, S),
+    ],
+)
+def test_ids_and_positions_out_of_range_are_errors_in_arrays_and_lists(kind, name, value, limit):
+    model, inputs = MODELS[kind](), batch(kind)
+    wrong = np.ones((B, S), "int32")
+    wrong[-1, -1] = value
+    for given in (wrong, wrong.tolist()):
+        with pytest.raises(ValueError, match=f"`{name}` has the value {value}, .* below {limit}, "):
+            model({**inputs, name: given})
+
+
 def test_integers_of_any_size_and_masks_of_truth_values_are_taken():
     model, inputs = MODELS["pretraining"](), batch("pretraining")
     expected = model(inputs)
