@@ -19,6 +19,7 @@ ENCODER_INPUTS = (
     *("position_ids", "sequence_ids", "packed_positions", "embedding_output"),
 )
 _FLOATS = ("embedding_output",)
+_PACKED = ("sequence_ids", "packed_positions")
 # Inputs that are rows of a table -> the field of the configuration with its size.
 _TABLES = {
     "input_ids": "vocab_size",
@@ -134,6 +135,12 @@ def checked_inputs(
             raise ValueError(
                 f"The inputs have no `{name}`, which this model needs. They have "
                 f"{', '.join(map(str, inputs)) or 'nothing'}. Add it."
+            )
+    for name, other in (_PACKED, _PACKED[::-1]):
+        if name in found and other not in found:
+            raise ValueError(
+                f"`{name}` is given without `{other}`, but a packed batch needs both: one separates the "
+                "sequences of a row, the other finds their tokens. Add it."
             )
     _check_shapes(found, axes)
     return found

@@ -180,6 +180,13 @@ def test_a_ragged_tensor_is_an_error_that_names_its_dense_form():
         MODELS["encoder"]()({"input_ids": tf.ragged.constant([[5, 6], [7]])})
 
 
+@pytest.mark.parametrize("name", ["sequence_ids", "packed_positions"])
+def test_half_of_what_describes_packed_sequences_is_an_error(name):
+    ids = batch("encoder")["input_ids"]
+    with pytest.raises(ValueError, match=f"`{name}` is given without `(seq|pack)"):
+        MODELS["encoder"]()({"input_ids": ids, name: np.ones_like(ids)})
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "value", "limit"),
     [
