@@ -59,6 +59,23 @@ class Crf(keras.layers.Layer):
         return {**super().get_config(), "allowed": self.allowed.tolist()}
 
 
+def crf_of(allowed: Sequence[Sequence[bool]] | None, num_labels: int) -> Crf | None:
+    """Return the CRF of a model with these `allowed_transitions`, or None without them.
+
+    Raises:
+        ValueError: their shape is not [L + 1, L + 1].
+    """
+    if allowed is None:
+        return None
+    shape, wanted = np.shape(allowed), (num_labels + 1, num_labels + 1)
+    if shape != wanted:
+        raise ValueError(
+            f"`allowed_transitions` has the shape {shape}, but must be {wanted}: a row and a column for "
+            f"each of {num_labels} labels, and the last of both for the ends of a sentence."
+        )
+    return Crf(allowed)
+
+
 def _check_allowed(allowed: np.ndarray) -> None:
     """Raise unless sentences of every length have an allowed sequence."""
     reached = allowed[-1, :-1]  # labels of word number len(seen) + 1

@@ -14,6 +14,7 @@ from bert_tf.modeling.crf import (
     Crf,
     best_labels,
     best_path,
+    crf_of,
     log_likelihood,
     log_marginals,
     make_chains,
@@ -202,6 +203,13 @@ def test_a_dead_end_further_on_is_found():
     allowed[0, :2] = allowed[1, :2] = False  # no label may follow another
     with pytest.raises(ValueError, match="every sequence of 2 labels"):
         Crf(allowed)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 4), (4, 4), (9,)])
+def test_transitions_of_another_number_of_labels_are_refused(shape):
+    with pytest.raises(ValueError, match=r"`allowed_transitions`.*must be \(3, 3\).* 2 labels"):
+        crf_of(np.ones(shape, bool), num_labels=2)
+    assert crf_of(np.ones((3, 3), bool), num_labels=2).transitions.shape == (3, 3)
 
 
 def test_gradients_of_log_marginals_are_finite_differences():
