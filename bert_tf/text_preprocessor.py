@@ -52,7 +52,8 @@ class TextPreprocessor(keras.layers.Layer):
         text and padding, 1 = second). With `y`, a tuple of that dict, `y` and `sample_weight`.
 
     Raises:
-        ValueError: the vocabulary has no [UNK], [CLS] or [SEP], or `max_length` has no room for a text.
+        ValueError: the vocabulary has no [UNK], [CLS] or [SEP] or a token twice, or `max_length` has no
+            room for a text.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class TextPreprocessor(keras.layers.Layer):
             "sep_id": ids["[SEP]"],
             "pad_id": ids.get("[PAD]", 0),
         }
-        self._tokenizer = GraphTokenizer(ids, do_lower_case)
+        self._tokenizer = GraphTokenizer(self._vocabulary, do_lower_case)
 
     @classmethod
     def from_pretrained(

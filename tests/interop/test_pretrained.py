@@ -252,13 +252,15 @@ def test_the_preprocessor_wants_batches_and_the_tokenizer_pairs_apart():
         bert_tf.FullTokenizer(TOKENS)([("a", "b")])
 
 
-def test_the_preprocessor_may_pad_to_the_longest_of_a_batch():
+def test_the_preprocessor_may_pad_to_the_longest_of_a_batch_and_checks_its_arguments():
     preprocessor = bert_tf.TextPreprocessor(TOKENS, max_length=64, pad_to_max_length=False)
     assert preprocessor(["a b"])["input_ids"].shape == (1, 8)
     with pytest.raises(TypeError, match="int32"):
         preprocessor(tf.constant([1]))
     with pytest.raises(ValueError, match="`max_length` is 2"):
         bert_tf.TextPreprocessor(TOKENS, max_length=2)
+    with pytest.raises(ValueError, match=f"token '{TOKENS[-1]}' more than once"):
+        bert_tf.TextPreprocessor([*TOKENS, TOKENS[-1]], max_length=7)
 
 
 def test_strings_are_part_of_a_keras_model(tf1):
