@@ -386,7 +386,8 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 def _code(value: Any) -> str:
     """Return any text as code, on one line, inside a cell of a table."""
     text = re.sub(r"\s", " ", str(value)).replace("|", "\\|")
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"`{text}`" if fence == "`" else f"{fence} {text} {fence}"
 
 
 def _number(text: str) -> str:

@@ -310,6 +310,7 @@ def test_a_conversion_takes_the_licence_of_a_users_page_and_the_facts_of_the_fol
 def test_labels_with_signs_of_markdown_stay_in_their_cell():
     assert model_card._code("a|b") == "`a\\|b`"
     assert model_card._code("a`b\n## Metrics") == "`` a`b ## Metrics ``"
+    assert model_card._code("``") == "``` `` ```"  # a tag of the Penn Treebank
 
 
 def test_figures_are_short_and_words_stay_words():
