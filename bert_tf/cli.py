@@ -113,10 +113,14 @@ def flag_problem(error: flags.Error, options_class: type) -> str:
     >>> flag_problem(flags.UnrecognizedFlagError("model"), PredictionOptions)
     '--model is unknown. Did you mean --model_dir?'
     """
-    names = [field.name for field in dataclasses.fields(options_class)]
+    fields = dataclasses.fields(options_class)
+    names = [field.name for field in fields]
     if isinstance(error, flags.UnrecognizedFlagError):
         given = error.flagname
-        close = [name for name in names if given in name and len(given) > 2]
+        negated = re.fullmatch("no[-_]?(.+)", given)
+        absent = negated[1].replace("-", "_") if negated else ""
+        close = [f"no{f.name}" for f in fields if f.name == absent and "bool" in str(f.type)]
+        close = close or [name for name in names if given in name and len(given) > 2]
         close = close or difflib.get_close_matches(given, names)
         meant = f" Did you mean {' or '.join(f'--{name}' for name in close[:3])}?" if close else ""
         return f"--{given} is unknown.{meant}"

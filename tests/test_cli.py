@@ -351,6 +351,7 @@ def test_a_workflow_that_ends_well_exits_with_0_and_logs_to_standard_error(run_s
     [
         (["--needed=x", "stray"], "Unknown argument 'stray'; every option starts with --"),
         (["--needed=x", "--nubmer=3"], "error: --nubmer is unknown. Did you mean --number?"),
+        (["--needed=x", "--no-flag"], "error: --no-flag is unknown. Did you mean --noflag?"),
         (["--needed=x", "--umb=3"], "error: --umb is unknown. Did you mean --number?"),
         (["--needed=x", "--number=many"], "error: --number=many: must be a whole number."),
         (["--needed=x", "--share=half"], "error: --share=half: must be a number."),
