@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
+import operator
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -105,7 +107,7 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
-            value = getattr(self, name)
+            value = self._as_int(name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"`{name}` is {value!r}, but must be a whole number of 1 or more.")
         for name in _REALS:
@@ -136,7 +138,7 @@ class BertConfig:
                 f"`attention_direction` is {self.attention_direction!r}, but must be one of "
                 f"{', '.join(ATTENTION_DIRECTIONS)}."
             )
-        layers = self.num_bilstm_layers
+        layers = self._as_int("num_bilstm_layers")
         if isinstance(layers, bool) or not isinstance(layers, int) or layers < 0:
             raise ValueError(f"`num_bilstm_layers` is {layers!r}, but must be 0 or more.")
         if self.num_hidden_layers + layers > MAX_LAYERS or self.encoder_size > MAX_PARAMETERS:
@@ -150,6 +152,15 @@ class BertConfig:
                 f"`hidden_size` is {self.hidden_size}, but must be even with `num_bilstm_layers` = "
                 f"{layers}. Each direction has half of it as units."
             )
+
+    def _as_int(self, name: str) -> Any:
+        """Return a field. A whole number of NumPy becomes one of Python, which JSON can store."""
+        value = getattr(self, name)
+        if not isinstance(value, int):
+            with contextlib.suppress(TypeError):
+                value = operator.index(value)
+                object.__setattr__(self, name, value)
+        return value
 
     @property
     def size_per_head(self) -> int:

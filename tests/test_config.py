@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from bert_tf.config import BertConfig
@@ -118,6 +119,17 @@ def test_a_typo_is_an_error_with_a_suggestion():
 def test_an_unknown_size_is_an_error_with_a_suggestion():
     with pytest.raises(ValueError, match=r"did you mean \"base\"\?"):
         BertConfig.from_name("bsae", vocab_size=11)
+
+
+def test_whole_numbers_of_numpy_become_those_of_python():
+    plain = BertConfig(vocab_size=11, hidden_size=8, num_attention_heads=2, num_bilstm_layers=1)
+    sizes = {name: np.int64(getattr(plain, name)) for name in ("vocab_size", "num_bilstm_layers")}
+    config = dataclasses.replace(plain, **sizes)
+    assert config == plain
+    assert config.to_json_string() == plain.to_json_string()
+    for wrong in (np.bool_(True), np.array([1, 2]), np.float32(11)):
+        with pytest.raises(ValueError, match=r"`vocab_size` is .*whole number"):
+            BertConfig(vocab_size=wrong)
 
 
 @pytest.mark.parametrize(
