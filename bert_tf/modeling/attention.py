@@ -14,7 +14,7 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
 from bert_tf.modeling.dropout import Dropout
-from bert_tf.modeling.embeddings import truncated_normal
+from bert_tf.modeling.embeddings import ConfiguredLayer, truncated_normal
 from bert_tf.modeling.inference_layout import Affine, Dense, Layout, transpose_in_units
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def attention_bias(mask, left_to_right=False):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class SelfAttention(keras.layers.Layer):
+class SelfAttention(ConfiguredLayer):
     """softmax(Q K^T / sqrt(D) + bias) V, with dropout on the probabilities.
 
     The three projections are one matrix product. Their variables keep the reference's names `query`,

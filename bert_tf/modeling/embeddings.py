@@ -5,7 +5,7 @@ Shapes: B batch, S sequence, H hidden, V vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
@@ -29,8 +29,21 @@ def layer_norm(config: BertConfig, dtype) -> LayerNorm:
     return LayerNorm(epsilon=config.layer_norm_eps, name="LayerNorm", dtype=dtype)
 
 
+class ConfiguredLayer(keras.layers.Layer):
+    """A layer with a `BertConfig`, which Keras saves as a dict."""
+
+    config: BertConfig
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]):
+        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
-class Embeddings(keras.layers.Layer):
+class Embeddings(ConfiguredLayer):
     """word + segment + position embeddings, LayerNorm, dropout.
 
     Source: google-research/bert, modeling.py, `embedding_lookup` and `embedding_postprocessor`.

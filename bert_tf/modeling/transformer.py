@@ -5,6 +5,8 @@ Shapes: B batch, S sequence, H hidden, I intermediate.
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -13,12 +15,12 @@ from bert_tf.modeling import fused
 from bert_tf.modeling.activations import get_activation
 from bert_tf.modeling.attention import SelfAttention
 from bert_tf.modeling.dropout import Dropout
-from bert_tf.modeling.embeddings import layer_norm, truncated_normal
+from bert_tf.modeling.embeddings import ConfiguredLayer, layer_norm, truncated_normal
 from bert_tf.modeling.inference_layout import Dense, in_shape_of
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class ResidualOutput(keras.layers.Layer):
+class ResidualOutput(ConfiguredLayer):
     """LayerNorm(residual + dropout(dense(x))), the end of both halves of a block."""
 
     def __init__(self, config: BertConfig, input_size: int, name: str = "output", **kwargs):
@@ -59,9 +61,12 @@ class ResidualOutput(keras.layers.Layer):
         outputs = self.layer_norm(outputs)
         return outputs, outputs
 
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "input_size": self.input_size}
+
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(ConfiguredLayer):
     """Self-attention and feed-forward, "post-norm" as in the paper.
 
     Source: google-research/bert, modeling.py, `transformer_model`.

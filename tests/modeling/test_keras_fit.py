@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import split
+from bert_tf.modeling.attention import SelfAttention
+from bert_tf.modeling.embeddings import Embeddings
 from bert_tf.modeling.models import (
     BertForMaskedLM,
     BertForPreTraining,
@@ -17,6 +19,7 @@ from bert_tf.modeling.models import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
+from bert_tf.modeling.transformer import ResidualOutput, TransformerBlock
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
@@ -203,3 +206,16 @@ def test_a_frozen_variable_that_the_loaded_model_lacks_is_a_warning():
     with pytest.warns(UserWarning, match="frozen variable other/kernel"):
         model = BertForMaskedLM.from_config(values)
     assert all(variable.trainable for variable in model.weights)
+
+
+def test_the_layers_of_the_encoder_may_stand_in_another_saved_model(tmp_path):
+    ids, bias = keras.Input((None,), dtype="int32"), keras.Input((1, 1, None))
+    hidden, _ = TransformerBlock(CONFIG, "layer_0")(Embeddings(CONFIG)(ids, ids // 99), bias)
+    model = keras.Model([ids, bias], hidden)
+    model.save(tmp_path / "layers.keras")
+    loaded = keras.saving.load_model(tmp_path / "layers.keras")
+    values = [np.array([[5, 6, 7]]), np.zeros((1, 1, 1, 3))]
+    np.testing.assert_array_equal(loaded(values), model(values))
+    for layer in (SelfAttention(CONFIG), ResidualOutput(CONFIG, 3, dtype="mixed_bfloat16")):
+        copy = type(layer).from_config(layer.get_config())
+        assert copy.get_config() == layer.get_config()
