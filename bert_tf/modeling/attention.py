@@ -6,6 +6,7 @@ Shapes: B batch, S sequence (F from, T to), N heads, D size per head, H = N * D 
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING
 
 import keras
@@ -43,6 +44,15 @@ def attention_bias(mask, left_to_right=False):
         position = ops.arange(ops.shape(mask)[-1])
         mask = mask * ops.cast(position[:, None] >= position, "float32")  # [B, 1, F, T]
     return (1.0 - mask) * MASKED_SCORE
+
+
+def _softmax(scores):
+    """Return the softmax over the last axis. Keras would warn of inputs of one token."""
+    if scores.shape[-1] != 1:
+        return ops.softmax(scores, axis=-1)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "You are using a softmax over axis", UserWarning)
+        return ops.softmax(scores, axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -101,7 +111,7 @@ class SelfAttention(ConfiguredLayer):
             )
         else:
             scores = scores * ops.cast(factor, scores.dtype) + ops.cast(bias, scores.dtype)
-            probabilities = self.dropout(ops.softmax(scores, axis=-1), training=training)
+            probabilities = self.dropout(_softmax(scores), training=training)
 
         context = ops.matmul(probabilities, value)  # [B, N, F, D]
         context = transpose(context, (0, 2, 1, 3))  # [B, F, N, D]

@@ -215,6 +215,12 @@ def test_integers_of_any_size_and_masks_of_truth_values_are_taken():
     assert_equal(model({**inputs, "input_mask": inputs["input_mask"] > 0}), expected)
 
 
+@pytest.mark.filterwarnings("error:You are using a softmax")
+def test_one_token_is_taken_without_a_warning():
+    outputs = MODELS["encoder"](output_attentions=True)({"input_ids": [[5]]})
+    np.testing.assert_array_equal(outputs["attention_probs"][0], np.ones((1, 2, 1, 1)))
+
+
 def test_lists_are_taken_if_their_rows_are_equally_long():
     model, inputs = MODELS["classifier"](), batch("classifier")
     lists = {name: value.tolist() for name, value in inputs.items()}
