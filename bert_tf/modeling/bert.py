@@ -233,8 +233,9 @@ class BertModel(ConfiguredModel):
 
     Raises:
         TypeError: ids are not integers.
-        ValueError: an input is unknown or given twice, or S is above `max_position_embeddings`. Ids in
-            NumPy arrays or lists are out of range.
+        ValueError: an input is unknown or given twice, or its shape does not fit. S is above
+            `max_position_embeddings` (not checked in a graph where S is unknown). Ids in NumPy arrays or
+            lists are out of range.
 
     Source: google-research/bert, modeling.py, `BertModel`.
     """
