@@ -305,6 +305,10 @@ class BertForSentenceEmbedding(ConfiguredModel):
     ):
         super().__init__(config, **kwargs)
         check_pooling(pooling, config.num_hidden_layers)
+        if projection_size is not None and projection_size < 1:
+            raise ValueError(
+                f"`projection_size` is {projection_size}, but must be 1 or more, or None."
+            )
         self.pooling, self.projection_size = pooling, projection_size
         self.bert = BertModel(config, dtype=self.dtype_policy)
         self.projection = None

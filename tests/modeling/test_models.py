@@ -352,3 +352,8 @@ def test_a_path_instead_of_a_configuration_is_an_error(model_class, arguments):
 def test_a_model_without_labels_is_refused():
     with pytest.raises(ValueError, match="`num_labels` is 0"):
         BertForSequenceClassification(CONFIG, 0)
+
+
+def test_a_projection_without_outputs_is_refused():
+    with pytest.raises(ValueError, match="`projection_size` is 0, but must be 1 or more"):
+        BertForSentenceEmbedding(CONFIG, projection_size=0)
