@@ -414,7 +414,7 @@ def test_what_a_user_can_mend_is_one_message_and_exit_code_1(run_script, error):
     [
         "open(options.needed)",
         "__import__('tensorflow').io.gfile.GFile(options.needed).read()",
-        "__import__('bert_tf.data.files').data.files.expand_files('a.txt,' + options.needed)",
+        "__import__('bert_tf.data.globs').data.globs.expand_files('a.txt,' + options.needed)",
     ],
 )
 def test_a_missing_file_is_named_with_its_flag_and_its_neighbour(run_script, tmp_path, body):
@@ -447,7 +447,7 @@ def test_a_folder_without_files_is_called_one(run_script, tmp_path):
 def test_the_nearest_names_are_listed_for_a_glob_without_a_match(run_script, tmp_path):
     for name in (*(f"a{n}.bin" for n in range(20)), "tf_examples.tfrecord"):
         (tmp_path / name).touch()
-    body = "__import__('bert_tf.data.files').data.files.expand_files(options.needed)"
+    body = "__import__('bert_tf.data.globs').data.globs.expand_files(options.needed)"
     ended = run_script(f"--needed={tmp_path}/nope*.tfrecord", body=body)
     assert re.search(r"Its folder contains .*, tf_examples\.tfrecord\.$", ended.stderr.strip())
 

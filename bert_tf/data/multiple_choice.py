@@ -21,7 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import expand_files
+from bert_tf.data.globs import expand_files
 from bert_tf.data.lines import read_text
 from bert_tf.data.tables import Row, TableRow, ending_of, read_csv, read_table
 from bert_tf.limits import parse_json

@@ -107,7 +107,7 @@ def read_records(
     """Return a dataset of batches. Every iteration over it gives the same batches.
 
     Args:
-        files: TFRecord files, plain or GZIP; see `files.expand_files`.
+        files: TFRecord files, plain or GZIP; see `globs.expand_files`.
         specs: features to parse. Others are ignored.
         batch_size: B, examples per batch.
         shuffle: read files in random order, four at a time, and draw examples from a buffer. Each

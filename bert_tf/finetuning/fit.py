@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import expand_files
+from bert_tf.data.globs import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import check_foreign_files
 from bert_tf.finetuning.same_run import check_same_architecture, check_same_tokenizer

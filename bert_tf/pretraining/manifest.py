@@ -18,7 +18,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import expand_files, write_text
+from bert_tf.data.files import write_text
+from bert_tf.data.globs import expand_files
 from bert_tf.limits import parse_json, read_whole
 
 SUFFIX = ".manifest.json"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.files import expand_files
+from bert_tf.data.globs import expand_files
 from bert_tf.data.record_checks import feature_sizes, naming_damaged_file
 from bert_tf.data.records import read_records
 from bert_tf.interop.hub import local_path

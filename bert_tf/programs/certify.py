@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from bert_tf import __version__
-from bert_tf.data.files import file_facts, files_of_checkpoint, write_text
+from bert_tf.data.files import file_facts, write_text
+from bert_tf.data.globs import files_of_checkpoint
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.model_folder import TrainedModel, load_model, with_settings

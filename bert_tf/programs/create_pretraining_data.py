@@ -22,15 +22,8 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.beam import BeamOptions
-from bert_tf.data.files import (
-    TEMPORARY_SUFFIX,
-    check_not_read_again,
-    expand_files,
-    file_identity,
-    is_same_file,
-    remove_file,
-    run_lock,
-)
+from bert_tf.data.files import TEMPORARY_SUFFIX, file_identity, remove_file, run_lock
+from bert_tf.data.globs import check_not_read_again, expand_files, is_same_file
 from bert_tf.data.record_checks import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.interop.tokenizer_files import stated_cases

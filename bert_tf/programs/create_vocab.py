@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import check_not_read_again, check_writable, expand_files
+from bert_tf.data.files import check_writable
+from bert_tf.data.globs import check_not_read_again, expand_files
 from bert_tf.data.lines import read_lines
 from bert_tf.model_files import model_files, write_files
 from bert_tf.options import Options, option

@@ -11,7 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import MissingFileError, check_new_folder, check_writable, expand_files
+from bert_tf.data.files import check_new_folder, check_writable
+from bert_tf.data.globs import MissingFileError, expand_files
 from bert_tf.interop.hub import path_of_model
 from bert_tf.names import check_names
 from bert_tf.programs.calibration_file import read_calibration

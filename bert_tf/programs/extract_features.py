@@ -40,15 +40,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.files import (
-    expand_files,
-    file_identity,
-    files_of_checkpoint,
-    open_whole,
-    remove_file,
-    whole_file,
-    write_text,
-)
+from bert_tf.data.files import file_identity, open_whole, remove_file, whole_file, write_text
+from bert_tf.data.globs import expand_files, files_of_checkpoint
 from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.data.records import RecordWriter

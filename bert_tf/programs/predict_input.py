@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from bert_tf.data.files import expand_files
+from bert_tf.data.globs import expand_files
 from bert_tf.data.lines import place_of, read_lines
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table

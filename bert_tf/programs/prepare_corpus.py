@@ -17,13 +17,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import (
-    check_not_read_again,
-    expand_files,
-    is_same_file,
-    remove_file,
-    whole_file,
-)
+from bert_tf.data.files import remove_file, whole_file
+from bert_tf.data.globs import check_not_read_again, expand_files, is_same_file
 from bert_tf.data.lines import read_lines, with_line_feeds
 from bert_tf.options import Options, option
 from bert_tf.pretraining.sentences import SPLITTERS, make_splitter

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_tf.data.files import expand_files
+from bert_tf.data.globs import expand_files
 from bert_tf.data.lines import read_lines
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.streams import STANDARD_INPUT

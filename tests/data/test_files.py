@@ -12,15 +12,8 @@ import pytest
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.files import (
-    check_writable,
-    expand_files,
-    files_of_checkpoint,
-    new_folder,
-    open_whole,
-    remove_file,
-    write_text,
-)
+from bert_tf.data.files import check_writable, new_folder, open_whole, remove_file, write_text
+from bert_tf.data.globs import expand_files, files_of_checkpoint
 from bert_tf.data.records import RecordWriter
 from bert_tf.programs.extract_features import Features, open_features
 from bert_tf.programs.prepare_corpus import _Output

@@ -1,0 +1,153 @@
+"""Files that the globs and folders of a flag name."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import os
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from bert_tf.data.files import TEMPORARY_SUFFIX
+
+logger = logging.getLogger(__name__)
+
+
+class MissingFileError(ValueError):
+    """No file matches a glob."""
+
+    def __init__(self, glob: str) -> None:
+        super().__init__(f"No file matches {glob!r} (in the folder {os.getcwd()}).")
+        self.filename = glob
+
+
+def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
+    """Return the files of a flag such as `--input_file`.
+
+    Args:
+        pattern_list: comma-separated globs, as in the reference, or names of existing files.
+        folders: accept folders, as for a corpus: all files in and below them.
+
+    Returns:
+        Paths in the order of the globs, sorted within each. Unfinished files (".tmp") and hidden
+        files (".name") are left out, of folders also hidden folders. The glob ".*" matches hidden files.
+
+    Raises:
+        ValueError: a glob matches no file, or matches a folder without `folders`.
+    """
+    files = []
+    for pattern in filter(None, (part.strip() for part in pattern_list.split(","))):
+        if tf.io.gfile.isdir(pattern) and not folders:
+            raise ValueError(f"{pattern!r} is a folder. Name its files, e.g. '{pattern}/*'.")
+        if tf.io.gfile.exists(pattern):  # perhaps with brackets in its name
+            matches = [pattern]
+        else:
+            matches = tf.io.gfile.glob(pattern)
+            if not os.path.basename(pattern).startswith("."):
+                matches = [file for file in matches if not os.path.basename(file).startswith(".")]
+        subfolders = set(filter(tf.io.gfile.isdir, matches)) if folders else set()
+        matches = [file for file in matches if file not in subfolders]
+        matches += [file for folder in subfolders for file in _files_below(folder)]
+        matches = [file for file in matches if not file.endswith(TEMPORARY_SUFFIX)]
+        if not matches:
+            raise MissingFileError(pattern)
+        if subfolders:
+            endings = ", ".join(sorted({os.path.splitext(file)[1] or "none" for file in matches}))
+            logger.info("Found %d files in %s, endings: %s", len(matches), pattern, endings)
+        files.extend(sorted(matches))
+    if not files:
+        raise ValueError(f"{pattern_list!r} names no file. Pass a comma-separated list of globs.")
+    return files
+
+
+def _files_below(folder: str) -> list[str]:
+    found = []
+    for parent, subfolders, names in tf.io.gfile.walk(folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]  # not walked
+        found += [os.path.join(parent, name) for name in names if not name.startswith(".")]
+    return found
+
+
+def check_not_read_again(outputs: Iterable[str], pattern_list: str, name: str) -> None:
+    """Raise ValueError if `expand_files` would find an output, so that the next run would read it.
+
+    Args:
+        outputs: files to be written.
+        pattern_list: globs and folders of the input.
+        name: of the output's parameter, for the message.
+    """
+    outputs = list(outputs)
+    for pattern in filter(None, (part.strip() for part in pattern_list.split(","))):
+        is_one = tf.io.gfile.exists(pattern)  # perhaps with brackets in its name
+        found = [pattern] if is_one else tf.io.gfile.glob(pattern)
+        folders = [each for each in found if tf.io.gfile.isdir(each)]
+        for output in outputs:
+            is_below = any(_is_below(output, folder) for folder in folders)
+            if is_below or (not is_one and _is_matched(output, pattern)):
+                raise ValueError(
+                    f"{output} would be one of the files of input_file={pattern}, and the next run "
+                    "would read it as text. An output must not be in a folder of the input, and no "
+                    f"glob of the input may match it. Choose another folder for {name}."
+                )
+
+
+def _is_below(file: str, folder: str) -> bool:
+    """Return True if `_files_below` finds a file, which need not exist."""
+    if "://" not in folder and "://" not in file:
+        folder, file = os.path.realpath(folder), _real_place(file)
+    start = os.path.join(folder, "")
+    return file.startswith(start) and not _is_hidden(file.removeprefix(start))
+
+
+def _is_matched(file: str, pattern: str) -> bool:
+    """Return True if a glob matches a file, which need not exist."""
+    parent, glob = os.path.split(pattern)
+    name = os.path.basename(file)
+    if not fnmatch.fnmatchcase(name, glob) or (name.startswith(".") and not glob.startswith(".")):
+        return False
+    parents = tf.io.gfile.glob(parent) if set(parent) & set("*?[") else [parent]
+    return any(is_same_file(each or ".", os.path.dirname(file) or ".") for each in parents)
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(".") for part in path.replace(os.sep, "/").split("/"))
+
+
+def _real_place(file: str) -> str:
+    """Return the path of a file without links to folders. A link to a file keeps its own name."""
+    return os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file))
+
+
+def is_same_file(one: str, other: str) -> bool:
+    """Return True if two paths lead to one file or folder, which need not exist.
+
+    Remote paths (gs://) are compared as they are written.
+    """
+    if "://" in one or "://" in other:
+        return one == other
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def files_of_checkpoint(path: str) -> list[str]:
+    """Return the files of weights.
+
+    Args:
+        path: a file, the index of several (model.safetensors.index.json), the prefix of files, or a
+            folder.
+    """
+    if tf.io.gfile.isdir(path):
+        return sorted(_files_below(path))
+    folder, name = os.path.split(path)
+    start, ending = f"{name}.", ""
+    if name.endswith(".index.json"):  # of model-00001-of-00002.safetensors and so on
+        stem, ending = os.path.splitext(name.removesuffix(".index.json"))
+        start = f"{stem}-"
+    elif tf.io.gfile.exists(path):
+        return [path]
+    names = tf.io.gfile.listdir(folder or ".")
+    found = (each for each in names if each.startswith(start) and each.endswith(ending))
+    own = [name] if name in names else []
+    return sorted(os.path.join(folder, each) for each in (*own, *found))
