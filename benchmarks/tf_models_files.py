@@ -49,7 +49,7 @@ def write_tf1(folder: Path) -> None:
 
 def check(case: str, folder: Path) -> bool:
     """Print one line of the table and return True if the file was read exactly."""
-    from bert_tf.interop.initial import read_checkpoint
+    from bert_tf.interop.read import read_checkpoint
     from bert_tf.programs.verify import largest_difference, own_outputs
     from bert_tf.registry import TYPES
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from bert_tf.data.features import FeatureSpec
     from bert_tf.data.records import RecordWriter
     from bert_tf.finetuning.fit import Trainer
-    from bert_tf.interop.initial import LoadReport, initialize, read_checkpoint
+    from bert_tf.interop.initial import LoadReport, initialize
+    from bert_tf.interop.read import read_checkpoint
     from bert_tf.modeling.bert import BertModel, ConfiguredModel
     from bert_tf.modeling.models import (
         BertForMaskedLM,
@@ -72,7 +73,8 @@ _NAMES = {
     "modeling.models": "BertForPreTraining BertForMaskedLM BertForSequenceClassification "
     "BertForTokenClassification BertForQuestionAnswering BertForMultipleChoice "
     "BertForSentenceEmbedding",
-    "interop.initial": "read_checkpoint initialize LoadReport",
+    "interop.read": "read_checkpoint",
+    "interop.initial": "initialize LoadReport",
     "finetuning.fit": "Trainer",
     "tasks.base": "Task",
     "tasks.classification": "ClassificationTask InputExample",

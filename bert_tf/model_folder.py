@@ -22,7 +22,8 @@ from bert_tf.huggingface_config import PROBLEM_TYPES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.hub import local_path
-from bert_tf.interop.initial import folder_of, holds_checkpoint, initialize, read_checkpoint
+from bert_tf.interop.initial import initialize
+from bert_tf.interop.read import folder_of, holds_checkpoint, read_checkpoint
 from bert_tf.interop.sentence_transformers import (
     SETTING_FILES,
     embedding_settings,

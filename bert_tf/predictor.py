@@ -27,7 +27,7 @@ import numpy as np
 
 from bert_tf.interop.checkpoint import file_beside, read_json, typed
 from bert_tf.interop.hub import local_path
-from bert_tf.interop.initial import folder_of
+from bert_tf.interop.read import folder_of
 from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model, with_settings

@@ -15,7 +15,8 @@ from bert_tf.data.files import new_folder
 from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, as_float32, shape_of
 from bert_tf.interop.huggingface import POOLER_FILE, config_values, huggingface_tensors
-from bert_tf.interop.initial import check_path_of_encoder, initialize, read_checkpoint
+from bert_tf.interop.initial import check_path_of_encoder, initialize
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sentence_transformers import CROSS_ENCODER_KEY, RAW_SCORES, write_modules
 from bert_tf.interop.sidecar import check_vocabulary, find_config
 from bert_tf.interop.tensor_files import write_safetensors

@@ -31,7 +31,7 @@ from bert_tf.data.tables import read_csv, read_table, read_tsv
 from bert_tf.data.token_classification import read_conll
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint
 from bert_tf.interop.checkpoint import Bundle
-from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings, read_projection
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.interop.tf2_graph import OBJECT_GRAPH

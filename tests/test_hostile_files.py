@@ -38,7 +38,7 @@ from bert_tf.data.record_checks import count_records, feature_sizes
 from bert_tf.data.tables import read_csv, read_table, read_tsv
 from bert_tf.data.token_classification import read_conll
 from bert_tf.interop.checkpoint import Bundle, read_json
-from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.interop.tf1 import read_tf1

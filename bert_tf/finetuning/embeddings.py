@@ -18,7 +18,7 @@ from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.rankings import Ranking, RankingProgram
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
-from bert_tf.interop.initial import folder_of
+from bert_tf.interop.read import folder_of
 from bert_tf.interop.sentence_transformers import embedding_settings, is_of_sentence_transformers
 from bert_tf.metrics.retrieval import (
     RANKED,

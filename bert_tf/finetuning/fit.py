@@ -17,7 +17,7 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import check_foreign_files
 from bert_tf.finetuning.same_run import check_same_architecture, check_same_tokenizer
 from bert_tf.finetuning.setup import Setup, make_trainer, with_init_layers
-from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.names import check_names

@@ -27,7 +27,7 @@ from bert_tf.finetuning.question_answering_data import (
 from bert_tf.finetuning.question_answering_options import SquadOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
-from bert_tf.interop.initial import folder_of
+from bert_tf.interop.read import folder_of
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
 from bert_tf.tasks.answer_decoding import Prediction

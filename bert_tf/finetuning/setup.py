@@ -26,13 +26,8 @@ from bert_tf.finetuning.same_run import (
     check_same_training,
 )
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.initial import (
-    folder_of,
-    initialize,
-    layers_of,
-    read_checkpoint,
-    with_layers,
-)
+from bert_tf.interop.initial import initialize, layers_of, with_layers
+from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import read_task
 from bert_tf.model_folder import known_task

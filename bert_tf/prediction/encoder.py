@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.packing import PackedSequence, pack
-from bert_tf.interop.initial import folder_of
+from bert_tf.interop.read import folder_of
 from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model

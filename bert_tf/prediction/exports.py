@@ -25,7 +25,7 @@ from bert_tf.data.files import file_facts
 from bert_tf.data.lines import read_lines
 from bert_tf.interop.checkpoint import config_from_values, read_json, typed
 from bert_tf.interop.heads import find_head
-from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.tensor_files import weights_file
 from bert_tf.modeling.inputs import OTHER_NAMES
 from bert_tf.modeling.quantized import OVERFLOW_FREE

@@ -15,7 +15,7 @@ from bert_tf import __version__
 from bert_tf.data.files import file_facts, write_text
 from bert_tf.data.globs import files_of_checkpoint
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
-from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.options import option
 from bert_tf.prediction.exports import (

@@ -46,7 +46,8 @@ from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.data.records import RecordWriter
 from bert_tf.interop.checkpoint import read_json
-from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.initial import initialize
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.pooling import parse_layers

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from bert_tf.data.files import file_facts
 from bert_tf.data.globs import files_of_checkpoint
-from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
+from bert_tf.interop.initial import initialize
+from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import TASK_FILE

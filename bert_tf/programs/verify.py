@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
+from bert_tf.interop.initial import initialize
+from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import weights_file
 from bert_tf.prediction.exports import ask_ids, ids_signatures, is_within, largest_difference

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from bert_tf.interop.checkpoint import num_values
-from bert_tf.interop.initial import folder_of, read_checkpoint
+from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.modeling.flops import forward_flops_per_token
 from bert_tf.report.charts import Part, line_chart, table
 

@@ -22,7 +22,7 @@ from bert_tf.finetuning.multiple_choice import MultipleChoice, run_swag
 from bert_tf.finetuning.question_answering import QuestionAnswering, run_squad
 from bert_tf.finetuning.run import fine_tune
 from bert_tf.finetuning.token_classification import TokenClassification, run_ner
-from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.model_files import read_task
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.crf import marginals, sentence_chains

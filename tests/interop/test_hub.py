@@ -13,7 +13,7 @@ from tiny_checkpoints import arrays_of, assert_same, huggingface_tensors, write_
 import bert_tf
 from bert_tf.finetuning import distillation
 from bert_tf.interop import hub
-from bert_tf.interop.initial import folder_of, read_checkpoint
+from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.programs.calibration_file import training_records
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 

@@ -18,7 +18,8 @@ from tiny_checkpoints import (
 
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.initial import assign, initialize, read_checkpoint, with_layers
+from bert_tf.interop.initial import assign, initialize, with_layers
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import (
     BertForMultipleChoice,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.initial import initialize
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from reference import numpy_bert

@@ -17,7 +17,8 @@ from tiny_tf2 import (
     variable,
 )
 
-from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.initial import initialize
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.tf1 import read_tf1
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import (

@@ -8,7 +8,7 @@ import pytest
 from tiny_checkpoints import CONFIG
 from tiny_conversions import CASES, arrays_for, convert, head_flags, tf1_folder
 
-from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.programs import verify
 from bert_tf.registry import TYPES
 from bert_tf.tokenization import FullTokenizer

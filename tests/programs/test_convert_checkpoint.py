@@ -28,7 +28,8 @@ from tiny_conversions import (
 )
 from tiny_tf2 import Encoder, save_hub_encoder
 
-from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.initial import initialize
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.model_files import read_task
 from bert_tf.model_folder import load_model_folder
 from bert_tf.modeling.models import BertForSequenceClassification

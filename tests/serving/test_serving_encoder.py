@@ -6,7 +6,8 @@ import tensorflow as tf
 from tiny_checkpoints import arrays_of, write_tf1
 
 from bert_tf.data.packing import pack_texts
-from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.initial import initialize
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.modeling.bert import BertModel
 from bert_tf.predictor import MaskFiller
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model

@@ -1,0 +1,147 @@
+"""Read any checkpoint that --init_checkpoint accepts."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, num_values
+from bert_tf.interop.hub import SCHEME, local_path, path_of_model
+from bert_tf.interop.huggingface import read_huggingface
+from bert_tf.interop.tensor_files import is_weights_file, weights_file
+from bert_tf.interop.tf1 import checkpoint_prefix, data_files, is_part, prefixes_in, read_tf1
+from bert_tf.interop.tf2 import check_no_export, is_object_based, read_saved_model, read_tf2
+from bert_tf.limits import listed
+
+SUPPORTED = (
+    "a TensorFlow 1 checkpoint or one of our own (folder, prefix or .index file), a Hugging Face or "
+    "sentence-transformers folder (config.json with model.safetensors, pytorch_model.bin or "
+    "tf_model.h5) or hf://org/name, an object-based checkpoint or a SavedModel of a tf-models-official "
+    "encoder"
+)
+
+_SMALL_MODEL = 1 << 27  # parameters, 0.5 GB; whether a smaller one fits is checked after it is made
+
+
+def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
+    """Read any supported checkpoint.
+
+    A folder with TensorFlow and Hugging Face weights is read as Hugging Face's. If it has the file
+    `checkpoint`, which training writes, it is read as TensorFlow's. hf://org/name is downloaded first.
+
+    Raises:
+        FileNotFoundError: nothing is found at the path; close matches are offered.
+        ImportError: a library for this format is not installed.
+        ValueError: the file or folder is not supported, or damaged.
+    """
+    checkpoint = _read_any(path_of_model(path))
+    if checkpoint.config is not None:
+        _check_size(checkpoint.config, checkpoint.arrays, checkpoint.source)
+    return checkpoint
+
+
+def _read_any(path: str) -> PretrainedCheckpoint:
+    if path.startswith(SCHEME):
+        return read_huggingface(local_path(path))
+    if tf.io.gfile.isdir(path):
+        return _read_folder(path)
+    exists = tf.io.gfile.exists(path)
+    if exists and is_weights_file(path):
+        return read_huggingface(path)
+    if is_part(path) if exists else (tf.io.gfile.exists(f"{path}.index") or data_files(path)):
+        return _read_tensorflow(path)
+    if exists:
+        raise ValueError(f"{path} is not a checkpoint that can be read. Supported: {SUPPORTED}.")
+    raise _nothing_at(path)
+
+
+def check_exists(path: str) -> None:
+    """Raise FileNotFoundError, with close matches, if nothing is found at a local path."""
+    if not (tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index") or data_files(path)):
+        raise _nothing_at(path)
+
+
+def _check_size(config: BertConfig, arrays: Mapping[str, np.ndarray], source: str) -> None:
+    """Raise if the configuration describes a far larger model than the weights, before it is made."""
+    stored = num_values(arrays)
+    if config.encoder_size > 4 * stored + _SMALL_MODEL or config.num_hidden_layers > len(arrays):
+        raise ValueError(
+            f"The configuration next to {source} describes {config.num_hidden_layers:,} layers and "
+            f"{config.encoder_size:,} parameters, but the weights are {len(arrays):,} tensors with "
+            f"{stored:,} values. They do not belong together; get both again."
+        )
+
+
+def _read_folder(folder: str) -> PretrainedCheckpoint:
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    trained = "checkpoint" in names and not tf.io.gfile.isdir(os.path.join(folder, "checkpoint"))
+    has_weights = "config.json" in names and weights_file(folder) is not None
+    if not trained and (has_weights or "modules.json" in names):
+        return read_huggingface(folder)
+    if trained or prefixes_in(folder):
+        return _read_tensorflow(folder)
+    if "saved_model.pb" in names:
+        return read_saved_model(folder)
+    if "config.json" in names:
+        return read_huggingface(folder)  # its error names the missing files
+    else:
+        check_no_export(folder)
+        found = listed(sorted(names), 5) if names else "nothing"
+    inside = [
+        name
+        for name in sorted(names)
+        if tf.io.gfile.isdir(path := tf.io.gfile.join(folder, name)) and holds_checkpoint(path)
+    ]
+    hint = f" Did you mean {tf.io.gfile.join(folder, inside[0])}?" if inside else ""
+    raise ValueError(f"{folder} contains {found}, and no checkpoint.{hint} Supported: {SUPPORTED}.")
+
+
+def _read_tensorflow(path: str) -> PretrainedCheckpoint:
+    prefix = checkpoint_prefix(path)
+    return read_tf2(prefix) if is_object_based(prefix) else read_tf1(prefix)
+
+
+def folder_of(path: str | os.PathLike) -> str:
+    """Return the folder of a checkpoint that --init_checkpoint names."""
+    path = local_path(path)
+    return path if tf.io.gfile.isdir(path) else os.path.dirname(path)
+
+
+def holds_checkpoint(folder: str) -> bool:
+    """Return True if a folder itself contains weights, of TensorFlow or of Hugging Face."""
+    return bool(prefixes_in(folder)) or weights_file(folder) is not None
+
+
+def _nothing_at(path: str) -> FileNotFoundError:
+    """Return the error for a missing path, with similar names in its folder.
+
+    Names in the form of the Hugging Face hub are proposed with hf:// before them.
+    """
+    folder, name = os.path.split(path.rstrip("/"))
+    hub_name = ""
+    if re.fullmatch(r"bert-(base|large)-[a-z-]+", path):  # older names of the hub, without an owner
+        hub_name = f" For the model of the Hugging Face hub give {SCHEME}google-bert/{path}."
+    elif re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", path) and "ckpt" not in name:
+        hub_name = f" For a model of the Hugging Face hub give {SCHEME}{path}."
+    folder = folder or "."
+    if not tf.io.gfile.isdir(folder):
+        return FileNotFoundError(
+            f"There is no checkpoint {path}: the folder {folder} does not exist.{hub_name}"
+        )
+    candidates = prefixes_in(folder) + [
+        entry.rstrip("/") for entry in tf.io.gfile.listdir(folder) if "." not in entry
+    ]
+    close = difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
+    hint = (
+        f" Did you mean {' or '.join(tf.io.gfile.join(folder, c) for c in close)}?" if close else ""
+    )
+    hub_name = "" if "/" in path else hub_name  # the folder exists, so the path is local
+    return FileNotFoundError(
+        f"There is no checkpoint {path}.{hub_name}{hint} Supported: {SUPPORTED}."
+    )
