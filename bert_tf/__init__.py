@@ -92,7 +92,15 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-_THEIRS = ("TF", "Auto", "pipeline", "BertTokenizer", "SentenceTransformer", "CrossEncoder")
+# Beginnings of names of transformers and sentence-transformers.
+_OF_TRANSFORMERS = (
+    "TF",
+    "Auto",
+    "pipeline",
+    "BertTokenizer",
+    "SentenceTransformer",
+    "CrossEncoder",
+)
 
 __all__ = ["__version__", *_HOMES]
 
@@ -102,7 +110,7 @@ def __getattr__(name: str):
         from bert_tf.names import suggestion
 
         hint = suggestion(name, _HOMES)
-        if name.startswith(_THEIRS):
+        if name.startswith(_OF_TRANSFORMERS):
             hint = ". docs/migration.md has what takes its place"
         raise AttributeError(f"module 'bert_tf' has no attribute {name!r}{hint}")
     return getattr(import_module(f"bert_tf.{_HOMES[name]}"), name)

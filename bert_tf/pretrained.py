@@ -80,7 +80,8 @@ def _takes_labels(cls: type, kwargs: Mapping[str, Any]) -> bool:
     """Return True unless a subclass sets the labels itself."""
     names = {"labels", "num_labels"}
     accepted = inspect.signature(getattr(cls, "__init__")).parameters  # noqa: B009  (mypy)
-    return bool(names & kwargs.keys()) or names <= accepted.keys()
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in accepted.values())
+    return bool(names & kwargs.keys()) or takes_any or names <= accepted.keys()
 
 
 def _with_labels(

@@ -113,7 +113,7 @@ def _question(row: _Row) -> Question:
         if not text:  # without it, the numbers of the later choices would change
             raise BadQuestion(
                 f"{row.origin}: choice {index}, counted from 0, is empty, but only the last choices "
-                "may be. Write a text, or remove it"
+                "may be. Write a text"
             )
     if len(real) < 2:
         raise BadQuestion(f"{row.origin}: found {len(real)} choices, but 2 or more are needed")

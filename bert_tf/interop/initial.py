@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import (
@@ -142,7 +143,10 @@ def _stated_type(checkpoint: PretrainedCheckpoint) -> TaskType | None:
     """Return the type of the head that the files next to the weights state, or None."""
     if checkpoint.architecture is not None:
         return BY_ARCHITECTURE.get(checkpoint.architecture)
-    path = file_beside(folder_of(checkpoint.source), TASK_FILE)
+    source = checkpoint.source  # perhaps words, such as "the average of 3 models"
+    if not (tf.io.gfile.exists(source) or tf.io.gfile.exists(f"{source}.index")):
+        return None
+    path = file_beside(folder_of(source), TASK_FILE)
     name = read_json(path).get("task") if path else None
     entry = TYPES.get(name) if isinstance(name, str) else None
     # Types without an architecture may have any class of model.
@@ -214,7 +218,7 @@ def assign(
                 f"Two variables have the path {variable.path}, so one of them would keep its random "
                 "values. Initialize one model at a time."
             )
-    check_path_of_encoder(by_name)
+    check_path_of_encoder([name for name in by_name if name not in arrays])
     usable = [name for name in by_name if name in arrays and name not in ignored]
     notes, reshaped, refused = [], [], []
     for name in usable:

@@ -109,7 +109,7 @@ def read_tokenizer(
     folder = local_path(path)
     if not tf.io.gfile.isdir(folder):
         if not file_beside(os.path.dirname(folder), "vocab.txt"):
-            import_module("bert_tf.interop.initial").check_exists(folder)  # imports this module
+            import_module("bert_tf.interop.read").check_exists(folder)  # imports this module
         folder = os.path.dirname(folder)
     folder = transformer_folder(folder)
     check_one_vocabulary(folder)

@@ -6,7 +6,6 @@ Shapes: B batch, S sequence (F from, T to), N heads, D size per head, H = N * D 
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING
 
 import keras
@@ -48,11 +47,9 @@ def attention_bias(mask, left_to_right=False):
 
 def _softmax(scores):
     """Return the softmax over the last axis. Keras would warn of inputs of one token."""
-    if scores.shape[-1] != 1:
-        return ops.softmax(scores, axis=-1)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "You are using a softmax over axis", UserWarning)
-        return ops.softmax(scores, axis=-1)
+    if scores.shape[-1] == 1:
+        return ops.exp(scores - scores)  # 1, with a gradient of 0
+    return ops.softmax(scores, axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

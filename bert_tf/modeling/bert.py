@@ -97,6 +97,7 @@ class ConfiguredModel(keras.Model):
 
         Raises:
             FileNotFoundError: the checkpoint does not exist.
+            TypeError: `labels` are no list of strings.
             ValueError: its encoder does not fit, it has no configuration, its task.json is damaged or
                 contradicts its config.json, or the number of labels is unknown.
         """
@@ -121,7 +122,9 @@ class ConfiguredModel(keras.Model):
                 (bert_model.ckpt, bert_config.json).
 
         Raises:
-            ValueError: the folder is not empty, or the format is unknown or cannot store this model.
+            TypeError: a subclass has variables of its own.
+            ValueError: the folder is not empty, the format is unknown or cannot store this model, or the
+                tokenizer has more ids than the model.
         """
         import_module("bert_tf.pretrained").save_pretrained(self, folder, tokenizer, format)
 
@@ -170,7 +173,8 @@ def _freeze(model: keras.Model, frozen: set[str]) -> None:
     if unknown := frozen - {variable.path for variable in model.weights}:
         warnings.warn(
             f"The saved {type(model).__name__} has the frozen variable {min(unknown)}, but the loaded "
-            "one has none of this path, so its part is trained. Set `trainable` before `compile`.",
+            "one has no variable of this path, so that part is trained. Set `trainable` before "
+            "`compile`.",
             stacklevel=2,
         )
     for layer in model._flatten_layers(include_self=False) if frozen else ():
@@ -235,7 +239,7 @@ class BertModel(ConfiguredModel):
         TypeError: ids are not integers.
         ValueError: an input is unknown or given twice, or its shape does not fit. S is above
             `max_position_embeddings` (not checked in a graph where S is unknown). Ids in NumPy arrays or
-            lists are out of range.
+            lists are out of range (checked if the model is called, not in `fit` and `predict`).
 
     Source: google-research/bert, modeling.py, `BertModel`.
     """

@@ -59,7 +59,7 @@ class Crf(keras.layers.Layer):
         return {**super().get_config(), "allowed": self.allowed.tolist()}
 
 
-def crf_of(allowed: Sequence[Sequence[bool]] | None, num_labels: int) -> Crf | None:
+def make_crf(allowed: Sequence[Sequence[bool]] | None, num_labels: int) -> Crf | None:
     """Return the CRF of a model with these `allowed_transitions`, or None without them.
 
     Raises:

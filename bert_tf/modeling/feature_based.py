@@ -16,7 +16,7 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling.bert import BertModel, ConfiguredModel
 from bert_tf.modeling.bilstm import bidirectional_lstm
-from bert_tf.modeling.crf import crf_of
+from bert_tf.modeling.crf import make_crf
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.inputs import checked_inputs
 
@@ -125,7 +125,7 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         self.dropout = Dropout(dropout, name="bilstm_dropout", dtype=policy)
         self.classifier = keras.layers.Dense(num_labels, name="classifier", dtype=policy)
         self._build_parts()
-        self.crf = crf_of(allowed_transitions, num_labels)
+        self.crf = make_crf(allowed_transitions, num_labels)
         self.built = True
 
     def _build_parts(self) -> None:

@@ -17,7 +17,7 @@ from bert_tf.config import BertConfig
 from bert_tf.huggingface_config import PROBLEM_TYPES
 from bert_tf.limits import listed
 from bert_tf.modeling.bert import BertModel, ConfiguredModel
-from bert_tf.modeling.crf import crf_of
+from bert_tf.modeling.crf import make_crf
 from bert_tf.modeling.heads import (
     ClassificationHead,
     MaskedLMHead,
@@ -226,7 +226,7 @@ class BertForTokenClassification(_LabeledModel):
         **kwargs,
     ):
         super().__init__(config, num_labels, labels, **kwargs)
-        self.crf = crf_of(allowed_transitions, self.num_labels)
+        self.crf = make_crf(allowed_transitions, self.num_labels)
 
     def call(self, inputs, training=None) -> dict[str, Any]:
         sequence_output = self.bert(inputs, training=training)["sequence_output"]

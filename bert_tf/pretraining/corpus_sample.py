@@ -34,8 +34,11 @@ def sample_lines(files: Sequence[str], settings: RecordSettings | None = None) -
     words: list[int] = []  # of each line
     for file in files[:: -(-len(files) // _FILES)]:
         whole_lines = with_line_feeds(read_lines(file, "replace"), file)
-        found = []
+        found: list[str] = []
+        whole_object = False
         for line in islice(whole_lines, _LINES):
+            if not any(found):
+                whole_object = line.rstrip().endswith("}")  # and not the first line of a program
             found.append(line[:_LENGTH])
             if settings:
                 words.append(_count_words(line, settings.max_seq_length))
@@ -47,7 +50,7 @@ def sample_lines(files: Sequence[str], settings: RecordSettings | None = None) -
                 "sentence per line and an empty line between documents. Let prepare_corpus make such "
                 f"a file first: input_file={file}, or the folder of all these files."
             )
-        if _JSON_OBJECT.match(first):
+        if whole_object and _JSON_OBJECT.match(first):
             raise ValueError(
                 f"{file} is JSON: it begins {first[:40]!r}, but a corpus has one sentence per line and "
                 'an empty line between documents. Rename the key of the texts to "text" if it has '

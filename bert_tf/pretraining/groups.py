@@ -151,16 +151,18 @@ def _cuts_in_file(
 def _warn_of_long_document(groups: Sequence[Group], number: int, max_group_bytes: int) -> None:
     largest = max(groups, key=group_size)
     first = largest[0]
+    is_missing = group_size(largest) > 2 * max_group_bytes
     logger.warning(
-        "The text makes %d groups instead of %d: groups end only at empty lines, and a document "
-        "is longer than a group should be. The largest group has %s bytes (max_group_bytes is %s), "
-        "from byte %s of %s, and must fit into memory. Is an empty line missing between documents?",
+        "The text makes %d groups instead of %d, because a group ends only at the first empty line "
+        "after its planned end. The largest group has %s bytes (max_group_bytes is %s), from byte %s "
+        "of %s, and must fit into memory.%s",
         len(groups),
         number,
         f"{group_size(largest):,}",
         f"{max_group_bytes:,}",
         f"{first.start:,}",
         first.file,
+        " Is an empty line missing between documents?" if is_missing else "",
     )
 
 

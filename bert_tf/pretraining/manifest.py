@@ -153,7 +153,7 @@ def manifest_path(output_file: str) -> str:
 
 
 def group_ending(number: int, num_groups: int) -> str:
-    """Return what the name of a group's file has after that in `output_file`."""
+    """Return the ending that a group's file adds to `output_file`."""
     return f"-{number:05d}-of-{num_groups:05d}" if num_groups > 1 else ""
 
 
@@ -253,17 +253,20 @@ def _sets_of(files: Sequence[str]) -> Iterator[tuple[str, Manifest, set[str]]]:
     for folder in sorted({os.path.dirname(file) for file in files}):
         here = {os.path.basename(file) for file in files if os.path.dirname(file) == folder}
         possible = {name: possible_outputs(name) for name in here}
-        for path in sorted(tf.io.gfile.glob(tf.io.gfile.join(escape(folder), "*" + SUFFIX))):
+        paths = sorted(tf.io.gfile.glob(tf.io.gfile.join(escape(folder), "*" + SUFFIX)))
+        owners = [os.path.basename(path).removesuffix(SUFFIX) for path in paths]
+        for path, owner in zip(paths, owners, strict=True):
             manifest = read_manifest(path)
             if manifest is None:
                 continue
-            outputs = {os.path.basename(path).removesuffix(SUFFIX)}
+            outputs = {owner}
             for group in manifest.groups.values():
                 ending = group_ending(group.number, manifest.num_groups)
                 outputs |= {
                     os.path.normpath(shard.file).removesuffix(ending) for shard in group.shards
                 }
-            if names := {name for name in here if possible[name] & outputs}:
+            names = {name for name in here if possible[name] & outputs}
+            if names := names - (set(owners) - {owner}):  # those have manifests of their own
                 yield path, manifest, names
 
 

@@ -34,6 +34,7 @@ from bert_tf.pretraining.manifest import (
     group_ending,
     group_from_json,
     is_whole,
+    manifest_path,
     possible_outputs,
     read_manifest,
 )
@@ -208,7 +209,7 @@ def start_or_resume(
                 + "\n  ".join(differences)
                 + "\nChoose another output_file, or pass `overwrite` to replace them."
             )
-        _refuse_stale(stale)
+        _refuse_stale(stale, "Remove such files; the command then resumes.")
         whole = {
             number: group
             for number, group in found.groups.items()
@@ -224,17 +225,20 @@ def start_or_resume(
             "another output_file, or pass overwrite to replace it."
         )
     if not overwrite:
-        _refuse_stale(stale)
+        _refuse_stale(
+            stale,
+            "Remove such files, choose another output_file, or pass `overwrite` to replace all records "
+            "of this name.",
+        )
     remove_notes(jobs)  # of an earlier set
     return wanted
 
 
-def _refuse_stale(stale: Sequence[str]) -> None:
+def _refuse_stale(stale: Sequence[str], remedy: str) -> None:
     if stale:
         raise ValueError(
             f"{stale[0]} is of an earlier run with another number of groups ({len(stale)} such files). "
-            "A glob of the records would read it as well. Remove such files, choose another "
-            "output_file, or pass `overwrite` to replace all records of this name."
+            f"A glob of the records would read it as well. {remedy}"
         )
 
 
@@ -263,11 +267,18 @@ def manifest_until_replaced(path: str, jobs: Sequence[GroupJob]) -> Iterator[Non
 
 def _stale_files(jobs: Sequence[GroupJob]) -> list[str]:
     """Return files of earlier runs with other groups, which a glob would find among the new ones."""
-    own = {file for job in jobs for file in job.output_files}
+    own = {os.path.basename(file) for job in jobs for file in job.output_files}
     ending = group_ending(jobs[0].number, len(jobs))
-    found = set()
+    found = []
     for output in (file.removesuffix(ending) for file in jobs[0].output_files):
         folder, name = os.path.split(output)
-        names = tf.io.gfile.listdir(folder or ".") if tf.io.gfile.isdir(folder or ".") else ()
-        found |= {os.path.join(folder, each) for each in names if name in possible_outputs(each)}
-    return sorted(file for file in found - own if not tf.io.gfile.isdir(file))
+        names = (
+            set(tf.io.gfile.listdir(folder or ".")) if tf.io.gfile.isdir(folder or ".") else set()
+        )
+        others = names - {os.path.basename(jobs[0].manifest_file)}  # manifests of other sets
+        found += [
+            os.path.join(folder, each)
+            for each in names - own
+            if name in possible_outputs(each) and manifest_path(each) not in others
+        ]
+    return sorted(file for file in found if not tf.io.gfile.isdir(file))

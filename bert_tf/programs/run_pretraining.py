@@ -76,8 +76,8 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     sidecar.compare_vocabularies(vocab_file, checkpoint)
     checked = [_checked_tasks(phase, setup) for phase in (*earlier, last)]
     stated = sidecar.find_case(options.do_lower_case, checkpoint, None, vocab_file)
-    used = [record_set for _, found, _ in checked for record_set in found.values()]
-    case = sidecar.find_case(find_case_of_records(used, stated), None, tokens)
+    all_sets = [record_set for _, found, _ in checked for record_set in found.values()]
+    case = sidecar.find_case(find_case_of_records(all_sets, stated), None, tokens)
     if tokens is not None:
         check_same_tokenizer(options.output_dir, tokens, case)
     checked = [
@@ -222,12 +222,8 @@ def _checked_tasks(
     if tokens is not None:
         for record_set in record_sets.values():
             check_vocabulary_of_records(record_set, tokens, vocab_file)
-        if len(tokens) > config.vocab_size:
-            raise ValueError(
-                f"The vocabulary has {len(tokens)} tokens, but `vocab_size` of the model is "
-                f"{config.vocab_size}. They belong to different models: give the `bert_config_file` of "
-                "this vocabulary."
-            )
+        vocab = {token: index for index, token in enumerate(tokens)}
+        sidecar.check_vocabulary(vocab, config, vocab_file or "of the checkpoint")
     tasks = make_tasks(options, record_sets, setup.checkpoint)
     for name, task in tasks.items():
         found = record_sets[name]

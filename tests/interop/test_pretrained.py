@@ -354,6 +354,9 @@ def test_a_subclass_has_the_head_of_its_base(tf1, tmp_path, caplog):
         pass
 
     class Mine(bert_tf.BertForSequenceClassification):
+        def __init__(self, config, **kwargs):
+            super().__init__(config, **kwargs)
+
         def call(self, inputs, training=None):
             return super().call(inputs, training)
 

@@ -14,10 +14,10 @@ from bert_tf.modeling.crf import (
     Crf,
     best_labels,
     best_path,
-    crf_of,
     log_likelihood,
     log_marginals,
     make_chains,
+    make_crf,
     marginals,
     sentence_chains,
 )
@@ -208,8 +208,8 @@ def test_a_dead_end_further_on_is_found():
 @pytest.mark.parametrize("shape", [(2, 2), (3, 4), (4, 4), (9,)])
 def test_transitions_of_another_number_of_labels_are_refused(shape):
     with pytest.raises(ValueError, match=r"`allowed_transitions`.*must be \(3, 3\).* 2 labels"):
-        crf_of(np.ones(shape, bool), num_labels=2)
-    assert crf_of(np.ones((3, 3), bool), num_labels=2).transitions.shape == (3, 3)
+        make_crf(np.ones(shape, bool), num_labels=2)
+    assert make_crf(np.ones((3, 3), bool), num_labels=2).transitions.shape == (3, 3)
 
 
 def test_gradients_of_log_marginals_are_finite_differences():

@@ -208,7 +208,7 @@ def test_a_frozen_variable_that_the_loaded_model_lacks_is_a_warning():
     assert all(variable.trainable for variable in model.weights)
 
 
-def test_the_layers_of_the_encoder_may_stand_in_another_saved_model(tmp_path):
+def test_the_layers_of_the_encoder_can_be_saved_in_another_model(tmp_path):
     ids, bias = keras.Input((None,), dtype="int32"), keras.Input((1, 1, None))
     hidden, _ = TransformerBlock(CONFIG, "layer_0")(Embeddings(CONFIG)(ids, ids // 99), bias)
     model = keras.Model([ids, bias], hidden)

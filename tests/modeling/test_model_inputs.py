@@ -141,7 +141,6 @@ def test_a_sequence_without_a_batch_is_an_error():
 @pytest.mark.parametrize(
     ("kind", "name", "shape"),
     [
-        ("encoder", "input_mask", (1, S)),
         ("encoder", "input_mask", (B, S, 1)),
         ("classifier", "segment_ids", (B, 1)),
         ("choices", "input_mask", (B, K, S, S)),
@@ -155,6 +154,18 @@ def test_masks_and_segments_that_do_not_fit_the_ids_are_errors(kind, name, shape
     for given in (name, OTHER_NAMES[name]):
         with pytest.raises(ValueError, match=wanted):
             model({"input_ids": inputs["input_ids"], given: np.ones(shape, "int32")})
+
+
+def test_one_mask_for_all_rows_of_a_batch_is_that_of_each():
+    model, ids = MODELS["encoder"](), batch("encoder")["input_ids"]
+    causal = np.tril(np.ones((S, S), "int32"))
+    for mask in (causal[1:2], causal[None]):
+        whole = np.broadcast_to(mask, (B, *mask.shape[1:]))
+        found, expected = (
+            model({"input_ids": ids, "input_mask": each})["sequence_output"]
+            for each in (mask, whole)
+        )
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_shapes_are_compared_as_far_as_they_are_known():

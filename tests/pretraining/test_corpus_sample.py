@@ -22,7 +22,7 @@ def test_a_corpus_with_carriage_returns_only_is_an_error_with_a_remedy(corpus):
         sample_lines(corpus("abc def.\rghi abc.\r\rabc\r"))
 
 
-@pytest.mark.parametrize("end", ["}\n", ', "text": "' + "low tide " * 10**6])
+@pytest.mark.parametrize("end", ["}\n", ', "text": "' + "low tide " * 10**6 + '"}'])
 def test_json_lines_with_other_keys_than_text_are_an_error_with_a_remedy(corpus, end):
     line = '{"content": "The dog.", "metadata": {"id": null' + " " * 1000 + "}" + end
     with pytest.raises(ValueError, match=r'a\.txt is JSON: .*Rename the key .* to "text".*prepare'):
@@ -30,7 +30,8 @@ def test_json_lines_with_other_keys_than_text_are_an_error_with_a_remedy(corpus,
 
 
 @pytest.mark.parametrize(
-    "line", ['{"Low tide", he said: 1}', "{the dog}: no", "{}", '{"' + "a" * 10**6]
+    "line",
+    ['{"Low tide", he said: 1}', "{the dog}: no", "{}", '{"' + "a" * 10**6, '{"name": "tide",'],
 )
 def test_a_sentence_that_begins_with_a_brace_is_text(corpus, line):
     assert sample_lines(corpus(line)) == [line[:1000]]

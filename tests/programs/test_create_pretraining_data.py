@@ -649,6 +649,17 @@ def test_sets_with_numbers_in_their_names_are_sets_of_their_own(tmp_path):
     for file in files:
         run_groups(tmp_path, "out", output_file=file, max_group_bytes=10**6, overwrite=True)
     check_record_sets(files, LIMITS)
+    whole = f"{tmp_path}/out/x"
+    run_groups(tmp_path, "out", output_file=whole, max_group_bytes=10**6, overwrite=True)
+    check_record_sets([whole, *files], LIMITS)
+    check_record_sets(files, LIMITS)
+
+
+def test_records_whose_path_has_two_slashes_are_made_again(tmp_path):
+    given = {"output_file": f"{tmp_path}/out//x", "max_group_bytes": 10**6}
+    for overwrite in (False, False, True):
+        files = run_groups(tmp_path, "out", **given, overwrite=overwrite).output_files
+        check_record_sets(files, LIMITS)
 
 
 @pytest.mark.parametrize("max_group_bytes", [1500, 4000])
