@@ -133,7 +133,7 @@ def test_special_tokens_and_padding_are_never_chosen(whole_words):
 
 
 @pytest.mark.parametrize("most", [1, 3, 20])
-@pytest.mark.parametrize("prob", [0.0, 0.15, 0.25, 0.5])
+@pytest.mark.parametrize("prob", [0.01, 0.15, 0.25, 0.5])
 def test_as_many_pieces_are_predicted_as_in_static_records(prob, most):
     texts = ["[CLS] " + "dog " * count + "[SEP]" for count in range(1, 40)]
     masked = DynamicMasker(
@@ -290,7 +290,7 @@ def test_in_a_pipeline_masks_are_those_of_a_call():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"masked_lm_prob": 1.5}, "masked_lm_prob is 1.5, but .* 0 to 1"),
+        ({"masked_lm_prob": 1.5}, "masked_lm_prob is 1.5, but .* above 0 and .* 1"),
         ({"mask_token_prob": 0.95}, "more than 1 together"),
     ],
 )
