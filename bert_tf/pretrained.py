@@ -51,6 +51,11 @@ _OF_THE_HEAD = ("labels", "problem_type", "crf", "feature_layers")
 
 def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     """Return a model of class `cls` with the weights of a checkpoint; see `ConfiguredModel`."""
+    if names := sorted({"id2label", "label2id"} & kwargs.keys()):
+        raise TypeError(
+            f"from_pretrained() has no argument {names[0]!r}. Give the names of the labels in the order "
+            'of their ids: labels=["neg", "pos"]. docs/migration.md maps the other arguments.'
+        )
     checkpoint = read_checkpoint(path)
     config = find_config(None, checkpoint)
     head = _head_of(cls)

@@ -182,7 +182,7 @@ def whole_file(path: str | os.PathLike, *, wait: bool = False, lock: bool = True
         ValueError: another process writes the file.
     """
     path = os.fspath(path)
-    if _is_stream(path):
+    if is_stream(path):
         yield path
         return
     target = os.path.realpath(path) if os.path.islink(path) else path
@@ -200,7 +200,7 @@ def whole_file(path: str | os.PathLike, *, wait: bool = False, lock: bool = True
             raise
 
 
-def _is_stream(path: str) -> bool:
+def is_stream(path: str) -> bool:
     """Return True if `path` is a device, a pipe, or an open file such as /dev/stdout."""
     if not os.path.exists(path) or os.path.isdir(path):
         return False
@@ -216,7 +216,7 @@ def _is_stream(path: str) -> bool:
 
 def remove_file(path: str) -> None:
     """Remove a file unless it is a device, a pipe or a link, which are reused."""
-    if not os.path.islink(path) and not _is_stream(path):
+    if not os.path.islink(path) and not is_stream(path):
         tf.io.gfile.remove(path)
 
 

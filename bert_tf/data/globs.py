@@ -87,8 +87,9 @@ def check_not_read_again(outputs: Iterable[str], pattern_list: str, name: str) -
             if is_below or (not is_one and _is_matched(output, pattern)):
                 raise ValueError(
                     f"{output} would be one of the files of input_file={pattern}, and the next run "
-                    "would read it as text. An output must not be in a folder of the input, and no "
-                    f"glob of the input may match it. Choose another folder for {name}."
+                    "would read it as text. Choose another folder for "
+                    f"{name}, or name the input files in another way: not by their whole folder, and "
+                    "not by a glob that matches the output."
                 )
 
 

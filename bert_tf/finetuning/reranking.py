@@ -244,5 +244,6 @@ def _check(
             raise ValueError(
                 f"{source_of(options, split)} has no negatives, so each query would have its positives "
                 "only. Give `retriever`, a model for embeddings that finds documents, or a file of "
-                "mine_negatives."
+                "mine_negatives. Columns with negatives have the names negative, negative_1, ..., or "
+                "those of `negative_columns`."
             )

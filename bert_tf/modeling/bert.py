@@ -271,6 +271,7 @@ class BertModel(ConfiguredModel):
             dtype=policy,
         )
         self.build()
+        self._tracker.unlock()  # a subclass may have layers of its own
 
     def build(self, input_shape=None):
         self.embeddings.build()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby, islice
 
+from bert_tf.data.files import is_stream
 from bert_tf.data.lines import read_lines, with_line_feeds
 from bert_tf.pretraining.settings import RecordSettings
 from bert_tf.pretraining.wikipedia import detect_format
@@ -27,11 +28,17 @@ def sample_lines(files: Sequence[str], settings: RecordSettings | None = None) -
         settings: of records. Warns if most lines are too long for them, or most documents too short.
 
     Raises:
-        ValueError: a file is the output of WikiExtractor, with its tags or JSON, or begins with another
-            JSON object, or its lines end with carriage returns only.
+        ValueError: a file is a pipe, which can be read only once. It is the output of WikiExtractor,
+            with its tags or JSON, or begins with another JSON object, or its lines end with carriage
+            returns only.
     """
     lines: list[str] = []
     words: list[int] = []  # of each line
+    for file in filter(is_stream, files):
+        raise ValueError(
+            f"{file} is a pipe or a device, but a corpus is read more than once. Write the text to a "
+            "file first."
+        )
     for file in files[:: -(-len(files) // _FILES)]:
         whole_lines = with_line_feeds(read_lines(file, "replace"), file)
         found: list[str] = []

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, ClassVar, TextIO
 
 from bert_tf.beam import BeamOptions, make_pipeline
-from bert_tf.data.files import open_whole
+from bert_tf.data.files import is_stream, open_whole
 from bert_tf.data.lines import count_lines
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import ending_of
@@ -260,9 +260,10 @@ def open_output(file: str | None) -> Iterator[TextIO]:
 def _progress(files: Sequence[str], typed: bool) -> Iterator[Callable[[Input, int], None]]:
     """Yield a function of (last input, number done) that shows the progress on standard error.
 
-    The total is the number of lines. It is unknown for standard input.
+    The total is the number of lines. It is unknown for standard input and for pipes, which can be read
+    only once.
     """
-    if files == [STANDARD_INPUT]:
+    if files == [STANDARD_INPUT] or any(map(is_stream, files)):
         shown = time.monotonic()
 
         def report(last: Input, count: int) -> None:

@@ -72,7 +72,7 @@ def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
         raise ValueError(
             f"The records of {first} have {'' if has else 'no '}{what}, those of {second} have "
             f"{'' if others_has else 'no '}{what}. Train on files that create_pretraining_data made "
-            "with the same `masking` and `objective`."
+            "with the same --masking and --objective."
         )
     if len(predictions) > 1:
         (number, file), (other_number, other_file), *_ = predictions.items()

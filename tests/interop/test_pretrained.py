@@ -688,3 +688,8 @@ def test_settings_are_not_those_of_other_labels(tmp_path):
     task = read_task(str(tmp_path / "other"))
     assert (task.labels, task.is_pair) == (("a", "b", "c"), None)
     assert task.max_seq_length == CONFIG.max_position_embeddings
+
+
+def test_id2label_is_an_error_that_names_labels(huggingface):
+    with pytest.raises(TypeError, match=r"no argument 'id2label'.*labels=\[\"neg\", \"pos\"\]"):
+        bert_tf.BertForSequenceClassification.from_pretrained(huggingface, id2label={0: "a"})

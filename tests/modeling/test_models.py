@@ -357,3 +357,15 @@ def test_a_model_without_labels_is_refused():
 def test_a_projection_without_outputs_is_refused():
     with pytest.raises(ValueError, match="`projection_size` is 0, but must be 1 or more"):
         BertForSentenceEmbedding(CONFIG, projection_size=0)
+
+
+def test_a_subclass_of_the_encoder_may_have_a_layer_of_its_own():
+    class Mine(BertModel):
+        def __init__(self, config, **kwargs):
+            super().__init__(config, **kwargs)
+            self.extra = keras.layers.Dense(3, name="extra")
+
+        def call(self, inputs, training=False):
+            return self.extra(super().call(inputs, training=training)["pooled_output"])
+
+    assert Mine(CONFIG)({"input_ids": np.ones((2, 4), "int32")}).shape == (2, 3)

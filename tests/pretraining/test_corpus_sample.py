@@ -1,5 +1,7 @@
 """What is seen at the beginning of a corpus."""
 
+import os
+
 import pytest
 
 from bert_tf.pretraining.corpus_sample import sample_lines
@@ -63,3 +65,11 @@ def test_lines_that_are_no_sentences_are_warned_about(corpus, caplog, text, obje
     assert len(caplog.messages) == len(warnings)
     for message, beginning in zip(caplog.messages, warnings, strict=True):
         assert message.startswith(beginning) and "prepare_corpus" in message
+
+
+def test_a_pipe_is_an_error_because_a_corpus_is_read_more_than_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(
+        ValueError, match=r"pipe is a pipe or a device, but a corpus is read more than"
+    ):
+        sample_lines([str(tmp_path / "pipe")])

@@ -73,7 +73,9 @@ def test_every_position_of_a_long_sequence_can_be_predicted():
     assert found == [*range(1, 3001), *range(3002, 6002)]
 
 
-@pytest.mark.parametrize("prob, most, expected", [(0.01, 4, 1), (0.5, 4, 4), (0.3, 9, 3), (1, 5, 5)])
+@pytest.mark.parametrize(
+    "prob, most, expected", [(0.01, 4, 1), (0.5, 4, 4), (0.3, 9, 3), (1, 5, 5)]
+)
 def test_number_of_predictions_is_the_rounded_share_within_one_and_the_most(prob, most, expected):
     token_ids = ids("[CLS] the dog bark ##ed [SEP] the cat ##s [SEP]")
     assert len(masker(prob, most)(token_ids, 1).masked_lm_ids) == expected

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from tiny_runs import script_command
 
 from bert_tf.predictor import load
-from bert_tf.programs.predict import PredictionOptions, predict
+from bert_tf.programs.predict import PredictionOptions, _progress, predict
 
 
 def answers(model_dir, tmp_path, text, **options):
@@ -214,3 +215,10 @@ def test_a_reader_that_has_enough_ends_the_run_quietly(exported, tmp_path):
     script.stdout.close()
     assert b"error" not in script.stderr.read()
     assert script.wait() == 0
+
+
+def test_a_pipe_is_not_read_to_count_its_lines(tmp_path):
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    with _progress([pipe], typed=False) as report:  # opening the pipe would wait for a writer
+        report(None, 1)
