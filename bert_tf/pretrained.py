@@ -60,7 +60,7 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     config = find_config(None, checkpoint)
     head = _head_of(cls)
     known = known_task(checkpoint) if head is not None and head.task else None
-    if head is not None and head.has_labels and _takes_labels(cls, kwargs):
+    if head is not None and head.has_labels and _takes_labels(cls, kwargs, known):
         checkpoint, config, kwargs = _with_labels(checkpoint, config, head, known, kwargs)
     elif issubclass(cls, BertForSentenceEmbedding) and isinstance(known, EmbeddingTask):
         kwargs = {name: getattr(known, name) for name in _OF_EMBEDDINGS} | kwargs
@@ -81,11 +81,15 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     return model
 
 
-def _takes_labels(cls: type, kwargs: Mapping[str, Any]) -> bool:
-    """Return True unless a subclass sets the labels itself."""
+def _takes_labels(cls: type, kwargs: Mapping[str, Any], known: Task | None) -> bool:
+    """Return True unless a subclass sets the number of labels itself.
+
+    One that passes on any arguments gets the labels of the folder, if it has some.
+    """
     names = {"labels", "num_labels"}
     accepted = inspect.signature(getattr(cls, "__init__")).parameters  # noqa: B009  (mypy)
     takes_any = any(each.kind is each.VAR_KEYWORD for each in accepted.values())
+    takes_any = takes_any and bool(getattr(known, "labels", ()))
     return bool(names & kwargs.keys()) or takes_any or names <= accepted.keys()
 
 

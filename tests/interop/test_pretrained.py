@@ -366,8 +366,14 @@ def test_a_subclass_has_the_head_of_its_base(tf1, tmp_path, caplog):
             self.extra = keras.layers.Dense(2, name="extra")
             self.extra.build((None, 3))
 
+    class Three(bert_tf.BertForSequenceClassification):
+        def __init__(self, config, **kwargs):
+            super().__init__(config, num_labels=3, **kwargs)
+
+    assert Three.from_pretrained(tf1).num_labels == 3
     task = {"task": "classification", "labels": ["x", "y", "z"], "max_seq_length": 5}
     (Path(tf1) / "task.json").write_text(json.dumps(task))
+    assert Three.from_pretrained(tf1).labels == ("x", "y", "z")
     assert Tagger.from_pretrained(tf1).load_report.missing == ("output_weights", "output_bias")
     model = Mine.from_pretrained(tf1)
     assert model.labels == ("x", "y", "z") and not model.load_report.missing
