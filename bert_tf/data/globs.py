@@ -37,15 +37,12 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
         ValueError: a glob matches no file, or matches a folder without `folders`.
     """
     files = []
-    for pattern in filter(None, (part.strip() for part in pattern_list.split(","))):
+    for pattern in _patterns(pattern_list):
         if tf.io.gfile.isdir(pattern) and not folders:
             raise ValueError(f"{pattern!r} is a folder. Name its files, e.g. '{pattern}/*'.")
-        if tf.io.gfile.exists(pattern):  # perhaps with brackets in its name
-            matches = [pattern]
-        else:
-            matches = tf.io.gfile.glob(pattern)
-            if not os.path.basename(pattern).startswith("."):
-                matches = [file for file in matches if not os.path.basename(file).startswith(".")]
+        matches = _matches(pattern)
+        if matches != [pattern] and not os.path.basename(pattern).startswith("."):
+            matches = [file for file in matches if not os.path.basename(file).startswith(".")]
         subfolders = set(filter(tf.io.gfile.isdir, matches)) if folders else set()
         matches = [file for file in matches if file not in subfolders]
         matches += [file for folder in subfolders for file in _files_below(folder)]
@@ -59,6 +56,15 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
     if not files:
         raise ValueError(f"{pattern_list!r} names no file. Pass a comma-separated list of globs.")
     return files
+
+
+def _patterns(pattern_list: str) -> list[str]:
+    return [pattern for part in pattern_list.split(",") if (pattern := part.strip())]
+
+
+def _matches(pattern: str) -> list[str]:
+    """Return the file or folder of this name, which may have brackets, else what the glob matches."""
+    return [pattern] if tf.io.gfile.exists(pattern) else tf.io.gfile.glob(pattern)
 
 
 def _files_below(folder: str) -> list[str]:
@@ -78,13 +84,12 @@ def check_not_read_again(outputs: Iterable[str], pattern_list: str, name: str) -
         name: of the output's parameter, for the message.
     """
     outputs = list(outputs)
-    for pattern in filter(None, (part.strip() for part in pattern_list.split(","))):
-        is_one = tf.io.gfile.exists(pattern)  # perhaps with brackets in its name
-        found = [pattern] if is_one else tf.io.gfile.glob(pattern)
+    for pattern in _patterns(pattern_list):
+        found = _matches(pattern)
         folders = [each for each in found if tf.io.gfile.isdir(each)]
         for output in outputs:
             is_below = any(_is_below(output, folder) for folder in folders)
-            if is_below or (not is_one and _is_matched(output, pattern)):
+            if is_below or (found != [pattern] and _is_matched(output, pattern)):
                 raise ValueError(
                     f"{output} would be one of the files of input_file={pattern}, and the next run "
                     "would read it as text. Choose another folder for "
