@@ -97,7 +97,7 @@ class ConfiguredModel(keras.Model):
 
         Raises:
             FileNotFoundError: the checkpoint does not exist.
-            TypeError: `labels` are no list of strings.
+            TypeError: `labels` is not a list of strings.
             ValueError: its encoder does not fit, it has no configuration, its task.json is damaged or
                 contradicts its config.json, or the number of labels is unknown.
         """
