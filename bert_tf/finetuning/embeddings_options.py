@@ -16,7 +16,7 @@ ANCHORS = ("anchor", "query", "question", *FIRST_TEXTS, "text", "sentence")
 POSITIVES = ("positive", "answer", "sentence2", "sentence_B", "text_b", "passage", "document")
 LABEL = "label"  # of a class, or of two texts
 LABELS = ("score", LABEL, "similarity_score", "similarity")
-NEGATIVE = "negative"  # and negative_1, negative_2, ...
+NEGATIVE = "negative"  # and negatives, negative_1, negative_2, ...
 
 TASK_NAMES = ("sts-b", "mrpc", "qqp", "mnli", "snli")
 
@@ -51,8 +51,8 @@ class TextColumnsOptions(PairColumnsOptions):
 
     negative_columns: str | None = option(
         "Comma list of columns of texts that do not belong to the anchor. In JSON lines a value may be "
-        f"a list of texts. Default: {NEGATIVE}, and those that begin with {NEGATIVE}_; an empty list: "
-        "none.",
+        f"a list of texts. Default: {NEGATIVE}, {NEGATIVE}s, and those that begin with {NEGATIVE}_; an "
+        "empty list: none.",
         default=None,
     )
     label_column: str | None = option(

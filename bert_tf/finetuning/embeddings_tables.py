@@ -154,7 +154,7 @@ def _columns(row: TableRow, options: PairColumnsOptions, labelled: bool) -> Colu
         for name in negatives:
             row.column(name, "negative_columns")
     else:
-        negatives = tuple(n for n in row if re.fullmatch(f"{NEGATIVE}(_.*)?", n, re.IGNORECASE))
+        negatives = tuple(n for n in row if re.fullmatch(f"{NEGATIVE}(s|_.*)?", n, re.IGNORECASE))
     if negatives:
         label = options.label_column or None
     if labelled and positive is None and label is None:

@@ -18,6 +18,7 @@ from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others
+from bert_tf.model_folder import known_task
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -99,14 +100,15 @@ class Reranking(RankingProgram[RerankingTask, RerankerOptions]):
         retriever = Predictor(options.retriever) if options.retriever and ranked else None
         for split in ranked:
             self._lists[split] = _lists(options, splits[split], retriever)
-        self._pairs = RerankingTask(setup.max_seq_length)
+        length = options.max_seq_length or _length_of_reranker(setup) or setup.max_seq_length
+        self._pairs = RerankingTask(length)
         example_type = next(iter(self.example_types.values()))
         if example_type == PAIRS and "train" in splits:
             splits["train"] = with_negatives(splits["train"], options.num_negatives, options.seed)
         most = max((len(each.texts) - 1 for each in splits.get("train", ())), default=1)
         loss = options.loss or ("binary" if example_type == SCORES else "listwise")
         best = _BEST_METRIC[self.example_types.get("dev", example_type)]
-        return RerankingTask(setup.max_seq_length, most, loss, best), splits
+        return RerankingTask(length, most, loss, best), splits
 
     def answers(
         self, run: RerankerRun, split: str, name: str, batch_size: int
@@ -211,6 +213,14 @@ def documents_of_rows(
     return [
         sorted(own - set(row)) + sorted(set(row)) for own, row in zip(found, relevant, strict=True)
     ]
+
+
+def _length_of_reranker(setup: Setup) -> int | None:
+    """Return the longest input of the model that the run begins with; None unless that scores pairs."""
+    known = setup.checkpoint and known_task(setup.checkpoint)
+    if not isinstance(known, ClassificationTask) or known.num_outputs != 1:
+        return None
+    return known.max_seq_length if known.is_pair else None
 
 
 def _check(

@@ -16,6 +16,12 @@ class RerankerOptions(TextFilesOptions):
 
     program: ClassVar[str] = "run_reranker"  # in the model card, because others train classifiers
 
+    max_seq_length: int | None = option(
+        "WordPieces of a query with its document, with [CLS] and two [SEP]. Default: that of the "
+        "reranker or CrossEncoder that the program begins with, else 128 (or the model's number of "
+        "positions, if lower).",
+        default=None,
+    )
     loss: str | None = option(
         "binary: cross-entropy of each score. pairwise: the positive against each negative. listwise: "
         "the positive among all documents of its query. Default: binary for scores, else listwise.",

@@ -161,18 +161,19 @@ def test_an_empty_name_of_a_column_is_no_label_and_no_negative(tmp_path):
     assert splits["train"][0].texts == splits["test"][0].texts == ("who", "me")
 
 
-def test_a_column_of_json_lines_may_have_several_negatives(tmp_path):
+@pytest.mark.parametrize("name", ["negative", "negatives"])
+def test_a_column_of_json_lines_may_have_several_negatives(tmp_path, name):
     rows = [
-        {"anchor": "who", "positive": "me", "negative": ["you", "", "she"], "negative_2": "it"},
-        {"anchor": "what", "positive": "this", "negative": [], "negative_2": ""},
+        {"anchor": "who", "positive": "me", name: ["you", "", "she"], "negative_2": "it"},
+        {"anchor": "what", "positive": "this", name: [], "negative_2": ""},
     ]
     given = options(
         tmp_path, do_train=True, train_file=write_json_lines(tmp_path / "t.jsonl", rows)
     )
     texts = [example.texts for example in read_examples(given)[1]["train"]]
     assert texts == [("who", "me", "you", "she", "it"), ("what", "this")]
-    write_json_lines(tmp_path / "t.jsonl", [{**rows[0], "negative": ["you", 3]}])
-    with pytest.raises(ValueError, match=r"t.jsonl:1: negative is 3, but must be a text"):
+    write_json_lines(tmp_path / "t.jsonl", [{**rows[0], name: ["you", 3]}])
+    with pytest.raises(ValueError, match=rf"t.jsonl:1: {name} is 3, but must be a text"):
         read_examples(given)
 
 

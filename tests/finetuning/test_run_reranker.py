@@ -20,6 +20,7 @@ from bert_tf.finetuning.embeddings import run_embeddings
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES, EmbeddingOptions
 from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
+from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import unit
 from bert_tf.predictor import load
 from bert_tf.programs.calibration_file import _records
@@ -443,6 +444,16 @@ def test_a_converted_reranker_keeps_its_length_and_takes_pairs(reranker, tmp_pat
     (there / "config.json").write_text(json.dumps(config | version))
     task = load(str(there)).task
     assert (task.is_pair, task.max_seq_length) == (True, length)
+
+
+@pytest.mark.parametrize(("begins_with", "length"), [("reranker", 23), ("pretrained", 16)])
+def test_the_longest_input_is_that_of_the_first_reranker(
+    reranker, pretrained, data, tmp_path, begins_with, length
+):
+    init = {"init_checkpoint": str({"reranker": reranker, "pretrained": pretrained}[begins_with])}
+    given = options(tmp_path, max_seq_length=None, do_train=True, train_file=data["train"], **init)
+    task, _ = Reranking().read(given, Setup.for_task(given, "classification", default_length=16))
+    assert task.max_seq_length == length
 
 
 def test_other_modules_need_a_pooling_that_search_has(pretrained, tmp_path):
