@@ -18,12 +18,8 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.options import option
-from bert_tf.prediction.exports import (
-    FORMAT_RUNTIMES,
-    Export,
-    Process,
-    find_exports,
-)
+from bert_tf.prediction.exports import FORMAT_RUNTIMES, Export, find_exports
+from bert_tf.prediction.runtime_process import Process
 from bert_tf.predictor import Predictor, TextModel
 from bert_tf.programs.certificate import Comparison, Expected, compare
 from bert_tf.programs.certificate_answers import variants

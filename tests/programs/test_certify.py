@@ -15,7 +15,8 @@ from pages import data_of, figures_of
 from tiny_runs import script_command
 
 from bert_tf.prediction import exports, runtimes
-from bert_tf.prediction.exports import Process, find_exports
+from bert_tf.prediction.exports import find_exports
+from bert_tf.prediction.runtime_process import Process
 from bert_tf.predictor import Predictor
 from bert_tf.programs.certificate import Comparison, Expected, Tally, compare
 from bert_tf.programs.certificate_answers import variants

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data.label_schemes import breaks
-from bert_tf.prediction.exports import Process
+from bert_tf.prediction.runtime_process import Process
 from bert_tf.predictor import load
 from bert_tf.programs.certify import CertifyOptions, certify
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
