@@ -24,6 +24,7 @@ _PACKED = ("sequence_ids", "packed_positions")
 _TABLES = {
     "input_ids": "vocab_size",
     "anchor_ids": "vocab_size",
+    "segment_ids": "type_vocab_size",
     "position_ids": "max_position_embeddings",
 }
 _FORMS = {2: "[B, S]", 3: "[B, K, S]"}  # by the number of axes
@@ -52,29 +53,34 @@ def as_tensors(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_values(given: Mapping[str, Any], tensors: Mapping[str, Any], config: BertConfig) -> None:
-    """Raise ValueError if ids or positions in NumPy arrays or lists are out of range.
+    """Raise ValueError if ids, positions or masks in NumPy arrays or lists are out of range.
 
-    The models would count negative ones from the end. Tensors are not checked: their values may be on
-    another device, or unknown.
+    The models would count negative ids from the end, and weaken a mask of other values than 0 and 1.
+    Tensors are not checked: their values may be on another device, or unknown.
 
     Args:
         given: the inputs.
         tensors: the same as tensors, for their shapes.
     """
-    for name in (*_TABLES, "masked_lm_positions"):
-        values = given.get(name)
-        if name == "input_ids" and given.get("embedding_output") is not None:
+    for name, values in given.items():
+        ours = OTHER_NAMES.get(name, name)
+        if ours == "input_ids" and given.get("embedding_output") is not None:
             continue  # which replaces them
         if isinstance(values, (list, tuple)) and _is_of_numbers(values):
             values = np.array(values)
         if not (isinstance(values, np.ndarray) and values.size and values.dtype.kind in "iu"):
             continue
-        if name in _TABLES:
-            limit, reason = getattr(config, _TABLES[name]), f"`{_TABLES[name]}` of the model"
-        else:
+        limit: int | None
+        if ours in _TABLES:
+            limit, reason = getattr(config, _TABLES[ours]), f"`{_TABLES[ours]}` of the model"
+        elif ours == "masked_lm_positions":
             examples = tensors.get("packed_positions", tensors.get("input_ids"))
             limit = (getattr(examples, "shape", None) or (None,))[-1]
             reason = "the length of the sequences"
+        elif ours == "input_mask":
+            limit, reason = 2, "because 1 is a token and 0 is padding"
+        else:
+            continue
         least, most = int(values.min()), int(values.max())
         if least < 0 or (limit is not None and most >= limit):
             wrong = least if least < 0 else most

@@ -205,11 +205,15 @@ def test_half_of_what_describes_packed_sequences_is_an_error(name):
         ("masked_lm", "input_ids", 23, 23),
         ("embedding", "anchor_ids", -1, 23),
         ("encoder", "position_ids", 9, 9),
+        ("encoder", "segment_ids", 7, 2),
+        ("classifier", "token_type_ids", -1, 2),
+        ("encoder", "input_mask", -1, 2),
+        ("classifier", "attention_mask", 255, 2),
         ("pretraining", "masked_lm_positions", -1, S),
         ("masked_lm", "masked_lm_positions", S, S),
     ],
 )
-def test_ids_and_positions_out_of_range_are_errors_in_arrays_and_lists(kind, name, value, limit):
+def test_values_out_of_range_are_errors_in_arrays_and_lists(kind, name, value, limit):
     model, inputs = MODELS[kind](), batch(kind)
     wrong = np.ones((B, S), "int32")
     wrong[-1, -1] = value
