@@ -103,7 +103,8 @@ def initialize(
 
     Raises:
         ValueError: the encoder does not match: a variable is missing or of another shape, or the
-            configurations differ in ways that shapes do not show. The model is then unchanged.
+            configurations differ in ways that shapes do not show. The model is then unchanged. Or a
+            value is not finite.
     """
     if not isinstance(checkpoint, PretrainedCheckpoint):
         checkpoint = read_checkpoint(checkpoint)
@@ -209,7 +210,8 @@ def assign(
         ValueError: a variable of the encoder ("bert/...") is missing or of another shape, the encoder
             has another path, or two variables have the same path. The pooler and a BiLSTM on top of the
             encoder may be missing as a whole. A head may be missing or of another shape. Those keep
-            their values.
+            their values. Or an array has a value that is not finite; the variables before it are
+            assigned then.
     """
     by_name: dict[str, Any] = {}
     for variable in variables:
@@ -244,7 +246,13 @@ def assign(
         raise ValueError(_refusal(refused, encoder_missing, arrays, source))
 
     for name in loaded:
-        by_name[name].assign(arrays[name])
+        values = arrays[name]
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"{source}: {name} has values that are NaN or infinite, so the answers would be too. "
+                "The training diverged, or the file is damaged. Use another checkpoint."
+            )
+        by_name[name].assign(values)
     unexpected = tuple(name for name in arrays if name not in loaded)
     return LoadReport(source, loaded, missing, unexpected, tuple(notes))
 

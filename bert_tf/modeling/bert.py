@@ -238,8 +238,9 @@ class BertModel(ConfiguredModel):
     Raises:
         TypeError: ids are not integers.
         ValueError: an input is unknown or given twice, or its shape does not fit. S is above
-            `max_position_embeddings` (not checked in a graph where S is unknown). Ids or masks in NumPy arrays or
-            lists are out of range (checked if the model is called, not in `fit` and `predict`).
+            `max_position_embeddings` (not checked in a graph where S is unknown). Ids or masks in NumPy
+            arrays or lists are out of range (checked if the model is called, not in `fit` and
+            `predict`).
 
     Source: google-research/bert, modeling.py, `BertModel`.
     """

@@ -216,6 +216,14 @@ def test_new_head_keeps_its_random_values_and_is_named(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_value_that_is_not_finite_is_an_error(value):
+    name = "bert/encoder/layer_0/output/LayerNorm/gamma"
+    arrays = {**ENCODER, name: np.full_like(ENCODER[name], value)}
+    with pytest.raises(ValueError, match=f"the fake: {name} has values that are NaN or infinite"):
+        initialize(BertModel(CONFIG), checkpoint_of(arrays))
+
+
 def test_head_with_another_number_of_labels_is_new():
     model = BertForSequenceClassification(CONFIG, num_labels=2)
     report = initialize(model, checkpoint_of(arrays_of("classifier", num_labels=5)))
