@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -134,6 +135,12 @@ def initialize(
     if ALIASES.keys() & set(report.unexpected) and _MASKED_LM in report.loaded:
         for note in checkpoint.notes:
             logger.warning("%s: %s", report.source, note)
+    if inside := [name for name in report.unexpected if re.search("encoder[./]layer", name)]:
+        logger.warning(
+            "%s: %s in the layers of the encoder are not used, which changes the answers. Merge "
+            "adapters into the weights, and check `num_hidden_layers`.",
+            *(report.source, _listing(inside)),
+        )
     logger.info("%s", report.summary())
     for name in report.loaded:
         logger.debug("  %s, *INIT_FROM_CKPT*", name)

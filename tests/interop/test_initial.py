@@ -224,6 +224,13 @@ def test_a_value_that_is_not_finite_is_an_error(value):
         initialize(BertModel(CONFIG), checkpoint_of(arrays))
 
 
+def test_unused_weights_in_the_layers_are_warned_of(caplog):
+    name = "bert.encoder.layer.0.attention.self.query.lora_A.default.weight"
+    initialize(BertModel(CONFIG), checkpoint_of({**ENCODER, name: np.ones((2, 4), "float32")}))
+    (message,) = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
+    assert name in message and "not used, which changes the answers" in message
+
+
 def test_head_with_another_number_of_labels_is_new():
     model = BertForSequenceClassification(CONFIG, num_labels=2)
     report = initialize(model, checkpoint_of(arrays_of("classifier", num_labels=5)))
