@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -45,6 +46,46 @@ class Turns:
         return self.median / median(self.seconds_of_first_side)
 
 
+class _Failed(Exception):
+    """A side that has ended, with the last line of its errors."""
+
+
+class _Worker:
+    """Process of a side. `first` is the result of its first step."""
+
+    def __init__(self, side: str, flags: Sequence[str]):
+        self._side = side
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed with the process
+        self._process = subprocess.Popen(
+            [sys.executable, *sys.argv, *flags, f"--worker={side}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        self.first: float = self._answer("first")["first"]
+
+    def take(self, steps: int) -> dict:
+        """Take steps. Return their seconds and the peak memory."""
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{steps}\n")
+            self._process.stdin.flush()
+        return self._answer("seconds")
+
+    def _answer(self, name: str) -> dict:
+        for line in self._process.stdout:
+            if line.startswith(f'{{"{name}"'):  # libraries print other lines
+                return json.loads(line)
+        status = self._process.wait()
+        self._errors.seek(0)
+        last = self._errors.read().strip().rpartition("\n")[2]
+        raise _Failed(f"{self._side} failed (exit status {status}): {last}")
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
 def take_turns(sides: Sequence[str], rounds: int, steps: int, *flags: str) -> list[Turns]:
     """Run `rounds` times `steps` steps of each side, in turns with the first.
 
@@ -53,32 +94,46 @@ def take_turns(sides: Sequence[str], rounds: int, steps: int, *flags: str) -> li
 
     Args:
         flags: of the workers, in addition to those of this process.
+
+    Raises:
+        SystemExit: the first side failed.
     """
-    first_process, value = _start(sides[0], flags)
-    if first_process is None:
-        raise SystemExit(f"{sides[0]}, the base of the comparison, does not run.")
-    first = Turns(sides[0], value)
-    found = [first]
-    for side in sides[1:]:
-        process, value = _start(side, flags)
-        if process is None:
-            continue
-        turns = Turns(side, value)
-        for _ in range(rounds):
-            for each, its_process in ((first, first_process), (turns, process)):
-                answer = _ask(its_process, steps)
-                each.seconds += answer["seconds"]
-                each.peak_gb = answer["gb"]
-                if each is first:
-                    turns.seconds_of_first_side += answer["seconds"]
-        found.append(turns)
-        process.kill()
-        process.wait()
-    if len(found) == 1:
-        first.seconds = _ask(first_process, rounds * steps)["seconds"]
-    first.seconds_of_first_side = first.seconds
-    first_process.kill()
+    try:
+        base = _Worker(sides[0], flags)
+        found = [Turns(sides[0], base.first)]
+        for side in sides[1:]:
+            try:
+                worker = _Worker(side, flags)
+            except _Failed as error:
+                print(error, flush=True)
+                continue
+            turns = Turns(side, worker.first)
+            for _ in range(rounds):
+                seconds = _take(base, found[0], steps)
+                try:
+                    _take(worker, turns, steps)
+                except _Failed as error:
+                    print(error, flush=True)
+                    break
+                turns.seconds_of_first_side += seconds
+            else:
+                found.append(turns)
+            worker.end()
+        if len(found) == 1:
+            _take(base, found[0], rounds * steps)
+    except _Failed as error:
+        raise SystemExit(f"{error}. It is the base of the comparison.") from error
+    base.end()
+    found[0].seconds_of_first_side = found[0].seconds
     return found
+
+
+def _take(worker: _Worker, turns: Turns, steps: int) -> list[float]:
+    """Take steps, and add them to the turns. Return their seconds."""
+    answer = worker.take(steps)
+    turns.seconds += answer["seconds"]
+    turns.peak_gb = answer["gb"]
+    return answer["seconds"]
 
 
 def answer_turns(step: Callable[[], float], first: float) -> None:
@@ -92,27 +147,3 @@ def answer_turns(step: Callable[[], float], first: float) -> None:
             seconds.append(time.perf_counter() - start)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(json.dumps({"seconds": seconds, "gb": peak}), flush=True)
-
-
-def _start(side: str, flags: Sequence[str]) -> tuple[subprocess.Popen | None, float]:
-    """Start the process of a side and return the result of its first step."""
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            [sys.executable, *sys.argv, *flags, f"--worker={side}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        for line in process.stdout:
-            if line.startswith('{"first"'):  # libraries print other lines
-                return process, json.loads(line)["first"]
-        errors.seek(0)
-        print(f"{side} failed: {errors.read().strip().splitlines()[-1:]}", flush=True)
-        return None, 0.0
-
-
-def _ask(process: subprocess.Popen, steps: int) -> dict:
-    process.stdin.write(f"{steps}\n")
-    process.stdin.flush()
-    return json.loads(next(line for line in process.stdout if line.startswith('{"seconds"')))
