@@ -145,5 +145,5 @@ def answer_turns(step: Callable[[], float], first: float) -> None:
             start = time.perf_counter()
             step()
             seconds.append(time.perf_counter() - start)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9  # from KiB
         print(json.dumps({"seconds": seconds, "gb": peak}), flush=True)
