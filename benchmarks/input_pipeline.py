@@ -59,6 +59,7 @@ def main() -> None:
 
 def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
     """Return the seconds, and the seconds of processor time, of --batches batches."""
+    from bert_tf.config import BertConfig
     from bert_tf.finetuning import loop
     from bert_tf.programs.pretraining_record_sets import read_record_set
     from bert_tf.programs.run_pretraining import PretrainingOptions, make_tasks
@@ -69,12 +70,16 @@ def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
         vocab_file=args.vocab_file,
         do_train=True,
         max_seq_length=args.max_seq_length,
-        max_predictions_per_seq=20,
         train_batch_size=args.batch_size,
     )
     record_set = read_record_set([str(records)], args.max_seq_length)
     task = make_tasks(options, {"train": record_set}, None)["train"]
-    batches = iter(loop.training_batches(task, record_set.files, options, "trimmed"))
+    vocab_size = len(Path(args.vocab_file).read_text(encoding="utf-8").splitlines())
+    # The ids of each record are checked, as in training.
+    id_limits = task.id_limits(BertConfig.from_name("base", vocab_size))
+    batches = iter(
+        loop.training_batches(task, record_set.files, options, "trimmed", id_limits=id_limits)
+    )
     for _ in range(50):
         next(batches)
     start, processor = time.perf_counter(), time.process_time()
