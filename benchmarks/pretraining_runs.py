@@ -48,9 +48,7 @@ def check_arguments(folder: Path, arguments: Mapping[str, object]) -> None:
                 "Give another --output_dir."
             )
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_suffix(".tmp")
-        temporary.write_text(json.dumps(arguments, indent=1), encoding="utf-8")
-        temporary.rename(file)
+        write_changed(file, json.dumps(arguments, indent=1))
     noted = json.loads(file.read_text(encoding="utf-8"))
     names = sorted({*noted, *arguments})
     differ = [name for name in names if noted.get(name) != arguments.get(name)]
@@ -146,10 +144,7 @@ def write_config(
         **changes,
     }
     file = folder / f"{'_'.join(names)}.json"
-    if not file.exists():
-        temporary = file.with_suffix(".tmp")
-        temporary.write_text(json.dumps(config, indent=1), encoding="utf-8")
-        temporary.rename(file)
+    write_changed(file, json.dumps(config, indent=1))
     return file
 
 
@@ -240,6 +235,13 @@ def read_lines(folder: Path) -> list[dict]:
     return lines
 
 
+def fine_tuned_folder(
+    model_dir: Path, task: str, seed: int, flags: Mapping[str, object] | None = None
+) -> Path:
+    """Return the folder in which `fine_tune` writes its results."""
+    return model_dir / "_".join([task, *map(str, (flags or {}).values()), f"seed_{seed}"])
+
+
 def fine_tune(
     model_dir: Path,
     task: str,
@@ -252,7 +254,7 @@ def fine_tune(
 ) -> float:
     """Return the metric of a task on its dev set, in percent. Weights and records are deleted."""
     flags = flags or {}
-    output_dir = model_dir / "_".join([task, *map(str, flags.values()), f"seed_{seed}"])
+    output_dir = fine_tuned_folder(model_dir, task, seed, flags)
     program, metric, files, others = TASKS[task]
     if metric not in read_results(output_dir):
         data: dict[str, object] = {name: Path(data_dir) / path for name, path in files.items()}
@@ -281,7 +283,7 @@ def fine_tune(
 
 
 def write_changed(file: Path, text: str) -> None:
-    """Write a file unless it has this text: records are made again for a file of another time."""
+    """Write a file unless it has this text. Records are made again if the time of their file changes."""
     if file.exists() and file.read_text(encoding="utf-8") == text:
         return
     temporary = file.with_name(f"{file.name}.tmp")

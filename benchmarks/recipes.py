@@ -45,6 +45,7 @@ from pretraining_runs import (
     check_arguments,
     digest,
     fine_tune,
+    fine_tuned_folder,
     is_finished,
     make_data,
     parse_size,
@@ -358,7 +359,7 @@ def fine_tuning_table(
                 tune(run, task, seed, args)
                 for run in found
                 for seed in seeds
-                if metric in read_results(run.folder / f"{task}_seed_{seed}")
+                if metric in read_results(fine_tuned_folder(run.folder, task, seed))
             ]
             cells.append(f"{spread(values, 1)} ({len(values)})" if values else "-")
         rows.append(cells)
