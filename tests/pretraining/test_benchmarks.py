@@ -157,3 +157,13 @@ def test_the_folder_of_an_earlier_run_is_rejected_because_resuming_takes_less_ti
     (tmp_path / "seed_3").mkdir()
     with pytest.raises(SystemExit, match=r"seed_3 exists.*Give another --output_dir"):
         run_script("run_classifier", {}, args, 3)
+
+
+def test_equal_questions_are_one_query_on_both_sides():
+    from embeddings import retrieval
+
+    dev = [("who", "one", 0.0), ("when", "one", 0.0), ("who", "two", 0.0), ("who", "one", 0.0)]
+    queries, documents, relevant = retrieval(dev)
+    assert queries == {"q0": "who", "q1": "when"}
+    assert documents == {"p0": "one", "p1": "two"}
+    assert relevant == {"q0": {"p0", "p1"}, "q1": {"p0"}}
