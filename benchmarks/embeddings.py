@@ -10,12 +10,12 @@ squad: questions with their passages, of a part of SQuAD 1.1's training set; eva
 set, 10,539 different questions over 2,067 passages. sts-b: pairs of sentences with a score, CoSENT.
 
 Both sides have the same steps, batch size, peak rate and longest text. Warm-up takes 10 % of the steps,
-weight decay is 0.01, gradients are clipped to norm 1. bert_tf makes batches by
-length, and leaves equal passages of a batch out of the negatives; sentence-transformers shuffles, with
-its sampler without duplicates for squad. Prints a JSON line per seed: the metrics on the dev set, and
-seconds and processor seconds of the training and the evaluation. Ours are those of a new process, with
-imports, reading and compilation; sentence-transformers' exclude imports and reading. Unknown
-flags are passed to run_embeddings.
+weight decay is 0.01, gradients are clipped to norm 1. bert_tf makes batches by length, and leaves equal
+passages of a batch out of the negatives; sentence-transformers shuffles, with its sampler without
+duplicates for squad. Prints a JSON line per seed: the metrics on the dev set, and seconds and processor
+seconds of the training and the evaluation. Ours are those of a new process, with imports, reading and
+compilation; sentence-transformers' exclude imports and reading. Unknown flags are passed to
+run_embeddings.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from fine_tuning_runs import (
     WEIGHT_DECAY,
     add_arguments,
     init_checkpoint,
+    parse_sides,
     run_script,
     run_seeds,
 )
@@ -70,7 +71,6 @@ def run_bert_tf(args: argparse.Namespace, seed: int) -> Mapping[str, float]:
         "eval_batch_size": args.batch_size,
         "learning_rate": args.learning_rate,
         "num_train_epochs": args.num_epochs,
-        "precision": args.precision,
         "optimizer": "adamw",
         "lr_decay_from_warmup": True,
     }
@@ -161,16 +161,19 @@ def main() -> None:
     add_arguments(parser)
     parser.add_argument("--task", choices=tuple(DATA), default="sts-b")
     parser.add_argument("--side", choices=("bert_tf", "sentence_transformers"), default="bert_tf")
-    parser.add_argument("--data_dir", default="../shared/data")
+    parser.add_argument("--data_dir", default=str(ROOT.parent / "shared/data"))
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--max_seq_length", type=int, default=256)
     parser.add_argument("--learning_rate", type=float, default=2e-5)
     parser.add_argument("--num_epochs", type=float, default=1.0)
-    parser.add_argument("--precision", default="float32", help="of bert_tf")
     parser.add_argument("--bf16", action="store_true", help="of sentence-transformers")
-    args, args.script_flags = parser.parse_known_args()
+    args = parse_sides(parser, ("bf16",))
     run = run_bert_tf if args.side == "bert_tf" else run_sentence_transformers
-    settings = {name: getattr(args, name) for name in ("task", "side", "num_epochs", "precision")}
+    settings = {name: getattr(args, name) for name in ("task", "side", "num_epochs")}
+    if args.side == "bert_tf":
+        settings["flags"] = " ".join(args.script_flags)
+    else:
+        settings["bf16"] = args.bf16
     run_seeds(run, args, settings)
 
 

@@ -27,6 +27,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output_dir", help="kept, a folder per run; default: a temporary one")
 
 
+def parse_sides(
+    parser: argparse.ArgumentParser,
+    peer_flags: Sequence[str],
+    command_line: Sequence[str] | None = None,
+) -> argparse.Namespace:
+    """Parse --side and the other flags. Unknown ones are `script_flags`, for the script of bert_tf.
+
+    Args:
+        peer_flags: names of the flags of the other side only.
+        command_line: default: that of the process.
+
+    Raises:
+        SystemExit: a flag is for the other side.
+    """
+    args, args.script_flags = parser.parse_known_args(command_line)
+    wrong = args.script_flags
+    if args.side == "bert_tf":
+        given = (name for name in peer_flags if getattr(args, name) != parser.get_default(name))
+        wrong = [f"--{name}" for name in given]
+    if wrong:
+        parser.error(f"--side={args.side} has no {', '.join(wrong)}")
+    return args
+
+
 def init_checkpoint(args: argparse.Namespace) -> str:
     return args.init_checkpoint or minilm()
 
@@ -72,8 +96,7 @@ def run_script(
         output_dir = Path(args.output_dir or temporary) / f"seed_{seed}"
         if output_dir.exists():
             sys.exit(
-                f"{output_dir} exists, and the script would resume it, which takes less time than a run. "
-                "Give another --output_dir."
+                f"{output_dir} exists. Resuming takes less time than a run. Give another --output_dir."
             )
         given = {"init_checkpoint": init_checkpoint(args), "output_dir": output_dir, "seed": seed}
         start, start_cpu = time.time(), seconds_of_children()

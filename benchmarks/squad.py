@@ -18,9 +18,9 @@ AdamW has weight decay 0.01, none on biases and LayerNorm. The learning rate war
 steps and decays linearly to 0. Gradients are clipped to a global norm of 1.0, dropout is 0.1, and
 windows are 128 tokens apart. The learning rate is higher, because small models need it.
 
-These differences remain: transformers' AdamW corrects the bias of its moments (epsilon 1e-8). Padding
-competes with the tokens in its loss. Its answers are extracted by character offsets, without max
-context.
+These differences remain: transformers' AdamW corrects the bias of its moments (epsilon 1e-8). The decay
+of our rate begins at step 0, so after the warm-up ours is 0.9 of theirs. Padding competes with the
+tokens in its loss. Its answers are extracted by character offsets, without max context.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from fine_tuning_runs import (
     WEIGHT_DECAY,
     add_arguments,
     init_checkpoint,
+    parse_sides,
     run_script,
     run_seeds,
 )
@@ -274,9 +275,7 @@ def main() -> None:
     parser.add_argument(
         "--max_steps", type=int, default=0, help="transformers side: stop early, to measure speed"
     )
-    args, args.script_flags = parser.parse_known_args()
-    if args.side == "transformers" and args.script_flags:
-        parser.error(f"these flags are for run_squad: {args.script_flags}")
+    args = parse_sides(parser, ("bf16", "max_steps"))
     run = {"transformers": run_transformers, "bert_tf": run_bert_tf}[args.side]
     settings = {"side": args.side, "learning_rate": args.learning_rate}
     if args.side == "transformers":

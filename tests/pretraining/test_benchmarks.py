@@ -167,3 +167,25 @@ def test_equal_questions_are_one_query_on_both_sides():
     assert queries == {"q0": "who", "q1": "when"}
     assert documents == {"p0": "one", "p1": "two"}
     assert relevant == {"q0": {"p0", "p1"}, "q1": {"p0"}}
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ("--side=bert_tf --bf16", "--side=bert_tf has no --bf16"),
+        ("--side=transformers --seed=3", "--side=transformers has no --seed=3"),
+    ],
+)
+def test_a_flag_of_the_other_side_is_an_error(flags, message, capsys):
+    from argparse import ArgumentParser
+
+    from fine_tuning_runs import parse_sides
+
+    parser = ArgumentParser()
+    parser.add_argument("--side")
+    parser.add_argument("--bf16", action="store_true")
+    args = parse_sides(parser, ("bf16",), ["--side=bert_tf", "--seed=3"])
+    assert args.script_flags == ["--seed=3"]
+    with pytest.raises(SystemExit):
+        parse_sides(parser, ("bf16",), flags.split())
+    assert message in capsys.readouterr().err
