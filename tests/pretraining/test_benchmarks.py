@@ -189,3 +189,17 @@ def test_a_flag_of_the_other_side_is_an_error(flags, message, capsys):
     with pytest.raises(SystemExit):
         parse_sides(parser, ("bf16",), flags.split())
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("differences", ([1e-6, float("nan")], [float("nan"), 1e-6], [1e-6, 1e-4]))
+def test_parity_fails_if_a_difference_is_not_a_number_or_large(differences, monkeypatch):
+    import huggingface_parity
+
+    monkeypatch.setattr(huggingface_parity, "compare", lambda *_: iter(differences))
+    monkeypatch.setattr(huggingface_parity.subprocess, "run", lambda *_, **__: None)
+    monkeypatch.setattr(sys, "argv", ["huggingface_parity.py", "--minilm=folder"])
+    for name in ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, "")  # the script sets them
+    with pytest.raises(SystemExit) as stopped:
+        huggingface_parity.main()
+    assert stopped.value.code
