@@ -109,13 +109,11 @@ def run(case: dict) -> dict:
     """Measure in a new process; add the peak memory of it or its largest child."""
     shutil.rmtree(case["output"], ignore_errors=True)
     command = [sys.executable, __file__, "--text=-", "--vocab=-", f"--run={json.dumps(case)}"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     peak = PeakMemory(process.pid)
-    output, _ = process.communicate()
+    output, errors = process.communicate()
     if process.returncode:
-        raise SystemExit(f"{case} ended with code {process.returncode}")
+        raise SystemExit(f"{case} failed (exit status {process.returncode}):\n{errors[-2000:]}")
     return {**json.loads(output.splitlines()[-1]), "peak_mb": peak.stop()}
 
 
@@ -151,7 +149,7 @@ class PeakMemory:
     def stop(self) -> float:
         self._running = False
         self._thread.join()
-        return self._peak / 1e3
+        return self._peak * 1024 / 1e6  # from KiB
 
 
 def beginning(text: str, megabytes: float, path: Path) -> Path:
