@@ -3,7 +3,8 @@
     python benchmarks/distillation.py --data_dir=data --output_dir=distilled -- --precision=auto
 
 `data` has glue/SST-2, glue/MRPC and squad/ with train-v1.1.json (or --squad_train_file) and
-dev-v1.1.json. The same command resumes: finished runs are read, others are trained. Students:
+dev-v1.1.json. The same command resumes: finished runs are read, others are trained. Other --taught can
+have the same folder, other data, checkpoints or arguments after `--` cannot. Students:
 
     L3   layers 0, 2 and 4 of the checkpoint
     L2   2 layers of 128, with random weights or --l2_checkpoint
@@ -24,6 +25,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from fine_tuning_runs import execute, init_checkpoint, read_results
+from pretraining_runs import check_arguments, write_changed
 
 SQUAD = {"train_file": "squad/train-v1.1.json", "predict_file": "squad/dev-v1.1.json"}
 # Task -> program, metric, its flags for files below --data_dir, other flags.
@@ -77,6 +79,8 @@ def main() -> None:
     )
     parser.add_argument("script_flags", nargs="*", help="--name=value for the programs")
     args = parser.parse_args()
+    noted = ("data_dir", "init_checkpoint", "squad_train_file", "teacher", "script_flags")
+    check_arguments(args.output_dir, {name: shown(getattr(args, name)) for name in noted})
     found = [
         summary(args, task, student, dict(runs(args, task, student)))
         for task in args.tasks.split(",")
@@ -102,11 +106,23 @@ def runs(
     given = dict(flag.split("=", 1) for flag in args.taught)
     for kind, more in (("alone", {}), ("taught", {"teacher": teacher, **TAUGHT, **given})):
         for seed in map(int, args.seeds.split(",")):
-            folder = args.output_dir / task / f"{student}-{kind}-{seed}"
+            folder = student_folder(args, task, student, kind, seed)
             train(args, task, folder, {**flags, **more, "seed": seed})
             value = metric(task, folder)
             print(json.dumps({"task": task, "run": folder.name, "metric": value}), flush=True)
             yield (kind, seed), value
+
+
+def shown(value: Any) -> Any:
+    """Return an argument as JSON can keep it."""
+    return str(value.resolve()) if isinstance(value, Path) else value
+
+
+def student_folder(args: argparse.Namespace, task: str, student: str, kind: str, seed: int) -> Path:
+    """Return the folder of a run. Other --taught have another one."""
+    given = sorted(args.taught) if kind == "taught" else []
+    name = "-".join([student, kind, *given, str(seed)])
+    return args.output_dir / task / name.replace("/", "_")
 
 
 def teacher_of(args: argparse.Namespace, task: str) -> Path:
@@ -150,8 +166,8 @@ def new_model(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     tokenizer = FullTokenizer.from_pretrained(checkpoint)
     folder.mkdir(parents=True, exist_ok=True)
     sizes = BertConfig(**{**vars(config), **L2_SIZES})
-    (folder / "bert_config.json").write_text(sizes.to_json_string())
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokenizer.vocab))
+    write_changed(folder / "bert_config.json", sizes.to_json_string())
+    write_changed(folder / "vocab.txt", "".join(f"{token}\n" for token in tokenizer.vocab))
     return {
         "bert_config_file": folder / "bert_config.json",
         "vocab_file": folder / "vocab.txt",
@@ -203,7 +219,7 @@ def summary(
     }
     teacher, alone, taught = (mean(found) for found in of_kind.values())
     closed = (taught - alone) / (teacher - alone) if teacher != alone else float("nan")
-    first = args.output_dir / task / f"{student}-taught-{args.seeds.split(',')[0]}"
+    first = student_folder(args, task, student, "taught", int(args.seeds.split(",")[0]))
     faster = speed(args, task, first) / speed(args, task, teacher_of(args, task))
     shown = [
         f"{mean(found):.2f}" + (f" ± {stdev(found):.2f}" if len(found) > 1 else "")

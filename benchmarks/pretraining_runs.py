@@ -1,4 +1,7 @@
-"""Shared by recipes.py and ablations.py: records, timed pre-training, fine-tuning of the encoders."""
+"""Shared by recipes.py, ablations.py and distillation.py.
+
+Arguments of a folder, records, timed pre-training, fine-tuning of the encoders.
+"""
 
 from __future__ import annotations
 

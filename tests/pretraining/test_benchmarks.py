@@ -203,3 +203,17 @@ def test_parity_fails_if_a_difference_is_not_a_number_or_large(differences, monk
     with pytest.raises(SystemExit) as stopped:
         huggingface_parity.main()
     assert stopped.value.code
+
+
+def test_students_that_are_taught_otherwise_have_another_folder():
+    from argparse import Namespace
+
+    from distillation import student_folder
+
+    plain = Namespace(output_dir=Path("out"), taught=[])
+    other = Namespace(output_dir=Path("out"), taught=["unlabelled_file=a/b.tsv"])
+    assert student_folder(plain, "mrpc", "L3", "taught", 2) == Path("out/mrpc/L3-taught-2")
+    assert student_folder(other, "mrpc", "L3", "taught", 2) == Path(
+        "out/mrpc/L3-taught-unlabelled_file=a_b.tsv-2"
+    )
+    assert student_folder(other, "mrpc", "L3", "alone", 2) == Path("out/mrpc/L3-alone-2")
