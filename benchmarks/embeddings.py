@@ -37,6 +37,7 @@ from fine_tuning_runs import (
     add_arguments,
     init_checkpoint,
     parse_sides,
+    processors,
     run_script,
     run_seeds,
 )
@@ -84,9 +85,11 @@ def run_bert_tf(args: argparse.Namespace, seed: int) -> Mapping[str, float]:
 def run_sentence_transformers(args: argparse.Namespace, seed: int) -> Mapping[str, float]:
     import datasets
     import sentence_transformers as st
+    import torch
     import transformers
     from sentence_transformers import evaluation, losses
 
+    torch.set_num_threads(processors())
     transformers.set_seed(seed)
     train, dev = (read(args.task, Path(args.data_dir) / name) for name in DATA[args.task])
     start, start_cpu = time.time(), time.process_time()

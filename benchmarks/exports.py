@@ -25,10 +25,10 @@ import logging
 import statistics
 import tempfile
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import numpy as np
 import tensorflow as tf
+from fine_tuning_runs import missing_packages
 
 from bert_tf.data.packing import pack_texts
 from bert_tf.finetuning.classification_data import read_data
@@ -62,10 +62,9 @@ def main() -> None:
     columns = "".join(f"{name:>10}" for name in names)
     print(f"format       precision{columns}  differs by  labels      %     MB     ms")
     expected = None
-    needed = {"onnx": ("tf2onnx", "onnxruntime"), "openvino": ("openvino", "nncf")}
     for name, precisions in FORMATS.items():
-        if not all(map(find_spec, needed.get(name, ()))):
-            print(f"{name}: not installed")
+        if missing := missing_packages(name):
+            print(f"{name}: {missing}")
             continue
         for precision in precisions:
             with tempfile.TemporaryDirectory() as folder:

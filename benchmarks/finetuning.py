@@ -40,6 +40,7 @@ from fine_tuning_runs import (
     add_arguments,
     init_checkpoint,
     parse_sides,
+    processors,
     run_script,
     run_seeds,
 )
@@ -96,8 +97,10 @@ def official_metrics(task: str, logits, labels) -> dict[str, float]:
 
 def run_transformers(args: argparse.Namespace, seed: int) -> dict[str, float]:
     """Fine-tune once with transformers' Trainer."""
+    import torch
     import transformers
 
+    torch.set_num_threads(processors())
     transformers.utils.logging.set_verbosity_error()
     columns, model_dir = TASKS[args.task], init_checkpoint(args)
     data_dir = Path(args.data_dir) / columns.folder

@@ -8,9 +8,10 @@
 All sides have the same random weights and get the same ids in rows of full length: our SavedModels, ONNX
 and OpenVINO files through their `tokens` signature, `transformers` in PyTorch. Int8 is calibrated on
 random words, so only its speed compares; torch-int8 is PyTorch's dynamic quantization. Each side has
-its own process and takes turns with the first, a few calls each. Prints medians. "apart" is the
-difference of its first logit from that of our float32 SavedModel. Ours run with
-TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1, as docs/serving.md recommends and `predict` does; "unset" without.
+its own process, with a thread for each processor, and takes turns with the first, a few calls each.
+Prints medians. "apart" is the difference of its first logit from that of our float32 SavedModel. Ours
+run with TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1, as docs/serving.md recommends and `predict` does; "unset"
+without.
 
 With --texts (the folder of a GLUE set) a call answers the first --num_texts rows of its dev.tsv, with
 their real lengths. Batches of --shapes rows are padded to the longest row. Ours have rows of similar
@@ -27,13 +28,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-from fine_tuning_runs import ROOT, execute
+from fine_tuning_runs import ROOT, execute, missing_packages, processors
 from finetuning import TASKS, read_rows
 from side_by_side import answer_turns, take_turns
 from training import SIZES, VOCAB_SIZE
@@ -165,7 +165,9 @@ def saved_model(folder: Path) -> tuple[Callable, Answer]:
 def onnx(folder: Path) -> tuple[Callable, Answer]:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = processors()
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
     return dict, lambda inputs: float(session.run(["logits"], inputs)[0][0, 0])
 
 
@@ -173,6 +175,7 @@ def openvino(folder: Path, precision: str) -> tuple[Callable, Answer]:
     import openvino
 
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
+    hints |= {"INFERENCE_NUM_THREADS": processors(), "ENABLE_HYPER_THREADING": True}
     model = openvino.Core().compile_model(str(folder / "model.xml"), "CPU", hints)
     return dict, lambda inputs: float(model(inputs)["logits"][0, 0])
 
@@ -181,6 +184,7 @@ def pytorch(folder: Path, side: str, dynamic: bool | None) -> tuple[Callable, An
     import torch
     from transformers import BertForSequenceClassification
 
+    torch.set_num_threads(processors())
     model = BertForSequenceClassification.from_pretrained(folder / "huggingface").eval()
     if "bfloat16" in side:
         model = model.to(torch.bfloat16)
@@ -235,13 +239,6 @@ def describe(shape: str, texts: str, num_texts: int) -> None:
         print(f"batches of {shape}, {kind}: {computed:,} tokens, {1 - real / computed:.0%} padding")
 
 
-def packages_of(side: str) -> tuple[str, ...]:
-    """Return the packages that a side needs."""
-    if side.startswith("openvino"):
-        return ("openvino", "nncf") if side.endswith("int8") else ("openvino",)
-    return ("tf2onnx", "onnxruntime") if side.startswith("onnxruntime") else ()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -264,15 +261,16 @@ def main() -> None:
     sides = arguments.sides.split(",") if arguments.sides else list(SIDES)
     if arguments.texts and not arguments.sides:
         sides += SORTED
-    if missing := [name for name in ("torch", "transformers") if find_spec(name) is None]:
-        parser.error(f"the model is made by transformers: install {' and '.join(missing)}")
+    if missing := missing_packages("bench"):
+        parser.error(f"transformers makes the model; {missing}")
     for side in list(sides):
-        if missing := [name for name in packages_of(side) if find_spec(name) is None]:
-            print(f"{side}: left out, because {', '.join(missing)} is not installed")
+        format_, _ = EXPORTS.get(model_of(side), ("", ""))
+        if missing := missing_packages(format_):
+            print(f"{side}: left out; {missing}")
             sides.remove(side)
     if not sides:
         parser.error("none of the sides is installed")
-    print(f"{platform.machine()}, {os.cpu_count()} cores; {arguments.size}", flush=True)
+    print(f"{platform.machine()}, {processors()} processors; {arguments.size}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         make_models(Path(folder), arguments.size, sides)
         for shape in arguments.shapes.split(","):

@@ -43,6 +43,7 @@ from fine_tuning_runs import (
     add_arguments,
     init_checkpoint,
     parse_sides,
+    processors,
     run_script,
     run_seeds,
 )
@@ -119,6 +120,7 @@ def run_transformers(args: argparse.Namespace, seed: int) -> dict:
     import torch
     import transformers
 
+    torch.set_num_threads(processors())
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     model_dir = init_checkpoint(args)

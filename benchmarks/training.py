@@ -8,8 +8,8 @@
 --peers adds the original and tf-models-official (tensorflow_peers.py documents that folder). Each side
 has its own process and trains on the same random examples: pre-training (masked LM with 20 predictions
 per example, and next sentence) or classification with the lengths of MRPC. Dropout 0.1, AdamW, gradients
-clipped to norm 1. Each takes turns with ours, a few steps each, so that other load affects both. Prints
-medians.
+clipped to norm 1. Each has a thread for each processor, and takes turns with ours, a few steps each, so
+that other load affects both. Prints medians.
 
 The ceiling is the speed of the bfloat16 product [4096, 768] x [768, 3072] in a TensorFlow graph, which
 takes turns as another side. "of ceiling" is the fraction that a step's matrix products reach
@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
+from fine_tuning_runs import processors  # noqa: E402
 from side_by_side import answer_turns, take_turns  # noqa: E402
 
 SIZES = {"base": (12, 768, 12), "minilm": (6, 384, 12), "mini": (4, 256, 4)}
@@ -162,6 +163,7 @@ def torch_step(side: str, arguments: argparse.Namespace, device: str = "cpu"):
     from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
     torch.manual_seed(0)
+    torch.set_num_threads(processors())
     layers, hidden, heads = SIZES[arguments.size]
     attention = "eager" if "eager" in side else "sdpa"
     config = BertConfig(
@@ -329,7 +331,7 @@ def main() -> None:
     results = [turn for turn in results if turn.side != CEILING]
     needed = flops_of_step(arguments)
     print(
-        f"{platform.machine()}, {os.cpu_count()} cores; {arguments.task} {arguments.size}, "
+        f"{platform.machine()}, {processors()} processors; {arguments.task} {arguments.size}, "
         f"{arguments.batch_size} x {arguments.max_seq_length}; products {ceiling / 1e9:.0f} GFLOP/s"
     )
     columns = ("ms/step", "times ours", "of ceiling", "peak GB", "first loss")
