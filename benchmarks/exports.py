@@ -13,7 +13,8 @@ One row for each format and precision has these columns:
 * megabytes of the model's files, and median milliseconds per example.
 
 ONNX rows need `pip install -e .[onnx]`, and OpenVINO rows `pip install -e .[openvino]`; they are omitted
-without it. OpenVINO also reads the ONNX files. Its 8 bits are calibrated with the training set.
+without it. OpenVINO also reads the ONNX files. Int8 of a SavedModel and of OpenVINO is calibrated with
+the train.tf_record of --model_dir.
 Latencies use --threads threads, one format after the other in one process. They show orders of
 magnitude, not small differences.
 """
@@ -60,7 +61,7 @@ def main() -> None:
     length = np.mean([row["input_ids"].size for row in rows])
     print(f"{len(rows)} examples, {length:.0f} tokens on average")
     columns = "".join(f"{name:>10}" for name in names)
-    print(f"format       precision{columns}  differs by  labels      %     MB     ms")
+    print(f"{'format':<16} precision{columns}  differs by  labels      %     MB     ms")
     expected = None
     for name, precisions in FORMATS.items():
         if missing := missing_packages(name):
@@ -68,10 +69,6 @@ def main() -> None:
             continue
         for precision in precisions:
             with tempfile.TemporaryDirectory() as folder:
-                texts = None
-                if (name, precision) == ("openvino", "int8"):
-                    texts = f"{folder}/texts.txt"
-                    write_training_texts(texts, args)
                 export_saved_model(
                     ExportOptions(
                         model_dir=args.model_dir,
@@ -79,20 +76,20 @@ def main() -> None:
                         format=name,
                         precision=precision,
                         signature="tokens",
-                        calibration_file=texts,
                     )
                 )
                 (export,) = find_exports(f"{folder}/1")
                 size = model_size(export)
-                for label in export.runtimes:
-                    runtime = load(label, export.path, threads=args.threads)
+                for reader in export.runtimes:
+                    runtime = load(reader, export.path, threads=args.threads)
                     logits, seconds = answers(runtime, export, rows)
                     expected = logits if expected is None else expected
                     metrics = (
                         kind.metrics[each](kind.predictions(logits), labels) for each in names
                     )
+                    about = name if reader == name else f"{name} in {reader}"
                     print(
-                        f"{label:<12} {precision:<9}"
+                        f"{about:<16} {precision:<9}"
                         + "".join(f"{metric:10.4f}" for metric in metrics)
                         + compared(logits, expected, kind.has_labels)
                         + f"{size / 1e6:7.1f} {seconds * 1e3:6.1f}",
@@ -107,21 +104,6 @@ def compared(logits: np.ndarray, expected: np.ndarray, has_labels: bool) -> str:
     apart = np.abs(softmax(logits) - softmax(expected)).max()
     flips = logits.argmax(axis=1) != expected.argmax(axis=1)
     return f"{apart:12.2g} {flips.sum():7d} {flips.mean():6.2%}"
-
-
-def write_training_texts(path: str, args: argparse.Namespace) -> None:
-    """Write the texts of the training set, in the format of `predict --input_file`."""
-    options = ClassifierOptions(
-        task_name=args.task_name,
-        data_dir=args.data_dir,
-        output_dir=args.model_dir,
-        init_checkpoint=args.model_dir,
-        do_train=True,
-    )
-    examples = read_data(options)[1]["train"]
-    with open(path, "w", encoding="utf-8") as file:
-        for example in examples:
-            file.write("\t".join(filter(None, (example.text_a, example.text_b))) + "\n")
 
 
 def dev_set(
