@@ -251,10 +251,7 @@ def find_loss(args: argparse.Namespace, runs: Mapping[str, list[Run]]) -> float:
     """Return the loss to reach."""
     if args.loss is not None:
         return args.loss
-    steps = flags_of("published", args.num_train_steps)["num_train_steps"]
-    published = [
-        run for run in runs.get("published", ()) if is_finished(run.folder, int(str(steps)))
-    ]
+    published = [run for run in runs.get("published", ()) if is_complete(run, "published", args)]
     return max((run.held[-1][1] for run in published), default=PUBLISHED_LOSS)
 
 
