@@ -7,8 +7,8 @@
 
 Pre-trains the mini size (4 layers, hidden size 256) on 64 tokens of English Wikipedia in
 ../shared/data; every twentieth article is held out. `published` is the run of docs/pretraining.md.
-`base` has the paper's flags and fewer steps. Most other rows of ROWS change one thing of the row that
-they name.
+`base` has the paper's AdamW, dropout and masks, with fewer steps and a higher rate. Most other rows of
+ROWS change one thing of the row that they name.
 
 `--num_train_steps` makes all rows shorter. Warm-up and decay keep their fractions of the steps. Run
 again with the same --output_dir to resume: finished runs are only read. The last command above trains
@@ -210,7 +210,7 @@ class Run:
         return [(end, mean(losses[end - SMOOTHED_STEPS : end])) for end in ends]
 
     def tokens_per_second(self) -> float:
-        """Return the median in seconds of a clock, as the log of the run has it."""
+        """Return the median of the run's log, by wall-clock time."""
         return median(x["tokens_per_second"] for x in self.times.lines if x["kind"] == "train")
 
 
