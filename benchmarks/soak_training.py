@@ -40,15 +40,20 @@ def main() -> None:
 def peaks(process: subprocess.Popen, seconds: float) -> dict[float, float]:
     """Return fraction of the time -> highest resident memory of a twentieth, in megabytes."""
     start, found = time.monotonic(), {}
+
+    def show() -> None:
+        last = max(found)
+        print(f"{last:.0%}: {found[last]:.0f} MB", flush=True)
+
     while (now := time.monotonic() - start) < seconds:
         if process.poll() is not None:
             raise SystemExit(f"the script ended with {process.returncode} after {now:.0f} s")
         part = int(20 * now / seconds) / 20
         if part not in found and found:
-            last = max(found)
-            print(f"{last:.0%}: {found[last]:.0f} MB", flush=True)
+            show()
         found[part] = max(found.get(part, 0.0), resident_megabytes(process.pid))
         time.sleep(0.2)
+    show()
     return found
 
 

@@ -1,5 +1,6 @@
-"""benchmarks/soak.py: the verdict on memory and answers."""
+"""benchmarks/soak.py and soak_training.py: peaks of memory, and the verdicts on memory and answers."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,3 +34,16 @@ def test_an_answer_is_wrong_if_it_is_not_finite_or_changes(soak):
         soak.check_answer(answer, {"probabilities": np.array([0.5, 0.5])})
     with pytest.raises(SystemExit, match="probabilities is not finite"):
         soak.check_answer({"probabilities": np.array([np.nan])}, {})
+
+
+def test_the_peak_of_each_part_is_printed(soak, capsys):
+    from soak_training import peaks
+
+    with subprocess.Popen(["/bin/sleep", "60"]) as process:
+        found = peaks(process, 1.0)
+        process.kill()
+    printed = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert printed == [f"{part:.0%}" for part in found]
+    assert all(value > 0 for value in found.values())
+    with pytest.raises(SystemExit, match="the script ended with -9"):
+        peaks(process, 1.0)
