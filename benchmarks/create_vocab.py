@@ -23,7 +23,6 @@ distinct words therefore grows faster than in real text.
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import random
@@ -33,7 +32,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +40,7 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf  # noqa: E402
+from squad import squad_texts  # noqa: E402
 
 from bert_tf.data.tables import read_tsv  # noqa: E402
 from bert_tf.pretraining.wordpieces import (  # noqa: E402
@@ -58,14 +58,6 @@ HELD_OUT_SHARE = 0.05  # of the documents, from the end
 def documents(text_file: Path) -> list[str]:
     """Split a text at empty lines."""
     return [part for part in text_file.read_text(encoding="utf-8").split("\n\n") if part.strip()]
-
-
-def squad_texts(path: Path) -> Iterator[str]:
-    for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
-        for paragraph in article["paragraphs"]:
-            yield paragraph["context"]
-            for question in paragraph["qas"]:
-                yield question["question"]
 
 
 class Table:

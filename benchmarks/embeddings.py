@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import sys
 import tempfile
 import time
@@ -41,6 +40,7 @@ from fine_tuning_runs import (
     run_script,
     run_seeds,
 )
+from squad import read_paragraphs
 
 sys.path.insert(0, str(ROOT))
 
@@ -54,8 +54,7 @@ _MOST_SCORE = 5.0
 def read(task: str, path: Path) -> list[tuple[str, str, float]]:
     """Return pairs of texts with their score (0.0 in squad)."""
     if task == "squad":
-        articles = json.loads(path.read_text(encoding="utf-8"))["data"]
-        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+        paragraphs = read_paragraphs(path)
         return [(qa["question"], p["context"], 0.0) for p in paragraphs for qa in p["qas"]]
     with open(path, encoding="utf-8", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]

@@ -25,6 +25,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from fine_tuning_runs import ROOT, add_arguments, execute, init_checkpoint
 from finetuning import TASKS, read_rows
+from squad import read_paragraphs
 
 sys.path.insert(0, str(ROOT))
 
@@ -83,8 +84,7 @@ def answers(model_dir: Path, name: str, dev: Path) -> Iterator[Any]:
     """Yield the model's answers: labels, types of words or texts; nothing for regression."""
     model: Any = bert_tf.load(model_dir)
     if name == "squad":
-        paragraphs = [p for a in json.loads(dev.read_text())["data"] for p in a["paragraphs"]]
-        pairs = [(qa["question"], p["context"]) for p in paragraphs for qa in p["qas"]]
+        pairs = [(qa["question"], p["context"]) for p in read_paragraphs(dev) for qa in p["qas"]]
         yield from (answer["answer"] for answer in model.predict(pairs))
     elif name == "wnut17":
         blocks = dev.read_text(encoding="utf-8").split("\n\n")

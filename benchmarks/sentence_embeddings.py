@@ -18,8 +18,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+from fine_tuning_runs import ROOT
+from finetuning import TASKS, read_rows
 
-ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 _PEER = """
@@ -84,9 +85,8 @@ def installed_minilm(python: str) -> str:
 def read_texts(file: str | None) -> list[str]:
     if file:
         return Path(file).read_text(encoding="utf-8").splitlines()
-    mrpc = ROOT.parent / "shared" / "data" / "glue" / "MRPC" / "dev.tsv"
-    rows = [line.split("\t") for line in mrpc.read_text(encoding="utf-8").splitlines()[1:]]
-    return [text for row in rows for text in row[3:5]]
+    rows = read_rows(ROOT.parent / "shared" / "data" / "glue" / "MRPC" / "dev.tsv", TASKS["mrpc"])
+    return [text for texts, _ in rows for text in texts]
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ sys.path.insert(0, str(ROOT))
 N_BEST_SIZE, MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH = 20, 30, 64
 
 
-def read_paragraphs(file: str, most_questions: int = 0) -> list[dict]:
+def read_paragraphs(file: str | Path, most_questions: int = 0) -> list[dict]:
     """Read paragraphs of a SQuAD file until `most_questions` are reached (0: all)."""
     data = json.loads(Path(file).read_text(encoding="utf-8"))["data"]
     paragraphs, count = [], 0
@@ -63,6 +63,14 @@ def read_paragraphs(file: str, most_questions: int = 0) -> list[dict]:
         paragraphs.append(paragraph)
         count += len(paragraph["qas"])
     return paragraphs
+
+
+def squad_texts(file: str | Path) -> Iterator[str]:
+    """Yield the contexts and questions of a SQuAD file."""
+    for paragraph in read_paragraphs(file):
+        yield paragraph["context"]
+        for question in paragraph["qas"]:
+            yield question["question"]
 
 
 class TorchWindow(NamedTuple):

@@ -20,7 +20,6 @@ with `convert_tokens_to_ids(tokenize(text))`, and GraphTokenizer with `encode`, 
 
 import argparse
 import functools
-import json
 import os
 import sys
 import tempfile
@@ -36,6 +35,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from squad import squad_texts  # noqa: E402
 
 from bert_tf.text_ops.tokenizer import GraphTokenizer  # noqa: E402
 from bert_tf.tokenization import FullTokenizer  # noqa: E402
@@ -213,14 +213,6 @@ def verify_texts(verification: Verification, make: Callable[..., Tokenizer], dat
         if "squad" in kinds:
             for path in sorted(data.glob("squad/*.json")):
                 verification.verify(f"{name}: {path.name}", squad_texts(path), full, graph)
-
-
-def squad_texts(path: Path) -> Iterator[str]:
-    for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
-        for paragraph in article["paragraphs"]:
-            yield paragraph["context"]
-            for question in paragraph["qas"]:
-                yield question["question"]
 
 
 def main() -> None:
