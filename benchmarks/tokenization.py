@@ -5,8 +5,8 @@
     python benchmarks/tokenization.py --verify --onnx --data=../shared/data
 
 Speed: megabytes of UTF-8 per second on one core, the lines of a text file one by one (GraphTokenizer
-and Hugging Face `tokenizers`: 1,000 at a time). "cold" starts with empty caches, "warm" repeats the same
-text.
+and Hugging Face `tokenizers`: 1,000 at a time). "cold" starts with empty caches. "warm" repeats the same
+text, for tokenizers with a cache of words.
 
 `--verify` compares, with no tolerance: `tokenize` with tests/reference/wordpiece_rules.py, `encode`
 with `convert_tokens_to_ids(tokenize(text))`, and GraphTokenizer with `encode`, on
@@ -76,6 +76,7 @@ def measure_speed(vocab_file: str, text_file: Path, do_lower_case: bool, megabyt
         if size >= megabytes * 1e6:
             break
     print(f"{size / 1e6:.1f} MB of {text_file}, {len(lines):,} lines; MB/s of one core")
+    print(f"{'':36}    cold    warm")
     full = FullTokenizer(vocab_file, do_lower_case)
     graph = GraphTokenizer(full.vocab, do_lower_case)
     thousands = list(batches(lines, 1000))
@@ -165,10 +166,13 @@ def ids_of(full: FullTokenizer, tokens: list[str]) -> list[int]:
 
 def onnx_tokenizer(vocab: Mapping[str, int], do_lower_case: bool) -> Tokenizer:
     """Return the tokenizer of ONNX files, in ONNX Runtime."""
-    import onnxruntime
-    import onnxruntime_extensions
+    try:
+        import onnxruntime
+        import onnxruntime_extensions
 
-    from bert_tf.serving.onnx_text import tokenizer_model
+        from bert_tf.serving.onnx_text import tokenizer_model
+    except ImportError as error:
+        sys.exit(f"--onnx needs the extra [onnx] ({error}): pip install -e '.[onnx]'")
 
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
