@@ -139,10 +139,12 @@ def measure(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        conflict_handler="resolve",
     )
     add_arguments(parser)
-    parser.set_defaults(output_dir="int8_runs")
+    parser.add_argument("--output_dir", default="int8_runs", help="kept, to resume")
     parser.add_argument("--data_dir", default="../shared/data")
     parser.add_argument("--tasks", default=",".join(NAMES), help="comma list")
     args = parser.parse_args()

@@ -1,7 +1,7 @@
 """Peak memory of a pre-training step on the CPU, and the estimate of `--auto_batch`.
 
     python benchmarks/memory.py
-    python benchmarks/memory.py --sizes=base --shapes=4x512 --precisions=mixed_bfloat16
+    python benchmarks/memory.py --sizes=mini --shapes=16x128,64x128
 
 Each row has its own process, which takes two steps on random examples with 15 % of the tokens masked,
 with AdamW. Prints a table in MiB: the peak of the process without what it had before the model was made,
@@ -47,7 +47,7 @@ def measure(size: str, batch_size: int, length: int, precision: str) -> dict[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", default="mini,base", help=f"comma list of {', '.join(SIZES)}")
+    parser.add_argument("--sizes", default="base", help=f"comma list of {', '.join(SIZES)}")
     parser.add_argument(
         "--shapes", default="1x128,8x128,1x512,4x512", help="comma list of examples x tokens"
     )
@@ -66,7 +66,7 @@ def main() -> None:
             for precision in arguments.precisions.split(","):
                 row = [size, *shape.split("x"), precision]
                 command = [sys.executable, __file__, "--row", *row]
-                done = subprocess.run(command, check=True, capture_output=True, text=True)
+                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
                 found = json.loads(done.stdout.splitlines()[-1])
                 peak, estimate = (f"{found[name]:.0f}" for name in ("peak", "estimate"))
                 print(f"| {size} | {shape} | {precision} | {peak} | {estimate} |", flush=True)

@@ -305,7 +305,9 @@ def _numbers(version: str) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work_dir", required=True, type=Path)
     parser.add_argument("--environment", action="append", default=[], help="path of a Python")
     parser.add_argument("--model_dir", action="append", default=[], help="exported as well")

@@ -213,6 +213,8 @@ def main() -> None:
     parser.add_argument("--doc_stride", type=int, default=128)
     parser.add_argument("--max_query_length", type=int, default=64)
     args = parser.parse_args()
+    if not (args.train_file or args.predict_file):
+        parser.error("--train_file or --predict_file is needed")
     original = load_original(args.original, args.version_2_with_negative)
     with tempfile.TemporaryDirectory() as folder:
         if args.train_file:
