@@ -9,7 +9,8 @@
         --version_2_with_negative
 
 Each side runs in an environment with its packages (`pip install -e .[bench]` has both). Prints one JSON
-line per seed: the official metrics after training, steps, seconds, and seconds of processor time.
+line per seed: the official metrics after training, steps, seconds, and seconds of processor time. Our
+seconds are those of a new process, with imports and compilation; transformers' exclude its imports.
 --num_train and --num_predict limit the number of questions (to whole paragraphs). Unknown flags are
 passed to run_squad.
 
@@ -19,8 +20,9 @@ steps and decays linearly to 0. Gradients are clipped to a global norm of 1.0, d
 windows are 128 tokens apart. The learning rate is higher, because small models need it.
 
 These differences remain: transformers' AdamW corrects the bias of its moments (epsilon 1e-8). The decay
-of our rate begins at step 0, so after the warm-up ours is 0.9 of theirs. Padding competes with the
-tokens in its loss. Its answers are extracted by character offsets, without max context.
+of our rate begins at step 0, so after the warm-up ours is 0.9 of theirs. Its training batches are
+random, ours have windows of similar length. Padding competes with the tokens in its loss. Its answers
+are extracted by character offsets, without max context.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ SIZES = {
     "intermediate_size": 24,
     "max_position_embeddings": 40,
 }
-# Names of outputs here. Of the other classes `logits` is `logits`.
+# Output of transformers -> output here, if their names differ.
 OURS = {
     "last_hidden_state": "sequence_output",
     "pooler_output": "pooled_output",

@@ -11,8 +11,8 @@
    our model must give the same outputs. The names of the converted files must have the values of step 1.
 
 A head may have a pooler of its own. Then the encoder's pooler is unused, and this script reports it.
-Everything is float32 on the CPU. The exit status is 1 if an array differs or an output differs by more
-than 1e-5.
+Everything is float32 on the CPU. The exit status is 1 if an array differs, or if an output differs by
+more than 1e-5, times the largest value if that is above 1.
 """
 
 from __future__ import annotations
