@@ -25,6 +25,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from fine_tuning_runs import ROOT, add_arguments, execute, init_checkpoint
 from finetuning import TASKS, read_rows
+from pretraining_runs import check_arguments
 from squad import read_paragraphs
 
 sys.path.insert(0, str(ROOT))
@@ -105,10 +106,9 @@ def answers(model_dir: Path, name: str, dev: Path) -> Iterator[Any]:
 
 def measure(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     folder = Path(args.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
     program, flags, dev = prepare(name, Path(args.data_dir), folder)
     model_dir, export_dir = folder / f"{name}-{seed}", folder / f"{name}-{seed}-int8" / "1"
-    shared = {"init_checkpoint": init_checkpoint(args), "output_dir": model_dir, "seed": seed}
+    shared = {"init_checkpoint": args.init_checkpoint, "output_dir": model_dir, "seed": seed}
     execute(program, {**shared, **BATCH, **flags})  # returns at once if it was trained
     facts_file = export_dir / "assets.extra" / "export.json"
     if not facts_file.exists():
@@ -148,6 +148,10 @@ def main() -> None:
     parser.add_argument("--data_dir", default="../shared/data")
     parser.add_argument("--tasks", default=",".join(NAMES), help="comma list")
     args = parser.parse_args()
+    args.init_checkpoint = init_checkpoint(args)
+    names = ("init_checkpoint", "data_dir")
+    made_from = {name: str(Path(getattr(args, name)).resolve()) for name in names}
+    check_arguments(Path(args.output_dir), made_from)
     for seed in map(int, args.seeds.split(",")):
         for name in args.tasks.split(","):
             print(json.dumps(measure(name, seed, args)), flush=True)
