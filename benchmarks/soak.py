@@ -3,8 +3,8 @@
     python benchmarks/soak.py --saved_model=served/my_model/1 --text=../shared/data/text/enwiki_30mb.txt
 
 loads the SavedModel as a server does, without bert_tf and Keras, and sends requests for --seconds, or
-until their number is --requests: batches of 1 to 16 texts, pairs, or texts with two choices, of 0 to
-3,000 characters from --text, or fewer. One of eight batches is random bytes. With --busy=0.1 it sleeps
+until their number is --requests. A request is a batch of 1 to --most_texts texts, pairs, or texts with
+two choices, of 0 to --longest bytes from --text; one of eight is random bytes. With --busy=0.1 it sleeps
 nine tenths of the time. Prints 20 JSON lines: requests, texts, resident memory. At the end it prints a
 verdict. It exits with 1 if the memory grew by more than 2 % after the first tenth, or if an answer was
 wrong: not finite, or changed for the first batch, which is sent again with each line.
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--busy", type=float, default=1.0, help="fraction of the time")
     parser.add_argument("--requests", type=int, help="end after this number")
     parser.add_argument("--most_texts", type=int, default=16, help="of a batch")
-    parser.add_argument("--longest", type=int, default=3000, help="text, in characters")
+    parser.add_argument("--longest", type=int, default=3000, help="text, in bytes")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     text, rng = Path(arguments.text).read_bytes(), random.Random(arguments.seed)
