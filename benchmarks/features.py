@@ -43,8 +43,7 @@ def prepare_squad(
     questions = label(examples, tokenizer, Findings(), num_workers)
 
     def write(path: str) -> int:
-        windows = task.all_windows(questions, tokenizer)
-        return task.write_records(windows, tokenizer, path, num_workers)
+        return task.write_records(questions, tokenizer, path, num_workers)
 
     return make_once(path, task.records_key(questions, tokenizer), write)
 

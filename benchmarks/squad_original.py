@@ -167,7 +167,7 @@ def compare_training(
     tokenizer = FullTokenizer(args.vocab, True)
     questions = read_training_set(options, task, tokenizer)
     record_file = f"{folder}/train.tf_record"
-    task.write_records(task.all_windows(questions, tokenizer), tokenizer, record_file)
+    task.write_records(questions, tokenizer, record_file)
     seconds["ours_with_records"] = time.time() - start
     return {
         "questions": len(examples),

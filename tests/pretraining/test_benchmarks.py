@@ -217,3 +217,16 @@ def test_students_that_are_taught_otherwise_have_another_folder():
         "out/mrpc/L3-taught-unlabelled_file=a_b.tsv-2"
     )
     assert student_folder(other, "mrpc", "L3", "alone", 2) == Path("out/mrpc/L3-alone-2")
+
+
+def test_records_of_questions_are_made_for_the_benchmark_of_features(tmp_path):
+    from features import prepare_squad
+    from tiny_squad import write_squad
+
+    from bert_tf.data.question_answering import Findings, examples_to_train, read_squad
+    from bert_tf.tokenization import FullTokenizer
+
+    questions = read_squad(write_squad(tmp_path / "train.json", 3, seed=1))
+    tokenizer = FullTokenizer(ROOT / "vocab/uncased_30522/vocab.txt")
+    examples = examples_to_train(questions, False, Findings())
+    assert prepare_squad(examples, tokenizer, str(tmp_path / "train.tf_record"), 1) == 3
