@@ -1,4 +1,4 @@
-"""Shared by recipes.py, ablations.py and distillation.py.
+"""Shared by recipes.py, ablations.py, distillation.py and int8_accuracy.py.
 
 Arguments of a folder, records, timed pre-training, fine-tuning of the encoders.
 """

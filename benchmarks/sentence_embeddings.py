@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from fine_tuning_runs import ROOT
+from fine_tuning_runs import ROOT, processors
 from finetuning import TASKS, read_rows
 
 sys.path.insert(0, str(ROOT))
@@ -27,7 +27,8 @@ sys.path.insert(0, str(ROOT))
 _PEER = """
 import json, sys, time
 import numpy as np, torch, transformers
-folder, model_dir = sys.argv[1:]
+folder, model_dir, threads = sys.argv[1:]
+torch.set_num_threads(int(threads))
 texts = json.load(open(f"{folder}/texts.json"))
 tokenizer = transformers.AutoTokenizer.from_pretrained(model_dir)
 model = transformers.AutoModel.from_pretrained(model_dir).eval()
@@ -73,7 +74,8 @@ def main() -> None:
     print(f"bert_tf: {time.perf_counter() - begin:.1f} s for {len(texts)} texts")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "texts.json").write_text(json.dumps(texts))
-        subprocess.run([arguments.peer_python, "-c", _PEER, folder, model_dir], check=True)
+        peer = [arguments.peer_python, "-c", _PEER, folder, model_dir, str(processors())]
+        subprocess.run(peer, check=True)
         theirs = np.load(f"{folder}/peer.npy")
     print(f"largest difference of a number: {np.abs(ours - theirs).max():.2e}")
     cosines = [cosine_similarity(x[:-1], x[1:]).diagonal() for x in (ours[:200], theirs[:200])]
