@@ -60,6 +60,7 @@ class BestCheckpoint:
         self.folder = os.path.join(output_dir, FOLDER)
         self._output_dir = output_dir
         self._state: dict = {}
+        self.is_new_run = is_new_run
         path = os.path.join(self.folder, _STATE_FILE)
         exists = tf.io.gfile.exists(path)
         if exists and is_new_run:
@@ -73,12 +74,16 @@ class BestCheckpoint:
                 )
             if self._state.get("max_seq_length", max_seq_length) != max_seq_length:
                 logger.info("%s is for another max_seq_length: a new record begins", path)
-                self._state = {}
+                self._state = {"seen": self._state.get("seen", -1)}
 
     @property
     def evaluations_since(self) -> int:
         """Evaluations in a row without a better value."""
         return self._state.get("since", 0)
+
+    def has_seen(self, step: int) -> bool:
+        """Return True if an evaluation of this step, or of a later one, was offered."""
+        return step <= self._state.get("seen", -1)
 
     def offer(self, results: Mapping[str, float], trainer: BatchTrainer) -> None:
         """Keep the trainer's weights if `results`, an evaluation of them, are the best so far.
@@ -90,7 +95,7 @@ class BestCheckpoint:
             known = ", ".join(name for name in results if name != "global_step")
             raise ValueError(f"best_metric is {self.metric}, but must be one of {known}.")
         value, step = float(results[self.metric]), trainer.step
-        if step <= self._state.get("seen", -1):
+        if self.has_seen(step):
             return  # evaluated again after an interruption
         best = self._state.get("value")
         if best is None or score(self.metric, value) > score(self.metric, best):

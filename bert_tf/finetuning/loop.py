@@ -144,6 +144,7 @@ def train(
             keep_checkpoint_max=options.keep_checkpoint_max,
             evaluate=evaluations,
             evaluate_steps=options.evaluate_steps,
+            evaluate_first=evaluations.are_missing_at(first_step),
             tensorboard=options.tensorboard,
             speed=Speed(options.train_batch_size, flops),
             files_of_step=None
@@ -174,7 +175,7 @@ def train(
             counted,
         )
     results, is_new = evaluations.at(trainer.step)
-    if is_new and trainer.is_chief and not is_over:
+    if is_new and trainer.is_chief:
         MetricsLog(folder, options.tensorboard).write("eval", trainer.step, results or {})
     return results
 
@@ -253,6 +254,7 @@ class _Evaluations:
     ):
         self._trainer = trainer
         self._evaluate = evaluate
+        self._evaluate_steps = options.evaluate_steps
         self._patience = options.early_stopping
         self._last: tuple[int, Mapping[str, float]] | None = None
         self._best = _best_checkpoint(options, task, folder)
@@ -277,18 +279,24 @@ class _Evaluations:
         """True after `early_stopping` evaluations without a better value, earlier processes included."""
         return _ended_early(self._best, self._patience)
 
-    def at(self, step: int) -> tuple[Mapping[str, float] | None, bool]:
-        """Return the results at the last step, and True if they were computed now.
+    def are_missing_at(self, step: int) -> bool:
+        """Return True if a run that resumes at `step` ended before it had evaluated that step."""
+        if self._best is None or self._best.is_new_run or step % self._evaluate_steps:
+            return False
+        return not self._best.has_seen(step)
 
-        That is done if they can be the best.
+    def at(self, step: int) -> tuple[Mapping[str, float] | None, bool]:
+        """Return the results at the last step, and True if no process has logged them.
+
+        They are computed if they can be the best.
         """
         if self._last is not None and self._last[0] == step:
             return self._last[1], False
         if self._best is None:
             return None, False
-        results = self._evaluate()
+        results, is_new = self._evaluate(), not self._best.has_seen(step)
         self._best.offer(results, self._trainer)
-        return results, True
+        return results, is_new
 
 
 def describe(trainer: BatchTrainer, options: TrainingOptions) -> str:

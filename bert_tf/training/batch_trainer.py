@@ -172,6 +172,7 @@ class BatchTrainer:
         keep_checkpoint_max: int = 5,
         evaluate: Callable[[], Mapping[str, float]] | None = None,
         evaluate_steps: int = 0,
+        evaluate_first: bool = False,
         tensorboard: bool = False,
         speed: Speed | None = None,
         files_of_step: Callable[[int], Sequence[str]] | None = None,
@@ -191,6 +192,8 @@ class BatchTrainer:
                 optimizer keeps averages. Its metrics go to `metrics.jsonl`. It may raise `StopTraining`.
             evaluate_steps: optimizer steps between evaluations; 0 means never. The last step is not
                 evaluated.
+            evaluate_first: also evaluate the current step, because an earlier process ended before it
+                had. All workers do if it is True in one of them.
             tensorboard: also write the content of `metrics.jsonl` as events for TensorBoard.
             speed: converts seconds per step into the speeds to log.
             files_of_step: step, counted from 1 -> files that its batch came from; for messages.
@@ -222,6 +225,8 @@ class BatchTrainer:
             self._output(output_dir, tensorboard, keep_checkpoint_max) as (log, saver),
             noticing_signals() as received,
         ):
+            if self._is_any(evaluate_first) and self._ends_with(evaluate, log):
+                num_train_steps = self.step
             while self.step < num_train_steps:
                 until_pause = min(period - self.step % period for period in pauses)
                 steps = min(loop_size, until_pause, num_train_steps - self.step)
@@ -251,19 +256,11 @@ class BatchTrainer:
                 if saver is not None and is_saved:
                     saver.save(self._variables(), self.step)
                 is_due = evaluate_steps and self.step % evaluate_steps == 0
-                if evaluate is not None and is_due and not is_last:
-                    try:
-                        with self.averaged_weights():
-                            results = evaluate()
-                    except StopTraining as stop:
-                        results = stop.results
-                        num_train_steps = self.step
-                        if saver is not None and not is_saved:
-                            saver.save(self._variables(), self.step)
-                        is_saved = True
-                    if log is not None:
-                        log.write("eval", self.step, results)
-                    return_freed_memory()
+                if is_due and not is_last and self._ends_with(evaluate, log):
+                    num_train_steps = self.step
+                    if saver is not None and not is_saved:
+                        saver.save(self._variables(), self.step)
+                    is_saved = True
                 if is_told or (received and not together):
                     saved: str | None = f"the checkpoint of worker 0 at step {self.step}"
                     if saver is not None:
@@ -275,8 +272,24 @@ class BatchTrainer:
                     if signal.SIGINT in received:
                         raise KeyboardInterrupt
                     raise SystemExit(128 + signal.SIGTERM)
-        if together:
-            self._wait_for_workers()
+        self._is_any(False)  # waits for the chief, which may still be writing a checkpoint
+
+    def _ends_with(
+        self, evaluate: Callable[[], Mapping[str, float]] | None, log: MetricsLog | None
+    ) -> bool:
+        """Evaluate the current step and log the metrics. Return True if training ends with it."""
+        if evaluate is None:
+            return False
+        is_end = False
+        try:
+            with self.averaged_weights():
+                results = evaluate()
+        except StopTraining as stop:
+            results, is_end = stop.results, True
+        if log is not None:
+            log.write("eval", self.step, results)
+        return_freed_memory()
+        return is_end
 
     def _iterator(self, dataset_from: Callable[[int], tf.data.Dataset]) -> Iterator:
         return iter(distribute(self.strategy, dataset_from(self.step)))
@@ -368,14 +381,16 @@ class BatchTrainer:
         means = {n: total if n in _LAST_VALUES else total / count for n, total in sums.items()}
         return means, lost_at, told
 
-    def _wait_for_workers(self) -> None:
-        """Wait for every process, because the chief may still be writing a checkpoint."""
+    def _is_any(self, flag: bool) -> bool:
+        """Return True if `flag` is True in any of the processes; wait for all of them."""
+        if not is_multi_worker(self.strategy):
+            return flag
 
         @tf.function
         def meet():
-            return self.strategy.run(lambda: sum_of_replicas(tf.constant(1.0)))
+            return self.strategy.run(lambda: sum_of_replicas(tf.constant(float(flag))))
 
-        meet()
+        return bool(self.strategy.experimental_local_results(meet())[0] > 0)
 
 
 def _shown(values: Mapping[str, float]) -> dict[str, float]:

@@ -10,7 +10,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tiny_runs import BAD, GOOD, PLACES, classifier_options, moods, pairs, read_results, write_mrpc
+from tiny_runs import (
+    BAD,
+    GOOD,
+    PLACES,
+    Interruption,
+    classifier_options,
+    moods,
+    pairs,
+    read_results,
+    write_mrpc,
+)
 
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification import run_classifier, warn_of_collapse
@@ -539,3 +549,36 @@ def test_the_weights_of_a_step_are_evaluated_once(
     alone = dataclasses.replace(options, do_train=False, evaluate_steps=0, early_stopping=0)
     found = run_classifier(dataclasses.replace(alone, init_checkpoint=None, ema_decay=None))
     assert found == pytest.approx(results, rel=1e-6)
+
+
+def test_an_evaluation_that_an_interruption_has_prevented_is_made_when_the_run_resumes(
+    pretrained, tmp_path, monkeypatch
+):
+    """The checkpoint of its step exists; early stopping and the best weights need the evaluation."""
+    flags = {"num_train_epochs": 3.0, "do_predict": False, "report": False}
+    flags |= {"evaluate_steps": 8, "save_checkpoints_steps": 8}
+    options = kind_options(tmp_path, pretrained, "regression", **flags)
+    run_model = loop.run_model
+
+    due = [8, 16, 22]
+
+    def interrupted(trainer, *args, **kwargs):
+        if trainer.step == due[0]:
+            del due[0]
+            raise Interruption
+        return run_model(trainer, *args, **kwargs)
+
+    monkeypatch.setattr(loop, "run_model", interrupted)
+    while due:
+        with pytest.raises(Interruption):
+            run_classifier(options)
+    due.append(-1)
+    results = run_classifier(options)
+    lines = [
+        json.loads(line) for line in (tmp_path / "output/metrics.jsonl").read_text().splitlines()
+    ]
+    evaluated = [line for line in lines if line["kind"] == "eval"]
+    assert [line["step"] for line in evaluated] == [8, 16, 22]
+    assert evaluated[-1]["eval_loss"] == pytest.approx(results["eval_loss"], rel=1e-6)
+    run_classifier(options)
+    assert (tmp_path / "output/metrics.jsonl").read_text().count('"eval"') == 3
