@@ -16,6 +16,7 @@ import tensorflow as tf
 # Redraw a terminal's line at most this often. Elsewhere print a new line this often.
 _SECONDS_BETWEEN_REDRAWS = 0.1
 _SECONDS_BETWEEN_LINES = 20.0
+_YEAR = 365 * 86_400.0
 
 
 class Progress:
@@ -74,7 +75,10 @@ class Progress:
         done_before, seconds_before = self._warm or (done, seconds)
         elapsed = seconds - seconds_before
         rate = (done - done_before) / elapsed if elapsed > 0 else 0.0
-        left = duration((self.total - done) / rate) if rate > 0 else "?"
+        left = "?"
+        if rate > 0:
+            to_do = (self.total - done) / rate
+            left = duration(to_do) if to_do <= _YEAR else "over a year"
         shown = "".join(f"  {name} {_shown(value)}" for name, value in values.items())
         fraction = done / self.total if self.total else 1.0
         ending = f"ETA {left}"
@@ -132,10 +136,10 @@ def _shown(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds for people: "7s", "3m20s", "2h05m".
+    """Format seconds for people: "7s", "3m20s", "2h05m", "3d12h".
 
-    >>> [duration(s) for s in (7, 200, 7500)]
-    ['7s', '3m20s', '2h05m']
+    >>> [duration(s) for s in (7, 200, 7500, 302_400)]
+    ['7s', '3m20s', '2h05m', '3d12h']
     """
     seconds = round(seconds)
     if seconds < 60:
@@ -143,7 +147,10 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(seconds, 60)
     if minutes < 60:
         return f"{minutes}m{seconds:02d}s"
-    return f"{minutes // 60}h{minutes % 60:02d}m"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h{minutes:02d}m"
+    return f"{hours // 24}d{hours % 24:02d}h"
 
 
 class MetricsLog:

@@ -65,6 +65,11 @@ def test_before_there_is_a_rate_the_time_left_is_unknown():
     assert shown(Terminal(), [(3, 2)]).endswith("train 2/10  20%  ETA ?")
 
 
+def test_the_end_of_an_endless_training_is_over_a_year_away():
+    text = shown(Terminal(), [(9, 1001), (10, 1006)], total=10**9)
+    assert text.endswith("2.0 s each  ETA over a year")
+
+
 def test_values_are_shown_with_four_digits():
     text = shown(Terminal(), [(3, 2, {"loss": 0.123456, "learning_rate": 5e-5})])
     assert text.endswith("  loss 0.1235  learning_rate 5e-05")
@@ -125,7 +130,8 @@ def test_progress_goes_to_standard_error(capsys):
 
 @pytest.mark.parametrize(
     "seconds, text",
-    [(0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (200, "3m20s"), (3599.7, "1h00m"), (7500, "2h05m")],
+    [(0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (200, "3m20s"), (3599.7, "1h00m"), (7500, "2h05m")]
+    + [(172_799, "47h59m"), (172_800, "2d00h"), (30.9 * 86_400, "30d21h")],
 )
 def test_durations_are_short(seconds, text):
     assert duration(seconds) == text
