@@ -190,7 +190,8 @@ def start_or_resume(
 ) -> Manifest:
     """Return the manifest to fill: the existing one if it has the same flags, else `wanted`.
 
-    With `overwrite` the old records stay until `remove_stale`, but without their manifest.
+    With `overwrite` the old records stay until `remove_stale`, but without their manifest. The new one
+    notes it, so that the run can resume without `overwrite`.
 
     Raises:
         ValueError: records with other or unknown flags exist, or with other numbers of groups, and
@@ -209,7 +210,8 @@ def start_or_resume(
                 + "\n  ".join(differences)
                 + "\nChoose another output_file, or pass `overwrite` to replace them."
             )
-        _refuse_stale(stale, "Remove such files; the command then resumes.")
+        if not found.overwrites:
+            _refuse_stale(stale, "Remove such files; the command then resumes.")
         whole = {
             number: group
             for number, group in found.groups.items()
@@ -217,7 +219,7 @@ def start_or_resume(
         }
         if len(whole) < len(jobs):
             logger.info("Resuming: %d of %d groups are written.", len(whole), len(jobs))
-        return replace(wanted, groups=whole)
+        return replace(wanted, groups=whole, overwrites=found.overwrites)
     existing = [file for job in jobs for file in job.output_files if tf.io.gfile.exists(file)]
     if existing and not overwrite:
         raise ValueError(
@@ -231,7 +233,7 @@ def start_or_resume(
             "of this name.",
         )
     remove_notes(jobs)  # of an earlier set
-    return wanted
+    return replace(wanted, overwrites=overwrite)
 
 
 def _refuse_stale(stale: Sequence[str], remedy: str) -> None:

@@ -190,8 +190,9 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     with _only_run(path):
         manifest, missing = _make_missing(path, wanted, jobs, options, settings)
         _check_text(manifest.counts, input_files, output_files, path)
-        if options.overwrite:
+        if manifest.overwrites:
             remove_stale(jobs)
+            dataclasses.replace(manifest, overwrites=False).write(path)
         _warn_of_single_documents(manifest, options)
     summary = PretrainingDataSummary(output_files, path, manifest.counts, options.max_seq_length)
     seconds = time.monotonic() - start
