@@ -49,6 +49,7 @@ from bert_tf.tasks.reranking import RerankingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.distillation import IS_LABELLED, distillation_losses, states_loss
+from bert_tf.training.encoder_parts import freezes_encoder
 from bert_tf.training.losses import Loss
 from bert_tf.training.strategy import is_multi_worker
 
@@ -343,6 +344,12 @@ def _in_step(
     states, config = options.teacher_states, trained.model.config
     if states == "none":
         return (TeacherInStep(trained.model, states, logits=logits) if logits else None), ()
+    frozen = setup.options.freeze or ""
+    if freezes_encoder(frozen, setup.config.num_hidden_layers):
+        raise ValueError(
+            f"`teacher_states` has no effect with freeze={frozen}, which freezes the whole encoder. "
+            "Omit one of them."
+        )
     layer = options.teacher_layer
     layer = config.num_hidden_layers - 1 if layer is None else layer
     if layer >= config.num_hidden_layers:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bert_tf.options import Options, option
-from bert_tf.training.encoder_parts import parse_frozen
 
 STATES = ("none", "hidden", "relations")
 
@@ -64,10 +63,4 @@ class TeacherOptions(Options):
             raise ValueError(
                 "hard_labels is 1, so nothing is learned from the teacher. Lower hard_labels, or give "
                 "teacher_states."
-            )
-        frozen = getattr(self, "freeze", None) or ""
-        if self.teacher_states != "none" and {"embeddings", "encoder"} <= {*parse_frozen(frozen)}:
-            raise ValueError(
-                f"`teacher_states` has no effect with freeze={frozen}, which freezes the whole encoder. "
-                "Omit one of them."
             )

@@ -54,6 +54,16 @@ def parse_frozen(text: str) -> tuple[str | tuple[int, int], ...]:
     return tuple(parts)
 
 
+def freezes_encoder(text: str, num_hidden_layers: int) -> bool:
+    """Return True if a list for `parse_frozen` has the embeddings and all layers."""
+    parts = parse_frozen(text)
+    ranges = [part for part in parts if isinstance(part, tuple)]
+    has_layers = "encoder" in parts or all(
+        any(first <= layer <= last for first, last in ranges) for layer in range(num_hidden_layers)
+    )
+    return has_layers and "embeddings" in parts
+
+
 def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
     """Exclude parts of the encoder from training. Checkpoints contain them, without moments.
 

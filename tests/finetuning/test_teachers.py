@@ -16,6 +16,7 @@ from bert_tf import convert
 from bert_tf.finetuning.question_answering import QuestionAnswering
 from bert_tf.finetuning.token_classification import TokenClassification
 from bert_tf.model_files import read_task
+from bert_tf.training.encoder_parts import freezes_encoder
 
 
 def test_a_teacher_with_another_vocabulary_gives_the_same_logits(student, sentence_model, tmp_path):
@@ -194,13 +195,17 @@ def test_flags_without_states_are_errors(student):
             student(**changes)
 
 
-def test_states_for_a_frozen_encoder_are_an_error(student):
-    with pytest.raises(
-        ValueError, match="`teacher_states` has no effect with freeze=embeddings,enc"
-    ):
-        student(teacher_states="hidden", freeze="embeddings,encoder")
-    student(teacher_states="hidden", freeze="encoder")  # the embeddings learn
-    student(freeze="embeddings,encoder")  # the pooler and the head learn
+@pytest.mark.parametrize(
+    "freeze", ["embeddings,encoder", "0-1,embeddings", "embeddings,1,pooler,0"]
+)
+def test_states_for_a_frozen_encoder_are_an_error(student, freeze):
+    with pytest.raises(ValueError, match=f"`teacher_states` has no effect with freeze={freeze}, "):
+        teacher_and_run(student(teacher_states="hidden", freeze=freeze))
+
+
+def test_states_may_have_a_part_of_the_encoder_to_learn_them():
+    for freeze in ("encoder", "embeddings,0", "embeddings,1-1", "pooler"):
+        assert not freezes_encoder(freeze, num_hidden_layers=2)
 
 
 def test_a_teacher_without_a_share_in_the_loss_is_an_error(student):
