@@ -287,8 +287,11 @@ def classifier_options(output_dir, **changes):
         "train_batch_size": 16,
         "learning_rate": 5e-3,
         "jit_compile": "false",
-    }
-    return ClassifierOptions(**{**values, **changes})
+    } | changes
+    for action, file in (("do_eval", "eval_file"), ("do_predict", "predict_file")):
+        if not values.get(action):
+            values[file] = None
+    return ClassifierOptions(**values)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bert_tf.data.tables import TABLE_FORMATS
-from bert_tf.finetuning.options import SPLITS, FineTuningOptions
+from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.options import TableOptions, option
 from bert_tf.tasks.classification import POOLINGS
 from bert_tf.tasks.glue import GLUE_TASKS
@@ -13,7 +13,7 @@ from bert_tf.tasks.problem_types import PROBLEM_TYPES
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierOptions(TableOptions, FineTuningOptions):
+class ClassifierOptions(TableOptions, ThreeFilesOptions):
     """The flags of run_classifier."""
 
     data_dir: str | None = option("Folder of a GLUE data set, for --task_name.", default=None)
@@ -97,8 +97,6 @@ class ClassifierOptions(TableOptions, FineTuningOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._need("doc_stride", ["window_pooling"])
-        if self.do_train:
-            self._need("do_eval", ["evaluate_steps"])
         if not self.label_separator:
             raise ValueError("label_separator is empty, but must be one or more characters.")
         self._check_data()

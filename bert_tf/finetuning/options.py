@@ -108,4 +108,5 @@ class ThreeFilesOptions(FineTuningOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.do_train:
-            self._need("do_eval", ["evaluate_steps"])
+            self._need("do_eval", ["evaluate_steps", "eval_file"])
+            self._need("do_predict", ["predict_file"])

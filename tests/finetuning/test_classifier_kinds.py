@@ -25,6 +25,7 @@ from tiny_runs import (
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification import run_classifier, warn_of_collapse
 from bert_tf.finetuning.classification_data import read_data
+from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.setup import trained_task
 from bert_tf.predictor import SavedClassifier
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
@@ -348,6 +349,9 @@ def test_flags_without_effect_or_meaning_are_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             table_options(tmp_path, [("x", "a"), ("y", "b")], **changes)
+    with pytest.raises(ValueError, match="eval_file=b has no effect without `do_eval`"):
+        ClassifierOptions(output_dir="o", do_train=True, train_file="a", eval_file="b")
+    ClassifierOptions(output_dir="o", do_predict=True, eval_file="b", predict_file="c")
 
 
 @pytest.mark.parametrize(

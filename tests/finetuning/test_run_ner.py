@@ -377,6 +377,14 @@ def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
         ({"do_train": True}, "do_train.* needs .*train_file"),
         ({"do_predict": True, "eval_file": "a"}, "do_predict.* needs .*predict_file"),
         (
+            {"do_train": True, "train_file": "a", "eval_file": "b"},
+            "eval_file=b has no effect without .*do_eval",
+        ),
+        (
+            {"do_train": True, "train_file": "a", "predict_file": "b"},
+            "predict_file=b has no effect without .*do_predict",
+        ),
+        (
             {"do_eval": True, "eval_file": "a", "feature_based": True, "freeze": "encoder"},
             "freeze.* has no effect",
         ),

@@ -96,7 +96,7 @@ def test_values_that_differ_after_six_digits_have_folders_of_their_own(options):
 
 def test_seeds_and_grid_need_training_and_evaluation(options):
     with pytest.raises(ValueError, match=r"seeds.* and .*grid.* train several models"):
-        dataclasses.replace(options, do_eval=False)
+        dataclasses.replace(options, do_eval=False, eval_file=None)
 
 
 def test_several_processes_make_no_series(options, monkeypatch):

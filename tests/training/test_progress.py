@@ -130,8 +130,10 @@ def test_progress_goes_to_standard_error(capsys):
 
 @pytest.mark.parametrize(
     "seconds, text",
-    [(0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (200, "3m20s"), (3599.7, "1h00m"), (7500, "2h05m")]
-    + [(172_799, "47h59m"), (172_800, "2d00h"), (30.9 * 86_400, "30d21h")],
+    [
+        *[(0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (200, "3m20s"), (3599.7, "1h00m")],
+        *[(7500, "2h05m"), (172_799, "47h59m"), (172_800, "2d00h"), (30.9 * 86_400, "30d21h")],
+    ],
 )
 def test_durations_are_short(seconds, text):
     assert duration(seconds) == text
