@@ -262,17 +262,24 @@ class BatchTrainer:
                         saver.save(self._variables(), self.step)
                     is_saved = True
                 if is_told or (received and not together):
-                    saved: str | None = f"the checkpoint of worker 0 at step {self.step}"
                     if saver is not None:
                         if not is_saved:
                             saver.save(self._variables(), self.step)
                         saver.wait()
-                        saved = checkpoints.latest_checkpoint(output_dir)
-                    logger.warning("Ended. Run the same command again to resume from %s.", saved)
-                    if signal.SIGINT in received:
-                        raise KeyboardInterrupt
-                    raise SystemExit(128 + signal.SIGTERM)
-        self._is_any(False)  # waits for the chief, which may still be writing a checkpoint
+                    self._end(output_dir, received)
+        # Waits for the chief, which may still be writing a checkpoint.
+        if self._is_any(bool(received)):
+            self._end(output_dir, received)
+
+    def _end(self, output_dir: str, received: Sequence[int]) -> None:
+        """End the process after these signals to it, or to another worker."""
+        saved: str | None = f"the checkpoint of worker 0 at step {self.step}"
+        if self.is_chief:
+            saved = checkpoints.latest_checkpoint(output_dir)
+        logger.warning("Ended. Run the same command again to resume from %s.", saved)
+        if signal.SIGINT in received:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + signal.SIGTERM)
 
     def _ends_with(
         self, evaluate: Callable[[], Mapping[str, float]] | None, log: MetricsLog | None

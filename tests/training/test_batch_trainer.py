@@ -345,8 +345,10 @@ def test_a_run_that_is_told_to_end_saves_its_step_and_goes_on_from_there(number,
     assert_equal_bits(values_of(again), values_of(whole))
 
 
-def test_a_run_that_is_told_to_end_in_its_last_step_ends(tmp_path):
-    """Then nothing follows it, such as another phase."""
+@pytest.mark.parametrize("together", [False, True])
+def test_a_run_that_is_told_to_end_in_its_last_step_ends(tmp_path, monkeypatch, together):
+    """Then nothing follows it, such as another phase; also if it is one of several workers."""
+    monkeypatch.setattr("bert_tf.training.batch_trainer.is_multi_worker", lambda _: together)
     trainer = linear_trainer()
     take_steps = trainer.take_steps
 
