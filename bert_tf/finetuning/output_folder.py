@@ -50,7 +50,10 @@ def check_output_folder(options: TrainingOptions, contents: Mapping[str, str]) -
     cache = getattr(options, "feature_cache_dir", None)
     if cache and not options.do_train:  # leaves no sign of a run
         return
-    names = {n for flag, some in WRITTEN.items() if getattr(options, flag, False) for n in some}
+    flags = [flag for flag in WRITTEN if getattr(options, flag, False)]
+    if getattr(options, "asks", False):  # run_squad also evaluates its predictions
+        flags.append("do_eval")
+    names = {name for flag in flags for name in WRITTEN[flag]}
     if cache:
         names = {name for name in names if not name.endswith(".tf_record")}
     check_foreign_files(options.output_dir, names, contents)

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from tiny_runs import classifier_options, pretraining_options
+from tiny_squad import squad_options
 
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.output_folder import check_output_folder
@@ -38,6 +39,13 @@ def test_a_persons_own_file_is_not_overwritten(options, tmp_path, name):
     put(tmp_path / "output", name, "notes.txt")
     with pytest.raises(ValueError, match=NOBODYS.format(name)):
         check_output_folder(options(), CONTENTS)
+
+
+@pytest.mark.parametrize("name", ["predictions.json", "eval_results.txt", "report.html"])
+def test_predictions_of_questions_do_not_overwrite_it_either(tmp_path, name):
+    put(tmp_path, name)
+    with pytest.raises(ValueError, match=NOBODYS.format(name)):
+        check_output_folder(squad_options(tmp_path, do_predict=True, predict_file="q.json"), {})
 
 
 def test_all_files_are_named(options, tmp_path):
