@@ -41,8 +41,10 @@ _NOTED = (
     *("adam_beta1", "adam_beta2", "adam_epsilon", "pad_to_max_length", "pack_sequences"),
     *("max_query_length", "window_pooling", "objective", "max_predictions_per_seq"),
     *("do_whole_word_mask", "mask_token_prob", "random_token_prob"),
+    *("answer_spans", "train_language"),
 )
-_OF_THE_MODEL = ("max_seq_length", "scale", "margin", "doc_stride")  # if they are None
+# If they are None.
+_OF_THE_MODEL = ("max_seq_length", "scale", "margin", "doc_stride", "answer_spans")
 
 
 def check_same_training(options: TrainingOptions, folder: str) -> None:

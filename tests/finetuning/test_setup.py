@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from tiny_runs import classifier_options
+from tiny_squad import squad_options
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import same_run, setup
@@ -139,6 +140,18 @@ def test_a_change_of_the_rate_or_the_batches_is_logged_when_a_run_resumes(tmp_pa
     changed = classifier_options(tmp_path, **given, doc_stride=8, window_pooling="max")
     same_run.check_same_training(changed, str(tmp_path))
     assert "with a change: window_pooling: mean there, max now\n" in caplog.text
+
+
+def test_a_change_of_the_answers_is_logged_when_a_run_resumes(tmp_path, caplog):
+    given = {"train_file": "train.json", "do_train": True}
+    first = squad_options(tmp_path, **given, answer_spans="characters")
+    same_run.note_training(first, last_step=1, num_train_steps=2)
+    checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
+    same_run.check_same_training(squad_options(tmp_path, **given), str(tmp_path))
+    assert not caplog.text  # those of the model
+    changed = squad_options(tmp_path, **given, answer_spans="words")
+    same_run.check_same_training(changed, str(tmp_path))
+    assert "with a change: answer_spans: characters there, words now\n" in caplog.text
 
 
 def test_keys_that_the_saved_configuration_does_not_keep_are_no_other_model(tmp_path):
