@@ -135,6 +135,14 @@ class TableOptions(Options):
     )
 
 
+def refuse_unused(options: Any, names: Sequence[str], reason: str) -> None:
+    """Raise ValueError if one of the options is set, which has no effect for this reason."""
+    default = {each.name: each.default for each in fields(options)}
+    for name in names:
+        if (value := getattr(options, name)) != default[name]:
+            raise ValueError(f"{name}={value} has no effect {reason}. Omit it.")
+
+
 def require_one_of(options: Any, names: Sequence[str]) -> None:
     """Raise unless at least one of several boolean options is set."""
     if not any(getattr(options, name) for name in names):

@@ -6,10 +6,18 @@ from dataclasses import dataclass
 
 from bert_tf.data.tables import TABLE_FORMATS
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
-from bert_tf.options import TableOptions, option
+from bert_tf.options import TableOptions, option, refuse_unused
 from bert_tf.tasks.classification import POOLINGS
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
+
+# Flags of tables: their labels, and their layout.
+_OF_LABELS = ("problem_type", "metrics", "labels", "label_column", "label_separator")
+_OF_LAYOUT = (
+    *("table_format", "text_a_column", "text_b_column"),
+    *("header", "quoted", "column_separator"),
+)
+_OF_LANGUAGE = ("language", "train_language")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +124,12 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
         if self.task_name:
             if not self.data_dir:
                 raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
-            for name in ("problem_type", "metrics", "labels"):
-                if getattr(self, name):
-                    raise ValueError(
-                        f"{name} is for your own tables, but task_name={self.task_name} sets it."
-                    )
+            given = f"with task_name={self.task_name}"
+            refuse_unused(self, _OF_LABELS, f"{given}, which sets it")
+            if not self.unlabelled_file:
+                refuse_unused(self, _OF_LAYOUT, f"{given}, whose files have a layout of their own")
+            if self.task_name.lower() != "xnli":
+                refuse_unused(self, _OF_LANGUAGE, f"{given}, which has one language")
             return
+        self._need("task_name", ("data_dir", *_OF_LANGUAGE))
         self.require_files((wanted, file) for _, wanted, file in SPLITS)

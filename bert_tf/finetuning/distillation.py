@@ -31,9 +31,11 @@ from bert_tf.finetuning.teacher_checks import check_same_type, order_of_labels, 
 from bert_tf.interop.sidecar import MissingVocabularyError
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.options import refuse_unused
 from bert_tf.prediction.exported import is_exported
 from bert_tf.prediction.saved_models import is_saved_model
 from bert_tf.tasks.base import ExampleTask, Task
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.distillation import (
     MASKED_WORDS,
     DistilledTask,
@@ -114,6 +116,8 @@ class Teacher:
                 + ("." if task.name == "question_answering" else ", or teacher_states=none.")
             )
         same = same and _has_crf(trained.task) == _has_crf(task)
+        if isinstance(task, ClassificationTask) and task.kind.name == "regression":
+            refuse_unused(options, ("temperature",), "with problem_type=regression")
         targets = soft_targets(task, _width(trained))
         losses = distillation_losses(
             task.losses[0], targets, options.temperature, options.hard_labels, all_labelled
@@ -346,10 +350,8 @@ def _in_step(
         return (TeacherInStep(trained.model, states, logits=logits) if logits else None), ()
     frozen = setup.options.freeze or ""
     if freezes_encoder(frozen, setup.config.num_hidden_layers):
-        raise ValueError(
-            f"`teacher_states` has no effect with freeze={frozen}, which freezes the whole encoder. "
-            "Omit one of them."
-        )
+        reason = f"with freeze={frozen}, which freezes the whole encoder"
+        refuse_unused(options, ("teacher_states",), reason)
     layer = options.teacher_layer
     layer = config.num_hidden_layers - 1 if layer is None else layer
     if layer >= config.num_hidden_layers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bert_tf.options import Options, option
+from bert_tf.options import Options, option, refuse_unused
 
 STATES = ("none", "hidden", "relations")
 
@@ -58,9 +58,11 @@ class TeacherOptions(Options):
         of_states = ("teacher_layer", "relation_heads", "states_weight")
         self._need("teacher", ("temperature", "hard_labels", "teacher_states", *of_states))
         self._need("teacher_states", of_states)
-        learns = self.hard_labels < 1 or self.teacher_states != "none"
-        if not (learns or getattr(self, "unlabelled_file", None)):
+        learns_outputs = self.hard_labels < 1 or getattr(self, "unlabelled_file", None)
+        if not learns_outputs and self.teacher_states == "none":
             raise ValueError(
                 "hard_labels is 1, so nothing is learned from the teacher. Lower hard_labels, or give "
                 "teacher_states."
             )
+        if not learns_outputs:
+            refuse_unused(self, ("temperature",), "with hard_labels=1, which learns no logits")

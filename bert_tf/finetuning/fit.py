@@ -84,6 +84,10 @@ class Trainer:
         if init_checkpoint is not None:
             init_checkpoint = os.fspath(init_checkpoint)
         check_names("bert_tf.Trainer", options, TrainingOptions)
+        if given := {"do_train", "do_eval"} & options.keys():
+            raise TypeError(
+                f"bert_tf.Trainer() has no argument {min(given)!r}: `fit` trains, `evaluate` evaluates."
+            )
         self.task = task
         self._options = TrainingOptions(
             output_dir=os.fspath(output_dir),

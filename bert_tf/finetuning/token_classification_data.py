@@ -240,11 +240,15 @@ def _adjusted(
     stated: str,
 ) -> TokenClassificationTask:
     """Return the task of a trained model with this run's length and spelling of labels."""
-    if options.crf and trained.crf is None:
-        raise ValueError(
-            "`crf` is set, but the model was trained without a CRF. Omit it, or train with do_train "
-            "into another output_dir."
-        )
+    for name, is_missing in (
+        ("crf", options.crf and trained.crf is None),
+        ("feature_based", options.feature_based and trained.feature_layers is None),
+    ):
+        if is_missing:
+            raise ValueError(
+                f"`{name}` is set, but the model was trained without it. Omit it, or train with "
+                "do_train into another output_dir."
+            )
     arguments = trained.arguments() | {"max_seq_length": max_seq_length, "labels": labels}
     if options.document_context:
         arguments["document_context"] = True

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from bert_tf.data.label_schemes import SCHEMES, WORDS
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.modeling.feature_based import BILSTM_UNITS, FEATURE_LAYERS
-from bert_tf.options import option
+from bert_tf.options import option, refuse_unused
+
+_OF_A_TRAINED_ENCODER = (
+    *("freeze", "layer_lr_decay", "hidden_dropout", "attention_dropout"),
+    *("num_bilstm_layers", "teacher_states"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,15 +84,11 @@ class NerOptions(ThreeFilesOptions):
         self._need("crf", ("crf_learning_rate",))
         if self.data_dir is None:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
-        if self.feature_based and self.freeze:
-            raise ValueError(
-                "`freeze` has no effect with feature_based, which freezes the whole encoder. Omit it."
-            )
-        if self.feature_based and self.teacher_states != "none":
-            raise ValueError(
-                "`teacher_states` has no effect with feature_based, which freezes the whole encoder. "
-                "Omit it."
-            )
+        if self.do_train:
+            self._need("feature_based", ("feature_layers", "bilstm_units", "bilstm_learning_rate"))
+        if self.feature_based:
+            reason = "with feature_based, which freezes the whole encoder"
+            refuse_unused(self, _OF_A_TRAINED_ENCODER, reason)
 
     @property
     def base_learning_rate(self) -> float:

@@ -84,6 +84,11 @@ def make_strategy(
             f"num_gpus is {num_gpus}, but TensorFlow sees {len(gpus)}. "
             "Lower it, or check CUDA_VISIBLE_DEVICES and the TensorFlow installation."
         )
+    if name == "one_device" and num_gpus is not None and num_gpus > 1:
+        raise ValueError(
+            f"num_gpus is {num_gpus}, but distribution_strategy=one_device has one device. Use mirrored "
+            "or auto, or omit num_gpus."
+        )
     gpus = gpus[:num_gpus]
     devices = gpus or [device.name for device in tf.config.list_logical_devices("CPU")]
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):

@@ -304,10 +304,32 @@ def test_the_diagnostic_set_is_predicted_by_the_model_of_mnli(mnli, tmp_path):
     assert len((tmp_path / "output" / "AX.tsv").read_text().splitlines()) == 3
 
 
-def test_metrics_and_problem_type_are_not_for_data_sets_by_name(mnli):
-    for changes in ({"metrics": "f1_macro"}, {"labels": "no,yes"}):
-        with pytest.raises(ValueError, match=rf"{next(iter(changes))} .*task_name=MNLI"):
-            classifier_options(mnli, task_name="MNLI", data_dir="x", do_eval=True, **changes)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"metrics": "f1_macro"}, {"labels": "no,yes"}, {"label_column": "a"}, {"language": "de"}),
+        *({"text_b_column": "b"}, {"header": False}),
+    ],
+)
+def test_flags_of_tables_and_languages_are_not_for_data_sets_by_name(tmp_path, changes):
+    ((name, value),) = changes.items()
+    with pytest.raises(ValueError, match=rf"{name}={value} has no effect with task_name=MNLI, "):
+        classifier_options(tmp_path, task_name="MNLI", data_dir="x", do_eval=True, **changes)
+
+
+def test_flags_of_data_sets_by_name_are_not_for_tables(tmp_path):
+    for changes in ({"data_dir": "x"}, {"train_language": "en"}):
+        with pytest.raises(ValueError, match="has no effect without `task_name`"):
+            table_options(tmp_path, [("x", "a"), ("y", "b")], **changes)
+    classifier_options(
+        tmp_path, task_name="XNLI", data_dir="x", do_eval=True, language="sw", train_language="en"
+    )
+
+
+def test_a_separator_of_labels_is_for_several_labels(tmp_path):
+    options = table_options(tmp_path, [("x", "a"), ("y", "b")], label_separator=";")
+    with pytest.raises(ValueError, match=r"label_separator=; has no effect with .*=single_label"):
+        read_data(options)
 
 
 # ---------------------------------------------------------------------------- weights and bad input

@@ -135,6 +135,8 @@ def test_a_data_set_of_glue_is_named_in_any_case(tmp_path):
     assert options(tmp_path, task_name="STSB", **given).task_name == "STSB"
     with pytest.raises(ValueError, match="task_name is 'cola', but must be one of sts-b, mrpc"):
         options(tmp_path, task_name="cola", **given)
+    with pytest.raises(ValueError, match="anchor_column=b has no effect with task_name=mrpc"):
+        options(tmp_path, task_name="mrpc", anchor_column="b", **given)
 
 
 def test_files_may_be_of_different_kinds(embedding_files, tmp_path):

@@ -77,6 +77,14 @@ def test_records_give_texts_in_other_case_one_number(pretrained, tmp_path):
             {"loss": "contrastive"},
             "loss=contrastive needs scores of 0 and 1, but found 0.1",
         ),
+        ("pairs", {"margin": 0.3}, "margin=0.3 has no effect with loss=multiple_negatives_ranking"),
+        ("classes", {"scale": 9.0}, "scale=9.0 has no effect with loss=batch_all_triplet"),
+        (
+            "pairs",
+            {"teacher": "x", "hard_labels": 0.0, "loss": "triplet"},
+            "loss=triplet has no effect with hard_labels=0",
+        ),
+        ("pairs", {"data_dir": "x"}, "data_dir=x has no effect without `task_name`"),
         ("pairs", {"matryoshka_dims": "99999"}, "must be below the width of the vectors"),
         (
             "pairs",

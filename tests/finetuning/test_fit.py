@@ -248,3 +248,9 @@ def test_the_last_step_is_evaluated_once(tmp_path, monkeypatch):
     results = trainer.fit(data, evaluate=data)
     assert evaluated == [1, 2]
     assert trainer.evaluate(data) == results
+
+
+@pytest.mark.parametrize("name", ["do_train", "do_eval"])
+def test_flags_of_what_its_methods_do_are_no_arguments(tmp_path, name):
+    with pytest.raises(TypeError, match=rf"no argument '{name}': `fit` trains, `evaluate` eval"):
+        trainer_of(tmp_path, **{name: True})

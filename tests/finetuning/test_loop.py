@@ -241,7 +241,11 @@ def test_a_layer_that_is_not_there_cannot_be_frozen(tmp_path):
     [
         ({"lr_batch_scaling": "sqrt"}, "lr_batch_scaling=sqrt needs .*lr_batch_size"),
         ({"lr_power": 2.0}, "lr_power=2.0 .*lr_schedule=polynomial, .* is linear"),
-        ({"lr_end": 0.1, "lr_schedule": "constant"}, "lr_end=0.1 .*lr_schedule=linear"),
+        ({"lr_end": 0.1, "lr_schedule": "constant"}, "lr_end=0.1 .*lr_schedule=constant"),
+        (
+            {"lr_decay_from_warmup": True, "lr_schedule": "constant"},
+            "lr_decay_from_warmup=True .*lr_schedule=constant",
+        ),
         ({"freeze": "head"}, "freeze=head: 'head' cannot be frozen. Give a comma list"),
     ],
 )

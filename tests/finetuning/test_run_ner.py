@@ -395,6 +395,14 @@ def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
             },
             "teacher_states.* has no effect with feature_based",
         ),
+        (
+            {"do_eval": True, "eval_file": "a", "feature_based": True, "hidden_dropout": 0.2},
+            "hidden_dropout=0.2 has no effect with feature_based",
+        ),
+        (
+            {"do_train": True, "train_file": "a", "bilstm_units": 9},
+            "bilstm_units=9 has no effect without .*feature_based",
+        ),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(tmp_path, changes, message):

@@ -151,7 +151,7 @@ def test_a_folder_without_a_crf_gets_none(ner_model, crf_model, conll_folder, tm
         do_eval=True,
         crf=True,
     )
-    with pytest.raises(ValueError, match="`crf` is set, but the model was trained without a CRF"):
+    with pytest.raises(ValueError, match="`crf` is set, but the model was trained without it"):
         run_ner(options)
     for folder, crf, there in ((ner_model, True, "None"), (crf_model, False, "iob2")):
         resumed = ner_training(ner_model, conll_folder, folder, crf=crf)

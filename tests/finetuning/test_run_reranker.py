@@ -236,6 +236,12 @@ def test_the_metric_of_the_retriever_is_that_of_run_embeddings(
         ("scores", {"loss": "listwise"}, "loss=listwise is for anchors with positives"),
         ("train", {"num_negatives": 0}, "num_negatives is 0, but must be 1 or more"),
         ("train", {"depth": 3}, "depth=3 has no effect without `retriever`"),
+        (
+            "scores",
+            {"num_negatives": 2},
+            "num_negatives=2 has no effect with two texts and a score",
+        ),
+        ("scores", {"retriever": "x"}, "retriever=x has no effect on pairs with scores"),
     ],
 )
 def test_what_does_not_fit_is_refused(pretrained, data, tmp_path, kind, changes, message):

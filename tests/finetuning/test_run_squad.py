@@ -455,6 +455,13 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(training, 
     assert not Path(training.output_dir).exists()
 
 
+def test_a_threshold_is_for_questions_that_may_have_no_answer(training):
+    options = dataclasses.replace(training, null_score_diff_threshold=-1.0)
+    with pytest.raises(ValueError, match=r"null_score_diff_threshold=-1\.0 has no effect without"):
+        run_squad(options)
+    assert not Path(training.output_dir).exists()
+
+
 def test_unanswerable_questions_without_version_2_are_refused_by_name(training, squad_sets):
     options = dataclasses.replace(training, train_file=str(squad_sets / "train2.json"))
     with pytest.raises(ValueError, match=r"train2.json: .*\(id q\d+\).*version_2_with_negative"):

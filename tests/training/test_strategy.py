@@ -46,6 +46,7 @@ def test_the_devices_follow_from_the_flags(monkeypatch, num_gpus, arguments, exp
     [
         ({"name": "miror"}, "distribution_strategy is 'miror', but must be one of auto, one_dev"),
         ({"num_gpus": 3}, "num_gpus is 3, but TensorFlow sees 2"),
+        ({"num_gpus": 2, "name": "one_device"}, "num_gpus is 2, but .*one_device has one device"),
         ({"num_gpus": -1}, "num_gpus is -1, but must be 0 or more"),
     ],
 )
