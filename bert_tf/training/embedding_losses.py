@@ -19,8 +19,6 @@ import tensorflow as tf
 from bert_tf.training.losses import Loss
 
 Tensors = Mapping[str, Any]
-# (unit vectors [N, K, E], features) -> the loss of each example [N], or of the batch, a scalar.
-_Rule = Callable[[Any, Tensors], tf.Tensor]
 
 # Types of examples: anchors with positives, two texts with a score, texts with classes.
 PAIRS, SCORES, CLASSES = "pairs", "scores", "classes"
@@ -222,7 +220,8 @@ def _same(rows, columns):
     return rows[:, None] == columns[None, :]
 
 
-# Name -> rule, settings that it takes, type of examples.
+# Name -> rule, settings that it takes, type of examples. A rule: (unit vectors [N, K, E], features,
+# its settings) -> the loss of each example [N], or of the batch, a scalar.
 EMBEDDING_LOSSES: dict[str, tuple[Callable, tuple[str, ...], str]] = {
     "multiple_negatives_ranking": (multiple_negatives_ranking, ("scale",), PAIRS),
     "multiple_negatives_symmetric_ranking": (
