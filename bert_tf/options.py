@@ -135,7 +135,7 @@ class TableOptions(Options):
     )
 
 
-def refuse_unused(options: Any, names: Sequence[str], reason: str) -> None:
+def reject_unused(options: Any, names: Sequence[str], reason: str) -> None:
     """Raise ValueError if one of the options is set, which has no effect for this reason."""
     default = {each.name: each.default for each in fields(options)}
     for name in names:

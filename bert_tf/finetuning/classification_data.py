@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from bert_tf.data.label_schemes import check_unicode_forms
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import SPLITS
-from bert_tf.options import refuse_unused
+from bert_tf.options import reject_unused
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
 from bert_tf.tasks.of_checkpoint import (
@@ -118,7 +118,7 @@ def _read_tables(
             f"labels is {options.labels}, but a {problem_type.name} has no labels. Omit the flag."
         )
     if problem_type.name != "multi_label":
-        refuse_unused(options, ("label_separator",), f"with problem_type={problem_type.name}")
+        reject_unused(options, ("label_separator",), f"with problem_type={problem_type.name}")
     layout = _layout(options, problem_type.name)
     splits = {
         split: list(read_examples(getattr(options, file), layout, labelled=split != "test"))

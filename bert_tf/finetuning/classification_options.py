@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bert_tf.data.tables import TABLE_FORMATS
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
-from bert_tf.options import TableOptions, option, refuse_unused
+from bert_tf.options import TableOptions, option, reject_unused
 from bert_tf.tasks.classification import POOLINGS
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
@@ -125,11 +125,11 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
             if not self.data_dir:
                 raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
             given = f"with task_name={self.task_name}"
-            refuse_unused(self, _OF_LABELS, f"{given}, which sets it")
+            reject_unused(self, _OF_LABELS, f"{given}, which sets it")
             if not self.unlabelled_file:
-                refuse_unused(self, _OF_LAYOUT, f"{given}, whose files have a layout of their own")
+                reject_unused(self, _OF_LAYOUT, f"{given}, whose files have a layout of their own")
             if self.task_name.lower() != "xnli":
-                refuse_unused(self, _OF_LANGUAGE, f"{given}, which has one language")
+                reject_unused(self, _OF_LANGUAGE, f"{given}, which has one language")
             return
         self._need("task_name", ("data_dir", *_OF_LANGUAGE))
         self.require_files((wanted, file) for _, wanted, file in SPLITS)

@@ -31,7 +31,7 @@ from bert_tf.finetuning.teacher_checks import check_same_type, order_of_labels, 
 from bert_tf.interop.sidecar import MissingVocabularyError
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.options import refuse_unused
+from bert_tf.options import reject_unused
 from bert_tf.prediction.exported import is_exported
 from bert_tf.prediction.saved_models import is_saved_model
 from bert_tf.tasks.base import ExampleTask, Task
@@ -117,7 +117,7 @@ class Teacher:
             )
         same = same and _has_crf(trained.task) == _has_crf(task)
         if isinstance(task, ClassificationTask) and task.kind.name == "regression":
-            refuse_unused(options, ("temperature",), "with problem_type=regression")
+            reject_unused(options, ("temperature",), "with problem_type=regression")
         targets = soft_targets(task, _width(trained))
         losses = distillation_losses(
             task.losses[0], targets, options.temperature, options.hard_labels, all_labelled
@@ -351,7 +351,7 @@ def _in_step(
     frozen = setup.options.freeze or ""
     if freezes_encoder(frozen, setup.config.num_hidden_layers):
         reason = f"with freeze={frozen}, which freezes the whole encoder"
-        refuse_unused(options, ("teacher_states",), reason)
+        reject_unused(options, ("teacher_states",), reason)
     layer = options.teacher_layer
     layer = config.num_hidden_layers - 1 if layer is None else layer
     if layer >= config.num_hidden_layers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bert_tf.options import Options, option, refuse_unused
+from bert_tf.options import Options, option, reject_unused
 
 STATES = ("none", "hidden", "relations")
 
@@ -65,4 +65,4 @@ class TeacherOptions(Options):
                 "teacher_states."
             )
         if not learns_outputs:
-            refuse_unused(self, ("temperature",), "with hard_labels=1, which learns no logits")
+            reject_unused(self, ("temperature",), "with hard_labels=1, which learns no logits")

@@ -30,7 +30,7 @@ from bert_tf.metrics.retrieval import (
     unit,
 )
 from bert_tf.model_folder import known_task
-from bert_tf.options import refuse_unused
+from bert_tf.options import reject_unused
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.embedding_losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
@@ -190,7 +190,7 @@ def make_task(
     }
     if train and not options.learns_labels:
         reason = "with hard_labels=0, which learns the similarities of the teacher alone"
-        refuse_unused(options, ("loss", "margin"), reason)
+        reject_unused(options, ("loss", "margin"), reason)
         _check_batch(options)
     elif train:
         _check_loss(loss, example_type, labels, train, options)
@@ -288,7 +288,7 @@ def _check_loss(
             f"{_NAMES[example_type]}. Use one of {fitting}."
         )
     used = EMBEDDING_LOSSES[loss][1] + ("scale",) * bool(options.teacher)  # also of similarities
-    refuse_unused(options, [n for n in ("scale", "margin") if n not in used], f"with loss={loss}")
+    reject_unused(options, [n for n in ("scale", "margin") if n not in used], f"with loss={loss}")
     if loss == "contrastive" and not labels <= {0.0, 1.0}:
         raise ValueError(
             f"loss=contrastive needs scores of 0 and 1, but found {sorted(labels - {0.0, 1.0})[0]}. Use "

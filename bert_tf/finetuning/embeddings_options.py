@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.names import suggestion
-from bert_tf.options import TableOptions, option, refuse_unused
+from bert_tf.options import TableOptions, option, reject_unused
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES
 
 # Usual names of columns, as in the data sets of sentence-transformers.
@@ -95,7 +95,7 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
         if self.task_name:
             names = [each.name for each in fields(TextColumnsOptions)]
             reason = f"with task_name={self.task_name}, whose files have a layout of their own"
-            refuse_unused(self, names, reason)
+            reject_unused(self, names, reason)
         else:
             self._need("task_name", ("data_dir",))
             self.require_files((wanted, file) for _, wanted, file in SPLITS)

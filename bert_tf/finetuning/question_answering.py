@@ -28,7 +28,7 @@ from bert_tf.finetuning.question_answering_options import SquadOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.read import folder_of
-from bert_tf.options import refuse_unused
+from bert_tf.options import reject_unused
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
 from bert_tf.tasks.answer_decoding import Prediction
@@ -156,7 +156,7 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
 def _check_threshold(options: SquadOptions, version_2_with_negative: bool) -> None:
     if not version_2_with_negative:
         reason = "without version_2_with_negative, because each question gets an answer"
-        refuse_unused(options, ("null_score_diff_threshold",), reason)
+        reject_unused(options, ("null_score_diff_threshold",), reason)
 
 
 def combine_runs(options: SquadOptions) -> dict[str, float]:

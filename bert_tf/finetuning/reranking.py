@@ -19,7 +19,7 @@ from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others
 from bert_tf.model_folder import known_task
-from bert_tf.options import refuse_unused
+from bert_tf.options import reject_unused
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -250,10 +250,10 @@ def _check(
             "score. Use loss=binary."
         )
     if types.get("train") == SCORES:
-        refuse_unused(options, ("num_negatives",), "with two texts and a score")
+        reject_unused(options, ("num_negatives",), "with two texts and a score")
     answered = [example_type for split, example_type in types.items() if split != "train"]
     if answered and PAIRS not in answered:
-        refuse_unused(options, ("retriever",), "on pairs with scores, which are not ranked")
+        reject_unused(options, ("retriever",), "on pairs with scores, which are not ranked")
     for split, examples in splits.items():
         is_ranked = split != "train" and types[split] == PAIRS and not options.retriever
         if is_ranked and not any(len(each.texts) > 2 for each in examples):

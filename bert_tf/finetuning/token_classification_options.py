@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bert_tf.data.label_schemes import SCHEMES, WORDS
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.modeling.feature_based import BILSTM_UNITS, FEATURE_LAYERS
-from bert_tf.options import option, refuse_unused
+from bert_tf.options import option, reject_unused
 
 _OF_A_TRAINED_ENCODER = (
     *("freeze", "layer_lr_decay", "hidden_dropout", "attention_dropout"),
@@ -88,7 +88,7 @@ class NerOptions(ThreeFilesOptions):
             self._need("feature_based", ("feature_layers", "bilstm_units", "bilstm_learning_rate"))
         if self.feature_based:
             reason = "with feature_based, which freezes the whole encoder"
-            refuse_unused(self, _OF_A_TRAINED_ENCODER, reason)
+            reject_unused(self, _OF_A_TRAINED_ENCODER, reason)
 
     @property
     def base_learning_rate(self) -> float:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.interop.hub import NO_LICENSE, SCHEME, check_license
 from bert_tf.modeling.pooling import parse_layers
-from bert_tf.options import Options, option, refuse_unused
+from bert_tf.options import Options, option, reject_unused
 from bert_tf.training import strategy
 from bert_tf.training.encoder_parts import parse_frozen
 from bert_tf.training.optimization import OPTIMIZERS
@@ -299,10 +299,10 @@ class TrainingOptions(DeviceOptions):
         with_schedule = f"with lr_schedule={self.lr_schedule}"
         if self.lr_schedule == stable:
             reason = f"{with_schedule}, whose decay starts num_decay_steps before the end"
-            refuse_unused(self, ("lr_decay_from_warmup",), reason)
+            reject_unused(self, ("lr_decay_from_warmup",), reason)
         if self.lr_schedule == "constant":
             reason = f"{with_schedule}, which stays at the peak"
-            refuse_unused(self, ("lr_end", "lr_decay_from_warmup"), reason)
+            reject_unused(self, ("lr_end", "lr_decay_from_warmup"), reason)
 
     @property
     def dropouts(self) -> dict[str, Any]:
