@@ -58,6 +58,7 @@ def test_a_phase_of_another_length_has_a_best_of_its_own(tmp_path):
     run = Run()
     run.offer(BestCheckpoint(str(tmp_path), "eval_loss", 128), 1, eval_loss=2.0)
     longer = BestCheckpoint(str(tmp_path), "eval_loss", 512)
+    assert longer.has_seen(1) and not longer.has_seen(2)  # step 1 is evaluated
     run.offer(longer, 2, eval_loss=3.0)
     assert kept_weight(tmp_path) == 2.0
     run.offer(BestCheckpoint(str(tmp_path), "eval_loss", 512), 3, eval_loss=3.5)

@@ -23,7 +23,7 @@ from tiny_training import (
 )
 
 from bert_tf.modeling.models import BertForTokenClassification
-from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
 from bert_tf.training.checkpoints import list_checkpoints, training_variables
 from bert_tf.training.losses import Loss, cross_entropy
 from bert_tf.training.optimization import AdamWeightDecay
@@ -446,6 +446,25 @@ def test_evaluation_while_training_is_logged_at_its_steps(tmp_path):
         {"kind": "eval", "step": 3, "eval_loss": 30.0},
         {"kind": "eval", "step": 6, "eval_loss": 60.0},
     ]
+
+
+def test_a_run_can_begin_with_an_evaluation_and_end_with_it(tmp_path):
+    """As one that was interrupted after the checkpoint of this step."""
+    trainer = linear_trainer()
+    batches, given = endless(linear_batches(2)), {"output_dir": str(tmp_path), "evaluate_steps": 3}
+    trainer.train(batches, 3, **given)
+
+    def evaluate():
+        if trainer.step == 6:
+            raise StopTraining({"eval_loss": 0.5})
+        return {"eval_loss": 1.0}
+
+    for _ in range(2):
+        trainer.train(batches, 9, evaluate=evaluate, evaluate_first=True, **given)
+        assert trainer.step == 6
+    found = [(line["step"], line["eval_loss"]) for line in metrics_in(tmp_path, "eval")]
+    assert found == [(3, 1.0), (6, 0.5), (6, 0.5)]
+    assert [path.rsplit("-", 1)[1] for path in list_checkpoints(str(tmp_path))] == ["3", "6"]
 
 
 @pytest.mark.parametrize("saved", [False, True])
