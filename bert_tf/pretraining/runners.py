@@ -191,7 +191,7 @@ def start_or_resume(
     """Return the manifest to fill: the existing one if it has the same flags, else `wanted`.
 
     With `overwrite` the old records stay until `remove_stale`, but without their manifest. The new one
-    notes it, so that the run can resume without `overwrite`.
+    notes it, so that the run can resume, with or without `overwrite`.
 
     Raises:
         ValueError: records with other or unknown flags exist, or with other numbers of groups, and
@@ -199,7 +199,7 @@ def start_or_resume(
     """
     folder = os.path.dirname(path)
     stale = _stale_files(jobs)
-    found = read_manifest(path) if not overwrite else None
+    found = _overwriting(path, wanted) if overwrite else read_manifest(path)
     differences = [] if found is None else found.differences(wanted)
     if found is not None and not found.groups and differences:
         found = None  # an earlier run ended before its first records
@@ -234,6 +234,15 @@ def start_or_resume(
         )
     remove_notes(jobs)  # of an earlier set
     return replace(wanted, overwrites=overwrite)
+
+
+def _overwriting(path: str, wanted: Manifest) -> Manifest | None:
+    """Return the manifest of a run with `overwrite` and these settings that has not ended, or None."""
+    try:
+        found = read_manifest(path)
+    except ValueError:  # damaged, or of another version
+        return None
+    return found if found and found.overwrites and not found.differences(wanted) else None
 
 
 def _refuse_stale(stale: Sequence[str], remedy: str) -> None:

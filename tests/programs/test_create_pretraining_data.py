@@ -690,11 +690,12 @@ def test_old_records_are_kept_until_all_new_ones_exist(tmp_path, monkeypatch, ma
     check_record_sets(new.output_files, LIMITS)
 
 
-@pytest.mark.parametrize("stop_at", [1, 2, None])
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("stop_at", [1, None])
 def test_an_overwriting_run_that_was_stopped_goes_on_and_then_removes_the_old_records(
-    tmp_path, monkeypatch, caplog, stop_at
+    tmp_path, monkeypatch, caplog, stop_at, again
 ):
-    """Also with another number of groups, and without --overwrite; at last before the removal."""
+    """With or without --overwrite, from another number of groups; at last before the removal."""
     run_groups(tmp_path, "out", max_group_bytes=4000)
     run_groups(tmp_path, "whole")
 
@@ -712,7 +713,7 @@ def test_an_overwriting_run_that_was_stopped_goes_on_and_then_removes_the_old_re
             patch.setattr("bert_tf.programs.create_pretraining_data.remove_stale", stop_at_the_end)
         run_groups(tmp_path, "out", overwrite=True)
     with caplog.at_level("INFO"):
-        summary = run_groups(tmp_path, "out")
+        summary = run_groups(tmp_path, "out", overwrite=again)
     assert "Nothing to do" in caplog.text if stop_at is None else f"{stop_at} of" in caplog.text
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     assert "overwrites" not in json.loads(Path(summary.manifest_file).read_text())
