@@ -41,7 +41,7 @@ from bert_tf.prediction.encoder import (
     cosine_similarity,
 )
 from bert_tf.prediction.exported import is_exported, load_exported, text_model
-from bert_tf.prediction.exports import METADATA_FILE
+from bert_tf.prediction.exports import EXTRA, METADATA_FILE
 from bert_tf.prediction.masked_lm import (
     Candidate,
     MaskFiller,
@@ -345,7 +345,7 @@ def _checked_export(folder: str, kind: str, fixed: Mapping[str, Any]) -> str:
 
 def _precision_of(export: str) -> str:
     """Return the precision of an export, float32 if its files do not state it."""
-    for folder in (export, os.path.join(export, "assets.extra")):
+    for folder in (export, os.path.join(export, EXTRA)):
         if path := file_beside(folder, METADATA_FILE):
             return typed(read_json(path), "precision", str, path) or "float32"
     return "float32"

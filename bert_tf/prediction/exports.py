@@ -38,15 +38,15 @@ FORMAT_RUNTIMES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "openvino": {"openvino": ("openvino",)},
     "huggingface": {"huggingface": ("transformers", "torch")},
 }
-_FILES = {
+FILES = {
     "saved_model": "saved_model.pb",
     "tflite": "model.tflite",
     "onnx": "model.onnx",
     "openvino": "model.xml",
 }
 METADATA_FILE = "export.json"
+EXTRA = "assets.extra"  # folder of a SavedModel for METADATA_FILE and vocab.txt; TensorFlow's name
 PREPROCESS = "_preprocess"  # ending of the folder next to an encoder with the signature tf_hub
-_METADATA = {"saved_model": "assets.extra"}  # the folder of METADATA_FILE and vocab.txt
 # Name of an input or output elsewhere -> our name.
 _INPUTS = {**OTHER_NAMES, "input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
 _OUTPUTS = {
@@ -148,7 +148,7 @@ def find_exports(folder: str) -> list[Export]:
         folders = [inside for each in folders for inside in _inside(each)]
     raise ValueError(
         f"{folder} contains no export, nor do its subfolders and theirs: no "
-        f"{', '.join(_FILES.values())}, and no config.json with weights of Hugging Face. "
+        f"{', '.join(FILES.values())}, and no config.json with weights of Hugging Face. "
         "Name a folder that export_saved_model or convert_checkpoint wrote."
     )
 
@@ -178,7 +178,7 @@ def _inside(folder: str) -> list[str]:
 
 
 def _formats(folder: str) -> list[str]:
-    found = [name for name, file in _FILES.items() if os.path.isfile(os.path.join(folder, file))]
+    found = [name for name, file in FILES.items() if os.path.isfile(os.path.join(folder, file))]
     is_huggingface = os.path.isfile(os.path.join(folder, "config.json")) and weights_file(folder)
     return [*found, "huggingface"] if is_huggingface else found
 
@@ -200,7 +200,7 @@ def _read(folder: str, format: str) -> Export:
         precision = stated.get("dtype") or stated.get("torch_dtype") or "float32"
         labels = tuple(checkpoint.labels or ()) if head.has_labels else ()
         return Export(folder, format, folder, head, checkpoint.config, precision, labels)
-    beside = os.path.join(folder, _METADATA.get(format, ""))
+    beside = os.path.join(folder, EXTRA if format == "saved_model" else "")
     metadata = os.path.join(beside, METADATA_FILE)
     if not os.path.isfile(metadata):
         if format == "saved_model" and folder.endswith(PREPROCESS):
@@ -225,7 +225,7 @@ def _read(folder: str, format: str) -> Export:
         return Export(
             folder,
             format,
-            folder if format == "saved_model" else os.path.join(folder, _FILES[format]),
+            folder if format == "saved_model" else os.path.join(folder, FILES[format]),
             _SERVED[str(facts["kind"])],
             config_from_values(typed(facts, "config", dict, metadata) or {}, metadata),
             facts["precision"],

@@ -31,7 +31,8 @@ import numpy as np
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}  # nothing of others is run
 _MAX_CONFIG = 64 << 20  # bytes; one with 1,000 labels has 0.05 million
 
-TOKENS = "tokens"  # the only signature of files that have no names for signatures
+# Signatures: on text; the same with the prefix of queries; on ids, the only one of files without names.
+TEXT, QUERY, TOKENS = "serving_default", "query", "tokens"
 
 
 class Runtime:

@@ -18,18 +18,15 @@ from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import with_special_tokens
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
-from bert_tf.prediction.exports import METADATA_FILE, check_sums
+from bert_tf.prediction.exports import EXTRA, METADATA_FILE, check_sums
 from bert_tf.prediction.masked_lm import Candidate, MaskModel
 from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionModel
-from bert_tf.prediction.runtimes import Runtime, SavedModel
+from bert_tf.prediction.runtimes import QUERY, TEXT, Runtime, SavedModel
 from bert_tf.prediction.text_model import TextModel, beginning, checked_text
 from bert_tf.prediction.token_classification import EntityModel
 from bert_tf.registry import TYPES
 from bert_tf.tokenization import FullTokenizer
-
-_TEXT = "serving_default"  # the signature that takes text
-_QUERY = "query"  # the same with the prefix of queries, of models of run_embeddings
 
 
 class SavedTextModel(TextModel):
@@ -44,13 +41,13 @@ class SavedTextModel(TextModel):
     def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
         self._folder = folder
         self._runtime = _loaded(folder) if runtime is None else runtime
-        signature = self._runtime.signatures[_TEXT]
+        signature = self._runtime.signatures[TEXT]
         self._takes, self._gives = signature["inputs"], signature["outputs"]
         self._batch_size = batch_size
         self._tokenizer: FullTokenizer | None = None  # counts truncated texts
         self._settings: Mapping[str, Any] = {}
         metadata, vocab_file = (
-            os.path.join(folder, "assets.extra", name) for name in (METADATA_FILE, "vocab.txt")
+            os.path.join(folder, EXTRA, name) for name in (METADATA_FILE, "vocab.txt")
         )
         if tf.io.gfile.exists(metadata) and tf.io.gfile.exists(vocab_file):
             facts = read_json(metadata)
@@ -85,7 +82,7 @@ class SavedTextModel(TextModel):
     def _answer_batch(self, items: Sequence[Any]) -> list[dict[str, Any]]:
         """Return `answer` for one batch."""
 
-    _signature = _TEXT
+    _signature = TEXT
 
     def _ask(self, **inputs: Any) -> dict[str, np.ndarray]:
         return self._runtime.ask(self._signature, inputs)
@@ -116,11 +113,11 @@ class SavedClassifier(SavedTextModel, LabelModel):
             raise ValueError(
                 f"{folder} contains no saved_model.pb. Give a folder that export_saved_model wrote."
             )
-        path = os.path.join(folder, "assets.extra", "labels.txt")
+        path = os.path.join(folder, EXTRA, "labels.txt")
         if not tf.io.gfile.exists(path):
             raise ValueError(
-                f"{folder} has no assets.extra/labels.txt, so it is not a SavedModel of "
-                "export_saved_model, or assets.extra was not copied. Copy the folder whole."
+                f"{folder} has no {EXTRA}/labels.txt, so it is not a SavedModel of "
+                f"export_saved_model, or {EXTRA} was not copied. Copy the folder whole."
             )
         self.labels = list(read_lines(path))
         super().__init__(folder, batch_size, runtime)
@@ -271,23 +268,23 @@ class SavedEncoder(SavedTextModel, EmbeddingModel):
         Raises:
             ValueError: queries have a prefix of their own, but the export lacks their signature.
         """
-        has_queries = _QUERY in self._runtime.signatures
+        has_queries = QUERY in self._runtime.signatures
         of_queries, of_documents = (
             self._settings.get(f"{side}_prefix") for side in ("query", "document")
         )
         if not has_queries and of_queries != of_documents:
             raise ValueError(
-                f"{self._folder} lacks the signature {_QUERY}, so queries would get the prefix of "
+                f"{self._folder} lacks the signature {QUERY}, so queries would get the prefix of "
                 f"documents, {of_documents!r}, instead of their own, {of_queries!r}. Export it with "
-                f"signature={_TEXT},{_QUERY}."
+                f"signature={TEXT},{QUERY}."
             )
         found = copy.copy(self)
-        found._signature = _QUERY if has_queries else _TEXT
+        found._signature = QUERY if has_queries else TEXT
         return found
 
     def prepare(self, item: str) -> str:
         text = checked_text(item)
-        prefix = "query_prefix" if self._signature == _QUERY else "document_prefix"
+        prefix = "query_prefix" if self._signature == QUERY else "document_prefix"
         self._count_if_cut(f"{self._settings.get(prefix, '')}{text}")
         return text
 
@@ -361,11 +358,11 @@ def load_saved_model(
         ValueError: it takes no text, is from another program, or is damaged.
     """
     runtime = _loaded(folder) if runtime is None else runtime
-    signature = runtime.signatures.get(_TEXT, {"inputs": {}, "outputs": {}})
+    signature = runtime.signatures.get(TEXT, {"inputs": {}, "outputs": {}})
     dtypes = {spec["dtype"] for spec in signature["inputs"].values()}
     if dtypes != {"string"} or "examples" in signature["inputs"]:  # serving/other_names.py
         raise ValueError(
-            f"{folder} has no signature {_TEXT} on text. Give the folder that it was exported from, or "
+            f"{folder} has no signature {TEXT} on text. Give the folder that it was exported from, or "
             "export it with that signature."
         )
     takes, gives = set(signature["inputs"]), set(signature["outputs"])
@@ -375,7 +372,7 @@ def load_saved_model(
 
 
 def _loaded(folder: str) -> Runtime:
-    metadata = os.path.join(folder, "assets.extra", METADATA_FILE)
+    metadata = os.path.join(folder, EXTRA, METADATA_FILE)
     if tf.io.gfile.exists(metadata):
         check_sums(folder, read_json(metadata))
     try:

@@ -31,7 +31,7 @@ from bert_tf.prediction.exports import (
 from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionAnswerer
-from bert_tf.prediction.runtimes import Runtime
+from bert_tf.prediction.runtimes import QUERY, TEXT, Runtime
 from bert_tf.prediction.saved_models import load_saved_model
 from bert_tf.prediction.text_model import TextModel, trimmed
 from bert_tf.prediction.token_classification import EntityModel
@@ -42,8 +42,7 @@ from bert_tf.programs.certificate_answers import (
     numbers_of,
     texts_of,
 )
-from bert_tf.serving.embeddings import QUERY
-from bert_tf.serving.served import INPUT_NAMES, TEXT
+from bert_tf.serving.served import INPUT_NAMES
 from bert_tf.tasks.token_classification import decoded_sentences
 from bert_tf.training.progress import Progress
 

@@ -19,10 +19,9 @@ from typing import cast
 import tensorflow as tf
 
 from bert_tf.model_folder import TrainedModel
+from bert_tf.prediction.runtimes import QUERY
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
 from bert_tf.tasks.embeddings import EmbeddingTask
-
-QUERY = "query"
 
 
 class ServedEmbedder(Served):

@@ -18,10 +18,10 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.data.files import new_folder
+from bert_tf.prediction.exports import FILES
 from bert_tf.serving.saved_model import described, file_sizes, metadata, write_beside
 from bert_tf.serving.served import TOKENS, Served
 
-LITE_FILE = "model.tflite"
 LITE_PRECISIONS = ("float32", "float16", "int8")
 
 
@@ -64,9 +64,9 @@ def write_lite(
             converter.target_spec.supported_types = [tf.float16]
         content = converter.convert()
     with new_folder(export_dir, "export_dir") as folder:
-        values = metadata(served, precision) | {"format": "tflite", "file": LITE_FILE}
+        values = metadata(served, precision) | {"format": "tflite", "file": FILES["tflite"]}
         values["signatures"] = {TOKENS: described(function.get_concrete_function())}
-        path = os.path.join(folder, LITE_FILE)
+        path = os.path.join(folder, FILES["tflite"])
         with tf.io.gfile.GFile(path, "wb") as file:
             file.write(content)
         if check is not None:

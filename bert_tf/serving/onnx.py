@@ -19,12 +19,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import new_folder
+from bert_tf.prediction.exports import FILES
 from bert_tf.serving.onnx_int8 import quantize
 from bert_tf.serving.onnx_text import add_tokenizer
 from bert_tf.serving.saved_model import described, file_sizes, metadata, write_beside
 from bert_tf.serving.served import TOKENS, Served
 
-ONNX_FILE = "model.onnx"
 ONNX_PRECISIONS = ("float32", "int8")
 _OPSET = 18  # the newest that tf2onnx 1.17 supports
 
@@ -74,7 +74,7 @@ def write_onnx(
         ) from error
     served.prepare("formula")
     function = served.numeric_tokens_of_weights()
-    values = metadata(served, precision) | {"format": "onnx", "file": ONNX_FILE}
+    values = metadata(served, precision) | {"format": "onnx", "file": FILES["onnx"]}
     signature_values = described(function.get_concrete_function())
     inputs = {name: signature_values["inputs"][name] for name in served.ids_specs()}
     model = _fused(_converted(served, function))
@@ -87,7 +87,7 @@ def write_onnx(
     onnx.checker.check_model(model)  # tf2onnx only logs unknown operations
     values["signatures"] = {signature: signature_values | {"inputs": inputs}}
     with new_folder(export_dir, "export_dir") as folder:
-        path = os.path.join(folder, ONNX_FILE)
+        path = os.path.join(folder, FILES["onnx"])
         with tf.io.gfile.GFile(path, "wb") as file:
             file.write(model.SerializeToString())
         if check is not None:

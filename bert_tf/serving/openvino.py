@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from bert_tf.data.files import new_folder
+from bert_tf.prediction.exports import FILES
 from bert_tf.prediction.runtimes import logging_kept, openvino_name
 from bert_tf.serving.saved_model import described, file_sizes, metadata, write_beside
 from bert_tf.serving.served import TOKENS, Served
 
-OPENVINO_FILE = "model.xml"
 OPENVINO_PRECISIONS = ("float32", "bfloat16", "int8")
 _HINT = ("runtime_options", "INFERENCE_PRECISION_HINT")
 
@@ -78,9 +78,9 @@ def write_openvino(
     for port in (*model.inputs, *model.outputs):  # servers use any of several names
         port.get_tensor().set_names({openvino_name(port)})
     with new_folder(export_dir, "export_dir") as folder:
-        values = metadata(served, precision) | {"format": "openvino", "file": OPENVINO_FILE}
+        values = metadata(served, precision) | {"format": "openvino", "file": FILES["openvino"]}
         values["signatures"] = {TOKENS: described(function.get_concrete_function())}
-        file = os.path.join(folder, OPENVINO_FILE)
+        file = os.path.join(folder, FILES["openvino"])
         openvino.save_model(model, file, compress_to_fp16=precision == "bfloat16")
         if check is not None:
             values |= check(file)

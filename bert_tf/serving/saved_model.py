@@ -30,6 +30,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from bert_tf import __version__
 from bert_tf.data.files import new_folder, write_text
 from bert_tf.model_files import TASK_FILE, task_text
+from bert_tf.prediction.exports import EXTRA, METADATA_FILE
 from bert_tf.serving.other_names import (
     EXAMPLES,
     INPUTS,
@@ -45,8 +46,6 @@ from bert_tf.serving.served import IDS_SIGNATURES, INPUT_NAMES, TEXT, TOKENS, Se
 from bert_tf.serving.server_versions import PROVEN
 from bert_tf.serving.warmup import write_warmup_requests
 
-EXTRA = "assets.extra"  # TensorFlow's name for a folder that loading ignores
-METADATA_FILE = "export.json"
 _SEGMENTS = [names[2] for names in (INPUT_NAMES, *INPUTS.values())]
 
 

@@ -18,6 +18,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.buckets import length_step
 from bert_tf.modeling.inference_layout import Layout, prepare_to_answer
 from bert_tf.modeling.quantized import QuantizedAffine, QuantizedTable
+from bert_tf.prediction.runtimes import TEXT, TOKENS
 from bert_tf.serving.other_names import (
     HUGGING_FACE,
     INPUTS,
@@ -32,7 +33,6 @@ from bert_tf.text_ops.tokenizer import GraphTokenizer
 from bert_tf.tokenization import FullTokenizer
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
-TEXT, TOKENS = "serving_default", "tokens"  # signatures of every model
 ROWS_AT_ONCE = 32  # windows of long texts that the model computes together
 
 IDS_SIGNATURES = (TOKENS, *INPUTS)  # take ids, and need no tokenizer
