@@ -21,7 +21,9 @@ from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
 
-_BREAK = "\0"  # the tokenizer drops it, so it can be removed from texts and inserted between parts
+# The tokenizer drops both. The first marks the parts of a text. The second replaces it in the text:
+# without any character there, "[MA\0SK]" would become [MASK].
+_BREAK, _DROPPED = "\0", "\ufffd"
 
 
 class ServedMaskFiller(Served):
@@ -97,7 +99,7 @@ class ServedMaskFiller(Served):
 
     def _encode(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Do `FullTokenizer.encode` with `preserve_special_tokens`, in the graph."""
-        text = tf.strings.regex_replace(text, r"\x00", "")
+        text = tf.strings.regex_replace(text, r"\x00", _DROPPED)
         names = "|".join(name.strip("[]") for name in self._special)
         text = tf.strings.regex_replace(text, rf"\[({names})\]", rf"{_BREAK}[\1]{_BREAK}")
         parts = tf.strings.split(text, _BREAK)  # ragged [B, None]

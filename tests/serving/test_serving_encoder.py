@@ -119,7 +119,7 @@ def test_masks_are_filled_as_by_the_mask_filler(pretrained, tmp_path):
         "the [MASK] cat in the [MASK]",
         "no mask at all",
         "[MASK]",
-        "a\x00b[MASK]c [SEP] [mask] d",
+        "a\x00b[MASK]c [SEP] [mask] [MA\x00SK] d",
         "[MASK] " * 9,
     ]
     found = fill(text=texts)
