@@ -130,7 +130,7 @@ def checked_ids(
     """Wrap a function on ids, asserting that its inputs have one shape, short enough, and valid ids.
 
     Args:
-        names: of input_ids, input_mask and segment_ids.
+        names: of input_ids, input_mask and segment_ids. Other inputs are positions in their rows.
     """
     first, *others = names
     max_length = config.max_position_embeddings
@@ -151,7 +151,7 @@ def checked_ids(
             checks.append(tf.debugging.Assert(tf.reduce_all(tf.equal(found, shape)), data))
         for name, field in sizes.items():
             last = getattr(config, field) - 1
-            least, most = tf.reduce_min(ids[name]), tf.reduce_max(ids[name])
+            least, most = _range(ids[name])
             data = [
                 f"`{name}` must be from 0 to {last} (`{field}` - 1), but is from",
                 least,
@@ -159,10 +159,30 @@ def checked_ids(
                 most,
             ]
             checks.append(tf.debugging.Assert((least >= 0) & (most <= last), data))
+        for name in (each for each in ids if each not in names):
+            rows, least, most = tf.shape(ids[name])[0], *_range(ids[name])
+            before, between = f"`{first}` has this many rows:", f"but `{name}` has this many:"
+            data = [before, shape[0], between, rows, "Send the positions of each row."]
+            checks.append(tf.debugging.Assert(rows == shape[0], data))
+            end = f"but `{first}` has this length:"
+            data = [
+                f"`{name}` is from",
+                least,
+                "to",
+                most,
+                end,
+                shape[1],
+                "Count from 0 in each row.",
+            ]
+            checks.append(tf.debugging.Assert((least >= 0) & (most < shape[1]), data))
         with tf.control_dependencies(checks):
             return function(**{name: tf.identity(value) for name, value in ids.items()})
 
     return checked
+
+
+def _range(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.reduce_min(values), tf.reduce_max(values)
 
 
 def object_to_save(served: Served, names: Sequence[str], texts: Mapping[str, str], folder: str):

@@ -240,6 +240,19 @@ def test_ids_of_a_wrong_length_or_dtype_are_errors_that_name_the_input(signature
         ask(function, names, [tf.cast(value, tf.int64) for value in ids])
 
 
+def test_positions_outside_of_their_row_are_errors():
+    """They would be answered from another row of the batch."""
+    function = mask_filler().signatures(["tokens"])["tokens"]
+    names = (*INPUT_NAMES, "masked_lm_positions")
+    for positions, message in (
+        ([[9], [2], [0]], r"`masked_lm_positions` is from.*0.*9.*`input_ids` has this length.*9"),
+        ([[2], [-1], [0]], r"`masked_lm_positions` is from.*-1"),
+        ([[2], [1]], r"`input_ids` has this many rows.*3.*`masked_lm_positions` .*2"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){message}"):
+            ask(function, names, [*some_ids(), tf.constant(positions)])
+
+
 @pytest.mark.parametrize(
     "kind, names, message",
     [
