@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_tf.model_folder import TrainedModel
 from bert_tf.prediction.runtimes import QUERY
-from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
+from bert_tf.serving.served import TEXT, TOKENS, Outputs, Served, texts_spec
 from bert_tf.tasks.embeddings import EmbeddingTask
 
 
@@ -56,6 +56,10 @@ class ServedEmbedder(Served):
         if self._has_queries:
             functions[QUERY] = (self.query, [texts_spec("text_a")])
         return functions
+
+    def ids_functions(self):
+        # Hugging Face has no class with these outputs.
+        return {TOKENS: super().ids_functions()[TOKENS]}
 
     def examples(self):
         requests = [{"text_a": [text]} for text in ("A short text.", self.long_text())]

@@ -167,7 +167,7 @@ class Served(tf.Module, abc.ABC):
         known = [*text, *ids, TF_EXAMPLE]
         for name in names:
             if name not in known:
-                others = f" {name} is for encoders: head=encoder." if name in INPUTS else ""
+                others = f" Encoders have {name}: head=encoder." if name in INPUTS else ""
                 raise ValueError(
                     f"signature has {name!r}, but a model of this type has {', '.join(known)}.{others}"
                 )

@@ -7,6 +7,7 @@ import tiny_text_models as tiny
 
 from bert_tf.programs.export_saved_model import ExportOptions
 from bert_tf.serving.classification import ServedClassifier
+from bert_tf.serving.embeddings import ServedEmbedder
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.masked_lm import ServedMaskFiller
 from bert_tf.serving.multiple_choice import ServedChooser
@@ -16,6 +17,7 @@ from bert_tf.serving.served import INPUT_NAMES
 from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
 LENGTH = tiny.MAX_SEQ_LENGTH
@@ -272,6 +274,13 @@ def test_positions_outside_of_their_row_are_errors():
 def test_signatures_that_a_type_has_not_are_refused(kind, names, message):
     with pytest.raises(ValueError, match=message):
         KINDS[kind]().signatures(names)
+
+
+def test_an_embedder_has_no_signature_of_hugging_face_without_outputs():
+    served = ServedEmbedder(trained(EmbeddingTask(LENGTH)), LENGTH)
+    message = "has serving_default, tokens, tf_example. Encoders have hugging_face: head=encoder"
+    with pytest.raises(ValueError, match=message):
+        served.signatures(["hugging_face"])
 
 
 @pytest.mark.parametrize(
