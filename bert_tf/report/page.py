@@ -141,13 +141,15 @@ def page(title: str, values: Mapping[str, Any], sections: Sequence[Section]) -> 
     }
     text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False)
     shown = "\n".join(f"{name}: {value}" for name, value in values.items())
-    return string.Template(_asset("page.html")).substitute(
+    made = string.Template(_asset("page.html")).substitute(
         title=html.escape(title),
         figures=html.escape(shown),
         style=_asset("page.css"),
         data=text.replace("<", "\\u003c"),  # "</script>" in a text would end the data
         script="".join(map(_asset, _SCRIPTS)),
     )
+    # UTF-8 has no halves of surrogate pairs, which JSON files and names of files may contain.
+    return made.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _asset(name: str) -> str:

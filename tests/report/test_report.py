@@ -71,6 +71,14 @@ def test_the_page_needs_nothing_from_elsewhere_and_no_text_ends_its_data(page):
     assert "default-src 'none'" in text
 
 
+def test_halves_of_surrogate_pairs_do_not_cost_the_report(tmp_path):
+    """JSON files and names of files may contain them, and UTF-8 may not."""
+    path = tmp_path / "report.html"
+    write_report(str(path), "\udcff", {"eval_f1": 1.0}, [Section("a\ud800", [])])
+    data = data_of(path.read_text(encoding="utf-8"))
+    assert [data["title"], data["sections"][0]["title"]] == ["\udcff", "a\ud800"]
+
+
 def test_the_metrics_can_be_read_without_a_script(page):
     shown = re.search("<noscript>(.*?)</noscript>", page.read_text(), re.S)[1]
     assert "Moods &amp; &lt;more&gt;" in shown
