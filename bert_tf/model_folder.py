@@ -329,11 +329,10 @@ def _load_checkpoint(
         model_class = BertForPreTraining if _MASKED_LM in checkpoint.arrays else BertModel
         model = model_class(config, dtype=dtype)
     report = model.load_report = initialize(model, checkpoint)
-    missing = [
-        name
-        for name in report.missing
-        if name.startswith(("cls/predictions/", "cls/embedding/", "cls/squad/", "output_"))
-    ]
+    needed = ["cls/predictions/", "cls/embedding/", "cls/squad/", "output_"]
+    if task is not None and task.uses_pooler:
+        needed.append("bert/pooler/")
+    missing = [name for name in report.missing if name.startswith(tuple(needed))]
     if missing:
         raise ValueError(
             f"{checkpoint.source} has an incomplete head: it lacks {', '.join(missing)}. Copy it again, "

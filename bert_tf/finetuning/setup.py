@@ -238,7 +238,7 @@ def make_trainer(
     elif setup.checkpoint is not None:
         head = TYPES.get(task.name)
         report = initialize(model, setup.checkpoint, head)
-        unused = () if head is None or head.uses_pooler else "bert/pooler/"
+        unused = () if task.uses_pooler else "bert/pooler/"
         missing = [name for name in report.missing if not name.startswith(unused)]
         if missing and not num_train_steps:
             raise ValueError(

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
+from bert_tf.registry import TYPES
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import Loss
 
@@ -47,6 +48,12 @@ class Task(abc.ABC):
     def min_seq_length(self) -> int:
         """Minimum tokens of a sequence."""
         return MIN_SEQ_LENGTH
+
+    @property
+    def uses_pooler(self) -> bool:
+        """True if the outputs of the model depend on the pooler."""
+        entry = TYPES.get(self.name)  # None for a custom task
+        return entry is None or entry.uses_pooler
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -289,6 +289,10 @@ class DistilledTask(Task):
     def record_features(self) -> Sequence[FeatureSpec]:
         return (*self._task.record_features, *self._added)
 
+    @property
+    def uses_pooler(self) -> bool:
+        return self._task.uses_pooler
+
     def id_limits(self, config: BertConfig) -> dict[str, int]:
         return self._task.id_limits(config)
 

@@ -190,6 +190,10 @@ class EmbeddingTask(ExampleTask):
     def build_model(self, config: BertConfig, dtype: str | None = None):
         return BertForSentenceEmbedding(config, self.pooling, self.projection_size, dtype=dtype)
 
+    @property
+    def uses_pooler(self) -> bool:
+        return self.pooling == "pooled"
+
     def width(self, config: BertConfig) -> int:
         """Return E."""
         return self.projection_size or config.hidden_size * POOLINGS[self.pooling]

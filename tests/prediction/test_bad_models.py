@@ -75,6 +75,23 @@ def test_the_pooler_that_a_checkpoint_lacks_is_not_used(tmp_path):
         load_served(ExportOptions(**options, pooling="pooled"))
 
 
+@pytest.mark.parametrize("task", ["classification", "embeddings"])
+def test_a_model_that_needs_the_pooler_is_refused_without_it(tmp_path, task):
+    """Its answers would be random."""
+    head = ("classifier",) if task == "classification" else ()
+    arrays = {n: array for n, array in arrays_of(*head, num_labels=2).items() if "pooler" not in n}
+    prefix = write_tf1(tmp_path, arrays)
+    write_vocab(tmp_path)
+    values = {"labels": ["a", "b"]} if head else {"pooling": "pooled"}
+    write_json(tmp_path / "task.json", {"task": task, "max_seq_length": 9, **values})
+    for path in (prefix, str(tmp_path)):
+        with pytest.raises(ValueError, match="lacks bert/pooler/dense/kernel, bert/pooler/dense/b"):
+            Predictor(path)
+    if task == "embeddings":
+        write_json(tmp_path / "task.json", {"task": task, "max_seq_length": 9, "pooling": "cls"})
+        assert Predictor(prefix).embed(["the cat"]).shape == (1, CONFIG.hidden_size)
+
+
 def test_a_folder_that_holds_no_checkpoint_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises((ValueError, OSError), match=r"notes.txt, and no checkpoint"):
