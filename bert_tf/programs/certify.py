@@ -24,7 +24,7 @@ from bert_tf.predictor import Predictor, TextModel
 from bert_tf.programs.certificate import Comparison, Expected, compare
 from bert_tf.programs.certificate_answers import variants
 from bert_tf.programs.certificate_faults import LIMITS, Limits, describe
-from bert_tf.programs.predict_input import AnswerOptions, read_inputs
+from bert_tf.programs.predict_input import AnswerOptions, check_table_flags, read_inputs
 from bert_tf.report.certificate import certificate_page
 from bert_tf.report.command_line import changed_flags
 from bert_tf.report.page import plain
@@ -122,6 +122,7 @@ def certify(options: CertifyOptions) -> None:
     names = filter(None, (name.strip() for name in options.export_dir.split(",")))
     exports = [export for name in names for export in find_exports(name)]
     _check_used(options, {export.head.name for export in exports})
+    check_table_flags(options.files, options.layout)
     runs = [run for export in exports for run in _runs(export, options)]
     model = _Model(options)
     for export in exports:  # errors first

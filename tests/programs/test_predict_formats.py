@@ -111,6 +111,17 @@ def test_a_column_that_the_model_does_not_read_is_rejected(run, flag):
         run(tiny.classifier(), {"in.tsv": "text\tx\nthe cat\ta dog\n"}, **{flag: "x"})
 
 
+@pytest.mark.parametrize("flags", [{"text_a_column": "x"}, {"header": False}])
+def test_flags_of_tables_are_rejected_for_lines_of_text(run, flags):
+    table, trained = {"in.txt": "x\ty\nthe cat\ta dog\n"}, tiny.classifier()
+    message = (
+        r"is .*in.txt is read as lines of text. Give input_format=tsv, csv or jsonl, or omit it"
+    )
+    with pytest.raises(ValueError, match=f"{next(iter(flags))} {message}"):
+        run(trained, table, **flags)
+    assert json_lines(run(trained, table, text_a_column="x", input_format="tsv"))
+
+
 def test_choices_are_a_list_or_some_columns(run):
     listed = run(
         tiny.chooser(), {"in.jsonl": '{"text_a": "who ?", "choices": ["a dog", "a log", "owls"]}\n'}
