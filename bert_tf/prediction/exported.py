@@ -19,7 +19,13 @@ import tensorflow as tf
 from bert_tf.model_files import read_task
 from bert_tf.model_folder import TrainedModel, with_settings, with_special_tokens
 from bert_tf.prediction.encoder import SentenceEncoder, prefix_of
-from bert_tf.prediction.exports import METADATA_FILE, POSITIONS, Export, find_exports
+from bert_tf.prediction.exports import (
+    METADATA_FILE,
+    POSITIONS,
+    Export,
+    check_labels,
+    find_exports,
+)
 from bert_tf.prediction.masked_lm import NUM_BEST, MaskFiller
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.prediction.text_model import SequenceRunner, TextModel
@@ -41,11 +47,7 @@ def load_exported(folder: str) -> TrainedModel:
         ValueError: the folder is damaged, or its file takes text.
     """
     export = find_exports(folder)[0]
-    if export.listed_labels not in (None, export.labels):
-        raise ValueError(
-            f"{folder}: labels.txt has {', '.join(export.listed_labels)}, but {METADATA_FILE} has "
-            f"{', '.join(export.labels)}, in the order of the outputs. Copy the folder again."
-        )
+    check_labels(folder, export.listed_labels, export.labels)
     (runtime, *_) = export.runtimes
     try:
         network = ExportedNetwork(export, load(runtime, export.path))

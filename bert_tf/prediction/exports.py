@@ -171,6 +171,26 @@ def check_sums(folder: str, facts: Mapping[str, Any]) -> None:
         )
 
 
+def check_labels(folder: str, listed: Sequence[str] | None, labels: Sequence[Any] | None) -> None:
+    """Raise if labels.txt and export.json of an export have different labels.
+
+    Args:
+        listed: lines of labels.txt; None without the file.
+        labels: of export.json; None without the file.
+
+    Raises:
+        ValueError: they differ, so the outputs would get wrong names.
+    """
+    if listed is None or labels is None:
+        return
+    stated = list(map(str, labels))  # of older models they may be numbers
+    if list(listed) != stated:
+        raise ValueError(
+            f"{folder}: labels.txt has {', '.join(listed)}, but {METADATA_FILE} has "
+            f"{', '.join(stated)}, in the order of the outputs. Copy the folder again."
+        )
+
+
 def _inside(folder: str) -> list[str]:
     """Return the paths in a folder, sorted."""
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []

@@ -18,7 +18,7 @@ from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import with_special_tokens
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
-from bert_tf.prediction.exports import EXTRA, METADATA_FILE, check_sums
+from bert_tf.prediction.exports import EXTRA, METADATA_FILE, check_labels, check_sums
 from bert_tf.prediction.masked_lm import Candidate, MaskModel
 from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionModel
@@ -46,6 +46,7 @@ class SavedTextModel(TextModel):
         self._batch_size = batch_size
         self._tokenizer: FullTokenizer | None = None  # counts truncated texts
         self._settings: Mapping[str, Any] = {}
+        self._stated_labels: list[str] | None = None
         metadata, vocab_file = (
             os.path.join(folder, EXTRA, name) for name in (METADATA_FILE, "vocab.txt")
         )
@@ -53,6 +54,7 @@ class SavedTextModel(TextModel):
             facts = read_json(metadata)
             self.max_seq_length = typed(facts, "max_seq_length", int, metadata)
             self._settings = typed(facts, "task", dict, metadata) or {}
+            self._stated_labels = typed(facts, "labels", list, metadata)
             self._tokenizer = FullTokenizer(vocab_file, bool(facts.get("do_lower_case", True)))
 
     def _count_if_cut(self, text: str, *seconds: str) -> None:
@@ -121,6 +123,7 @@ class SavedClassifier(SavedTextModel, LabelModel):
             )
         self.labels = list(read_lines(path))
         super().__init__(folder, batch_size, runtime)
+        check_labels(folder, self.labels, self._stated_labels)
         self.is_pair = "text_b" in self._takes
         if "text_a" not in self._takes or "choices" in self._takes:
             raise ValueError(
