@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bert_tf.interop.hub import local_path
+from bert_tf.interop.read import check_exists
 from bert_tf.interop.tf2 import check_no_export
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import EncoderFilesOptions, option
@@ -154,7 +155,9 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
             )
         found = f"format={self.format} with precision={self.precision}"
         if self.is_calibrated and self.texts is None:
-            check_no_export(local_path(self.model_dir))
+            model_dir = local_path(self.model_dir)
+            check_exists(model_dir)
+            check_no_export(model_dir)
             raise ValueError(
                 f"{found} needs texts like those that the model will get, and model_dir has no "
                 "train.tf_record. Give calibration_file."

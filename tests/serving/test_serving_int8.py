@@ -147,6 +147,14 @@ def test_an_export_is_no_model_to_export_in_any_precision(exported, tmp_path, fo
         export(folder, tmp_path, precision=precision, calibration_file=None)
 
 
+def test_a_missing_model_is_named_before_missing_texts(tmp_path):
+    for format in ("saved_model", "openvino"):
+        with pytest.raises(FileNotFoundError, match=r"There is no checkpoint .*absent"):
+            ExportOptions(
+                model_dir=str(tmp_path / "absent"), export_dir="b", format=format, precision="int8"
+            )
+
+
 def test_a_tensorflow_without_the_operation_is_refused(monkeypatch):
     monkeypatch.setattr(quantization.op_def_registry, "get", lambda name: None)
     with pytest.raises(ValueError, match=r"_QuantizedMatMul.*format=onnx"):

@@ -181,7 +181,10 @@ def test_a_precision_or_texts_that_are_missing_are_refused(precision, ids, messa
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({**FORMAT, "precision": "int8"}, "format=openvino with precision=int8 .*calibration_file"),
+        (
+            {**FORMAT, "model_dir": ".", "precision": "int8"},
+            "format=openvino with precision=int8 .*calibration_file",
+        ),
         (
             {**FORMAT, "calibration_file": "texts.txt"},
             "texts.txt, but format=openvino with precision=float32 .*Omit it, or .*precision=int8",
