@@ -62,6 +62,7 @@ from bert_tf.prediction.token_classification import EntityRecognizer
 from bert_tf.registry import TYPES
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import Task
+from bert_tf.tasks.question_answering import QuestionAnsweringTask, check_threshold
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress
 from bert_tf.training.unfinished import warn_if_unfinished
@@ -323,12 +324,16 @@ class Predictor:
         return self._trained
 
     def _check_answer_settings(self, trained: TrainedModel) -> None:
-        for name, value in self._answer_settings.items():
-            if trained.task is None or trained.task.name != "question_answering":
-                raise ValueError(
-                    f"{name} is {value}, but it is for question_answering, unlike {trained.source}. "
-                    "Omit it."
-                )
+        task, settings = trained.task, self._answer_settings
+        if isinstance(task, QuestionAnsweringTask):
+            threshold = settings.get("null_score_diff_threshold", 0.0)
+            check_threshold(task, threshold, trained.source)
+            return
+        for name, value in settings.items():
+            raise ValueError(
+                f"{name} is {value}, but it is for question_answering, unlike {trained.source}. "
+                "Omit it."
+            )
 
 
 def _checked_export(folder: str, kind: str, fixed: Mapping[str, Any]) -> str:

@@ -191,12 +191,14 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
             raise ValueError(
                 f"{name}={value} has no effect without calibration_file or eval_file. Omit it."
             )
-        if self.server_version is not None:
-            if self.format != "saved_model":
-                raise ValueError(
-                    f"server_version is {self.server_version}, but no TensorFlow server loads "
-                    f"format={self.format}. Omit it, or use format=saved_model."
-                )
+        if self.format != "saved_model":
+            for name in ("device", "warm_up", "server_version"):
+                if getattr(self, name) != getattr(ExportOptions, name):
+                    raise ValueError(
+                        f"{name} is {getattr(self, name)}, but it is for format=saved_model, and "
+                        f"`format` is {self.format}. Omit it, or use format=saved_model."
+                    )
+        elif self.server_version is not None:
             check_server_version(self.server_version, self.chosen.precision)
         if self.format == "onnx" and len(self.signatures or (TOKENS,)) != 1:
             raise ValueError(
@@ -251,10 +253,18 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
         return (self.format, self.chosen.precision) == ("saved_model", INT8)
 
     @property
+    def takes_text(self) -> bool:
+        """True if the export has a signature on text."""
+        if self.signatures is None:
+            return self.format == "saved_model"
+        return not set(self.signatures) <= set(IDS_SIGNATURES)
+
+    @property
     def with_text(self) -> bool:
-        if self.format != "saved_model":
-            return self.format == "openvino" and self.chosen.precision == INT8
-        return self.signatures is None or not set(self.signatures) <= set(IDS_SIGNATURES)
+        """True if TensorFlow tokenizes: in the SavedModel, or for the calibration of OpenVINO files."""
+        if self.format == "saved_model":
+            return self.takes_text
+        return self.format == "openvino" and self.is_calibrated
 
     @property
     def dtype(self) -> str:

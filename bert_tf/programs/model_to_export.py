@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import fields, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from bert_tf.data.files import file_facts
 from bert_tf.data.globs import files_of_checkpoint
@@ -26,7 +26,7 @@ from bert_tf.serving.served import Served
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask, check_threshold
 from bert_tf.training.checkpoints import checkpoint_step
 from bert_tf.training.unfinished import planned_step
 
@@ -94,6 +94,11 @@ def _check_settings(options: ExportOptions, head: str) -> None:
                 f"{field.name} is {value}, but it is for {owner}, and {options.model_dir} is exported "
                 f"for {head}. Omit it."
             )
+    if options.is_pair is not None and head != "classification":
+        raise ValueError(
+            f"is_pair is {options.is_pair}, but it is for classification, and {options.model_dir} is "
+            f"exported for {head}. Omit it."
+        )
 
 
 def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
@@ -115,6 +120,7 @@ def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
                 "max_seq_length is not for question-answering models: longer contexts are read in "
                 f"windows of {task.max_seq_length} tokens, as in training. Omit it."
             )
+        _check_answers(options, task)
         settings = AnswerSettings(
             options.n_best_size,
             options.max_answer_length,
@@ -127,10 +133,23 @@ def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
     return TYPES[task.name].load("served")(trained, length, options.with_text)
 
 
+def _check_answers(options: ExportOptions, task: QuestionAnsweringTask) -> None:
+    """Raise if a setting of answers changes nothing in the export."""
+    check_threshold(task, options.null_score_diff_threshold, options.model_dir)
+    if options.takes_text or options.eval_file is not None:
+        return
+    for name in SETTINGS_OF["question_answering"]:
+        if getattr(options, name) != getattr(type(options), name):
+            raise ValueError(
+                f"{name} is {getattr(options, name)}, but an export that takes only ids gives logits. "
+                "Omit it, and give it to the program that chooses the answers, such as predict."
+            )
+
+
 def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
     """Set the input of a classifier that does not state it: pairs or single texts."""
-    task = trained.task
-    if not isinstance(task, ClassificationTask) or task.is_pair not in (None, is_pair):
+    task = cast(ClassificationTask, trained.task)
+    if task.is_pair not in (None, is_pair):
         raise ValueError(
             f"is_pair={is_pair} is for classifiers of Hugging Face, which do not state whether they "
             f"take pairs, but {trained.source} states it. Omit the flag."

@@ -204,6 +204,19 @@ class QuestionAnsweringTask(ExampleTask):
         )
 
 
+def check_threshold(task: QuestionAnsweringTask, threshold: float, source: str) -> None:
+    """Raise ValueError if `null_score_diff_threshold` is set, but each question gets an answer.
+
+    Args:
+        source: the model's name in messages.
+    """
+    if threshold and not task.version_2_with_negative:
+        raise ValueError(
+            f"null_score_diff_threshold is {threshold}, but {source} was trained without "
+            "version_2_with_negative, so each question gets an answer. Omit it."
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class AskedQuestions:
     """Questions to predict. The logits of their windows become answers and metrics.

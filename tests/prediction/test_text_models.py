@@ -372,6 +372,11 @@ def test_a_vocabulary_without_a_mask_is_refused_before_the_first_text():
         ),
         (tiny.classifier, {"max_seq_length": 2}, "max_seq_length is 2, but must be from 3 to 23"),
         (tiny.classifier, {"n_best_size": 3}, "n_best_size is 3, but .* question_answering"),
+        (
+            tiny.answerer,
+            {"null_score_diff_threshold": 2.0},
+            "null_score_diff_threshold is 2.0, but .* without version_2_with_negative",
+        ),
     ],
 )
 def test_settings_that_a_model_does_not_have_are_refused(make, settings, message):

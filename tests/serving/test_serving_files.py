@@ -213,12 +213,31 @@ def test_nothing_in_the_graph_is_compiled_by_xla(exported):
         ({"format": "tflite", "signature": "serving_default"}, "format=tflite takes only ids"),
         ({"n_best_size": 3}, "n_best_size is 3, but .* question_answering.* for classification"),
         ({"head": "encoder", "top_k": 3}, "top_k is 3, but .* masked_lm.* for encoder"),
+        ({"head": "encoder", "is_pair": True}, "is_pair is True, but .* classif.* for encoder"),
+        ({"format": "onnx", "device": "any"}, "device is any, but .* for format=saved_model"),
+        ({"format": "tflite", "warm_up": False}, "warm_up is False, but .* `format` is tflite"),
     ],
 )
 def test_what_does_not_go_together_is_refused(sentence_model, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         export(sentence_model, tmp_path / "1", **options)
     assert not (tmp_path / "1").exists()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"null_score_diff_threshold": 1.0}, "is 1.0, but .* without version_2_with_negative"),
+        ({"format": "onnx", "n_best_size": 3}, "n_best_size is 3, but .* only ids gives logits"),
+        ({"signature": "tokens", "max_answer_length": 3}, "answer_length is 3, but .* only ids"),
+    ],
+)
+def test_settings_of_answers_that_change_nothing_are_refused(
+    tmp_path, monkeypatch, options, message
+):
+    monkeypatch.setattr(model_to_export, "load_model", lambda *_, **__: tiny.answerer())
+    with pytest.raises(ValueError, match=message):
+        export("model", tmp_path / "1", **options)
 
 
 @pytest.mark.parametrize("label", ["a\nb", "a\r"])
