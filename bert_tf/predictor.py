@@ -342,8 +342,8 @@ def _checked_export(folder: str, kind: str, fixed: Mapping[str, Any]) -> str:
         if value is None or (name == "precision" and value == _precision_of(folder)):
             continue
         raise ValueError(
-            f"{folder} is {kind}, whose `{name}` was fixed by the export. Omit it, or name the folder "
-            "that was exported."
+            f"{name} is {value}, but {folder} is {kind}, which has its own, fixed by the export. Omit "
+            "it, or name the folder that was exported."
         )
     return folder
 

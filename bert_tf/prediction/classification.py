@@ -75,7 +75,7 @@ class LabelModel(TextModel):
         if self.is_pair is False and text_b is not None:
             raise ValueError(
                 "The model takes single sentences, but got a second one: "
-                f"{beginning(checked_text(text_b))}."
+                f"{beginning(checked_text(text_b))}. Give only the first."
             )
         return text_a, None if text_b is None else checked_text(text_b)
 

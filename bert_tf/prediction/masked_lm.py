@@ -123,7 +123,7 @@ class MaskFiller(MaskModel):
         if len(positions) < ids.count(mask_id):
             raise ValueError(
                 f"A [MASK] in {beginning(text)} is beyond the model's "
-                f"{self._max_seq_length} tokens."
+                f"{self._max_seq_length} tokens. Shorten the text before it."
             )
         self.num_cut += len(ids) + 2 > self._max_seq_length
         return _MaskedTokens(packed, positions)

@@ -233,7 +233,8 @@ class SavedChooser(SavedTextModel, ChoiceModel):
         text, choices = self.checked(item)
         if not all(choices):
             raise ValueError(
-                f"A choice for {beginning(text)} is empty, and a SavedModel ignores empty choices."
+                f"A choice for {beginning(text)} is empty, and a SavedModel ignores empty choices. Give "
+                "a text, or leave the choice out."
             )
         self._count_if_cut(text, *choices)
         return text, choices

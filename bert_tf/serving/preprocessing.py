@@ -8,8 +8,9 @@
                                                         ragged [B, words, pieces] or [B, pieces] ->
                                                         the encoder's inputs, int32 [B, S]
 
-S is 128 unless it is given. The tokenizer is `FullTokenizer`, so that the ids are those of the training.
-TF Hub's own differs from it on about 4,000 characters of uncased text.
+The default of S is 128, or the encoder's longest input if that is shorter. The tokenizer is
+`FullTokenizer`, so that the ids are those of the training. TF Hub's own differs from it on about 4,000
+characters of uncased text.
 
 Source: https://www.tensorflow.org/hub/common_saved_model_apis/text, "Preprocessor".
 """
