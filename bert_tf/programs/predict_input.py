@@ -82,6 +82,9 @@ class InputColumnsOptions(TableOptions):
         return InputLayout(**{name: getattr(self, name) for name in names})
 
 
+TABLE_FLAGS = tuple(field.name for field in fields(InputColumnsOptions))
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnswerOptions(InputColumnsOptions):
     """Flags of the input and of the answers, shared by predict and certify."""
@@ -133,11 +136,14 @@ class AnswerOptions(InputColumnsOptions):
         """Input files; "-" is standard input.
 
         Raises:
-            ValueError: a name matches no file.
+            ValueError: a name matches no file, or a flag of tables is given, but no file is a table.
         """
-        if self.input_file in (None, STANDARD_INPUT):
-            return [STANDARD_INPUT]
-        return expand_files(self.input_file)
+        files = [STANDARD_INPUT]
+        if self.input_file not in (None, STANDARD_INPUT):
+            files = expand_files(self.input_file)
+        formats = map(self.layout.format_of, files)
+        self.need_table(TABLE_FLAGS, formats, "input_file", ", or give its input_format")
+        return files
 
 
 @dataclass(frozen=True)

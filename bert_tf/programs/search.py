@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -119,6 +119,7 @@ def search(options: SearchOptions) -> None:
     Raises:
         ValueError: there are no documents, a file cannot be read, or a model does not fit.
     """
+    _check_table_flags(options)
     documents, queries = _documents(options), _queries(options)
     logger.info("%d documents", len(documents))
     texts = [each["text"] for each in documents]
@@ -160,6 +161,17 @@ def search(options: SearchOptions) -> None:
 def _truncated(vectors: np.ndarray, truncate_dim: int | None) -> np.ndarray:
     """Return unit vectors of the first numbers of vectors [N, E]."""
     return retrieval.unit(vectors[:, :truncate_dim])
+
+
+def _check_table_flags(options: SearchOptions) -> None:
+    """Raise ValueError for a flag of tables if no file is a table."""
+    is_file = options.query is None and options.input_file not in (None, STANDARD_INPUT)
+    queries = list(map(ending_of, expand_files(options.input_file or ""))) if is_file else []
+    documents = list(map(ending_of, expand_files(options.documents)))
+    options.need_table(["document_column"], documents, "documents")
+    options.need_table(["query_column"], queries, "input_file")
+    of_both = [each.name for each in fields(TableOptions)]
+    options.need_table(of_both, documents + queries, "documents")
 
 
 def _documents(options: SearchOptions) -> list[dict[str, Any]]:

@@ -368,6 +368,23 @@ def test_search_refuses_what_it_cannot_use(pretrained, reranker, sentence_model,
         SearchOptions(**given, input_file="b")
 
 
+@pytest.mark.parametrize(
+    "name, value, source",
+    [
+        ("document_column", "x", "documents"),
+        ("query_column", "x", "input_file"),
+        ("header", False, "documents"),
+    ],
+)
+def test_search_refuses_a_flag_of_tables_without_a_table(tmp_path, name, value, source):
+    (tmp_path / "texts.txt").write_text("a cat\n")
+    files = {"documents": f"{tmp_path}/texts.txt", "input_file": f"{tmp_path}/texts.txt"}
+    message = f"{name}={value} has no effect, because {source} names no table"
+    for queries in (files, {**files, "input_file": None, "query": ("a",)}):
+        with pytest.raises(ValueError, match=message):
+            search(SearchOptions(model_dir="m", **queries, **{name: value}))
+
+
 def test_search_opens_its_output_before_the_model(tmp_path, monkeypatch):
     (tmp_path / "documents.txt").write_text("a cat\n")
     monkeypatch.setattr("bert_tf.programs.search.Predictor", lambda *_, **__: pytest.fail("loaded"))

@@ -111,15 +111,18 @@ def test_a_column_that_the_model_does_not_read_is_rejected(run, flag):
         run(tiny.classifier(), {"in.tsv": "text\tx\nthe cat\ta dog\n"}, **{flag: "x"})
 
 
-@pytest.mark.parametrize("flags", [{"text_a_column": "x"}, {"header": False}])
-def test_flags_of_tables_are_rejected_for_lines_of_text(run, flags):
-    table, trained = {"in.txt": "x\ty\nthe cat\ta dog\n"}, tiny.classifier()
-    message = (
-        r"is .*in.txt is read as lines of text. Give input_format=tsv, csv or jsonl, or omit it"
-    )
-    with pytest.raises(ValueError, match=f"{next(iter(flags))} {message}"):
-        run(trained, table, **flags)
-    assert json_lines(run(trained, table, text_a_column="x", input_format="tsv"))
+@pytest.mark.parametrize(
+    "flags", [{"text_a_column": "text"}, {"header": False}, {"column_separator": "comma"}]
+)
+def test_a_flag_of_tables_is_rejected_if_no_input_is_a_table(tmp_path, flags):
+    (tmp_path / "in.txt").write_text("text\nthe cat\n")
+    ((name, value),) = flags.items()
+    message = f"{name}={value} has no effect, because input_file names no .*give its input_format"
+    for file in ("-", str(tmp_path / "in.txt")):
+        with pytest.raises(ValueError, match=message):
+            _ = PredictionOptions(model_dir="m", input_file=file, **flags).files
+    given = {"input_file": f"{tmp_path}/in.txt", "input_format": "tsv", **flags}
+    assert PredictionOptions(model_dir="m", **given).files == [f"{tmp_path}/in.txt"]
 
 
 def test_choices_are_a_list_or_some_columns(run):
