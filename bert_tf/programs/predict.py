@@ -131,26 +131,27 @@ def predict(options: PredictionOptions) -> None:
 
         predict_on_beam(pipeline, files, options)
         return
-    model = choose_model(make_predictor(options), options)
     typed = files == [STANDARD_INPUT] and sys.stdin.isatty()
-    if typed:
-        print("Type a text and Enter; end with Ctrl-D.", file=sys.stderr)
     at_once = typed or options.line_by_line or options.batch_size == 1
     chunk_size = 1 if at_once else options.batch_size * BATCHES_AT_ONCE
-    check_column_flags(options.layout, model.fields)
-    inputs = read_inputs(files, options.layout, model.fields, model.optional_fields)
     totals = Totals()
-    with open_output(options.output_file) as output, _progress(files, typed) as update:
+    with open_output(options.output_file) as output:  # fails before the model is loaded
+        model = choose_model(make_predictor(options), options)
+        check_column_flags(options.layout, model.fields)
+        inputs = read_inputs(files, options.layout, model.fields, model.optional_fields)
         write = make_writer(options.answer_format, model, output)
-        for chunk in answered(inputs, model, chunk_size):
-            for found, answer in chunk:
-                write(found.shown, answer, found.place)
-                totals.add(answer)
-            output.flush()
-            update(chunk[-1][0], totals.count)
+        if typed:
+            print("Type a text and Enter; end with Ctrl-D.", file=sys.stderr)
+        with _progress(files, typed) as update:
+            for chunk in answered(inputs, model, chunk_size):
+                for found, answer in chunk:
+                    write(found.shown, answer, found.place)
+                    totals.add(answer)
+                output.flush()
+                update(chunk[-1][0], totals.count)
     totals.report(model)
-    if totals.num_errors == totals.count > 0 and not typed:
-        raise ValueError("No input could be answered.")
+    if not typed:
+        totals.check()
 
 
 def make_predictor(options: PredictionOptions) -> Predictor:
@@ -248,6 +249,11 @@ class Totals:
                 self.num_tokens,
                 corpus_pseudo_perplexity([whole]),
             )
+
+    def check(self) -> None:
+        """Raise ValueError if there were inputs, but none could be answered."""
+        if self.num_errors == self.count > 0:
+            raise ValueError("No input could be answered.")
 
 
 @contextmanager

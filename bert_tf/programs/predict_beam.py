@@ -58,7 +58,8 @@ def predict_on_beam(
         files: read by the workers.
 
     Raises:
-        ValueError: the model is not a SavedModel, or a file does not match its format.
+        ValueError: the model is not a SavedModel, a file does not match its format, or none of the
+            inputs could be answered.
         FileNotFoundError: a worker wrote to a folder that this process does not see.
     """
     if not is_saved_model(options.model_dir):
@@ -90,6 +91,7 @@ def predict_on_beam(
                     write(shown, answer, place)
                     totals.add(answer)
     totals.report(model)
+    totals.check()
 
 
 class _Answers(ModelHandler):
