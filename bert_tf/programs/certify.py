@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
 from bert_tf import __version__
-from bert_tf.data.files import file_facts, write_text
+from bert_tf.data.files import check_writable, file_facts, is_stream, write_text
 from bert_tf.data.globs import files_of_checkpoint
+from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
@@ -92,7 +94,7 @@ class CertifyOptions(AnswerOptions):
         """Name -> interpreter; "" is this process' own.
 
         Raises:
-            ValueError: an entry has no name or no interpreter.
+            ValueError: an entry has no name, or its interpreter does not exist.
         """
         found: dict[str, str | None] = {"": None}
         for entry in filter(None, (self.environment or "").split(",")):
@@ -100,6 +102,11 @@ class CertifyOptions(AnswerOptions):
             if not name or not python:
                 raise ValueError(
                     f"environment is {entry!r}, but must be NAME:PYTHON, such as 2.19:env/bin/python."
+                )
+            if shutil.which(python) is None:
+                raise ValueError(
+                    f"environment has the interpreter {python}, which is not an executable file. Give "
+                    "the path of the python of an environment, such as env/bin/python."
                 )
             found[name] = python
         return found
@@ -121,9 +128,10 @@ def certify(options: CertifyOptions) -> None:
     """
     names = filter(None, (name.strip() for name in options.export_dir.split(",")))
     exports = [export for name in names for export in find_exports(name)]
-    _check_used(options, {export.head.name for export in exports})
-    check_table_flags(options.files, options.layout)
+    _check_used(options, exports)
+    _check_input(options, exports)
     runs = [run for export in exports for run in _runs(export, options)]
+    check_writable(os.path.dirname(options.output_file) or ".", "the folder of output_file")
     model = _Model(options)
     for export in exports:  # errors first
         model.expected(export)
@@ -339,8 +347,8 @@ class _Model:
         if not items:
             first = f": {self.skipped[0]}" if self.skipped else ""
             raise ValueError(
-                f"input_file={options.input_file} has no valid input for {name}{first}. Give a file "
-                "with one input per line."
+                f"input_file={options.input_file or STANDARD_INPUT} has no valid input for {name}"
+                f"{first}. Give a file with one input per line."
             )
         has_pooler = "bert/pooler/dense/kernel" in self._checkpoint.arrays
         length = trained.max_seq_length
@@ -357,8 +365,14 @@ _USED = {
 }
 
 
-def _check_used(options: CertifyOptions, tasks: Collection[str]) -> None:
-    """Raise ValueError for an option that changes no answer of exports for these tasks."""
+def _check_used(options: CertifyOptions, exports: Sequence[Export]) -> None:
+    """Raise ValueError for an option that changes no answer of the exports."""
+    if options.environment and not any("saved_model" in each.runtimes for each in exports):
+        raise ValueError(
+            f"environment is {options.environment}, but its interpreters answer with SavedModels, and "
+            f"export_dir={options.export_dir} has none. Omit it."
+        )
+    tasks = {export.head.name for export in exports}
     for task, names in _USED.items():
         given = [name for name in names if getattr(options, name) != getattr(CertifyOptions, name)]
         if given and task not in tasks:
@@ -366,6 +380,17 @@ def _check_used(options: CertifyOptions, tasks: Collection[str]) -> None:
                 f"{given[0]} is {getattr(options, given[0])}, but only answers of an export for {task} "
                 f"depend on it. The exports in export_dir={options.export_dir} are for "
                 f"{', '.join(sorted(tasks))}. Omit {given[0]}."
+            )
+
+
+def _check_input(options: CertifyOptions, exports: Sequence[Export]) -> None:
+    """Raise ValueError if an input file is missing, or can be read only once but is needed twice."""
+    heads = sorted({export.head.name for export in exports})
+    for file in options.files:
+        if len(heads) > 1 and (file == STANDARD_INPUT or is_stream(file)):
+            raise ValueError(
+                f"input_file={file} can be read only once, but the exports need it for each of "
+                f"{' and '.join(heads)}. Give a file, or certify these exports one by one."
             )
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,14 @@ from bert_tf.predictor import Predictor
 from bert_tf.programs.certificate import Comparison, Expected, Tally, compare
 from bert_tf.programs.certificate_answers import variants
 from bert_tf.programs.certificate_faults import LIMITS, describe
-from bert_tf.programs.certify import CertificateError, CertifyOptions, _text_model, certify
+from bert_tf.programs.certify import (
+    CertificateError,
+    CertifyOptions,
+    _check_input,
+    _check_used,
+    _text_model,
+    certify,
+)
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import export
 from bert_tf.serving.lite import write_lite
@@ -458,6 +466,38 @@ def test_an_environment_needs_a_name_and_an_interpreter():
     wrong = CertifyOptions(model_dir="m", export_dir="e", environment="2.19")
     with pytest.raises(ValueError, match=r"environment is '2\.19', but must be NAME:PYTHON"):
         wrong.environments  # noqa: B018
+
+
+def test_faults_of_flags_are_found_before_the_model_is_loaded(right, tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_tf.programs.certify.load_model", lambda _: pytest.fail("loaded"))
+    given = ("m", right("single")[0].folder, f"{tmp_path}/texts.txt", tmp_path)
+    with pytest.raises(ValueError, match="No file matches"):
+        certify(options(*given))
+    (tmp_path / "texts.txt").write_text("a cat\n")
+    message = "environment has the interpreter /nowhere/python, which is not an executable file"
+    with pytest.raises(ValueError, match=message):
+        certify(options(*given, environment="old:/nowhere/python"))
+    wrong = dataclasses.replace(options(*given), output_file=f"{tmp_path}/texts.txt/page.html")
+    with pytest.raises(ValueError, match="Cannot write into the folder of output_file="):
+        certify(wrong)
+
+
+def test_an_environment_needs_a_saved_model(right):
+    lite = SimpleNamespace(runtimes=["tflite"], head=right("single")[0].head)
+    given = CertifyOptions(model_dir="m", export_dir="lite", environment="2.19:python")
+    with pytest.raises(ValueError, match="answer with SavedModels, and export_dir=lite has none"):
+        _check_used(given, [lite])
+    _check_used(given, [lite, right("single")[0]])
+
+
+def test_exports_with_two_heads_cannot_share_the_standard_input(right):
+    exports = [right("single")[0], right("encoder")[0]]
+    given = CertifyOptions(model_dir="m", export_dir="e")
+    with pytest.raises(
+        ValueError, match=r"input_file=- can be read only once.*classification and en"
+    ):
+        _check_input(given, exports)
+    _check_input(given, exports[:1])
 
 
 def test_errors_that_name_the_limits(right):
