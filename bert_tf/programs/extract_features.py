@@ -292,8 +292,9 @@ def open_features(
             yield lambda found: writer.write_serialized(_record(found))
     else:
         examples: list[Features] = []
-        yield examples.append
-        _write_npz(path, examples, layers)
+        with whole_file(path) as name:  # fails before the long work
+            yield examples.append
+            _write_npz(name, examples, layers)
 
 
 def feature_line(found: Features, layers: Sequence[int]) -> dict[str, Any]:
@@ -338,7 +339,7 @@ def _write_npz(path: str, examples: Sequence[Features], layers: Sequence[int]) -
         "example_index": np.array([found.index for found in examples], np.int64),
         "layers": np.array(layers, np.int64),
     }
-    with tempfile.TemporaryDirectory() as folder, whole_file(path) as name:
+    with tempfile.TemporaryDirectory() as folder:
         local = os.path.join(folder, "features.npz")
         np.savez(local, **arrays)  # needs a local file
-        tf.io.gfile.copy(local, name, overwrite=True)
+        tf.io.gfile.copy(local, path, overwrite=True)

@@ -218,6 +218,18 @@ def test_what_cannot_be_extracted_is_refused_before_anything_is_written(options,
     assert not Path(options.output_file).parent.exists()
 
 
+@pytest.mark.parametrize("output_format", ["jsonl", "npz", "tfrecord"])
+def test_an_output_that_cannot_be_written_is_found_before_the_first_text(
+    options, monkeypatch, output_format
+):
+    monkeypatch.setattr(
+        "bert_tf.programs.extract_features.pack_line", lambda *_: pytest.fail("extracted")
+    )
+    wrong = {"output_format": output_format, "output_file": f"{options.input_file}/vectors"}
+    with pytest.raises((ValueError, tf.errors.OpError), match=r"input\.txt"):
+        extracted(options, **wrong)
+
+
 def test_text_that_is_not_utf_8_is_named_by_line(options):
     Path(options.input_file).write_bytes(b"cat\nd\xe9j\xe0\n")
     with pytest.raises(ValueError, match=r"input.txt:2: .*UTF-8"):
