@@ -57,7 +57,7 @@ class CorpusPreparationOptions(Options):
         choices=SPLITTERS,
     )
     language: str = option(
-        "ISO code of the text's language, for sentencex; the rules ignore it.", default="en"
+        "ISO code of the text's language, for --splitter=sentencex.", default="en"
     )
     keep_headings: bool = option(
         "Keep the headings of Wikipedia; BERT was trained without. Headings are guessed: short "
@@ -75,6 +75,19 @@ class CorpusPreparationOptions(Options):
     )
     errors: str = errors_option()
     overwrite: bool = option("Replace existing output.", default=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.language != "en" and self.splitter == "rules":
+            raise ValueError(
+                f"language={self.language} has no effect with splitter=rules, which are the same for "
+                "every language. Give splitter=sentencex, or omit it."
+            )
+        if self.keep_headings and self.input_format == "plain":
+            raise ValueError(
+                "keep_headings has no effect with input_format=plain, where no line counts as a "
+                "heading. Omit it."
+            )
 
 
 @dataclass(frozen=True)

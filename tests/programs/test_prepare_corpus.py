@@ -74,6 +74,18 @@ def test_the_summary_counts_what_was_written_and_what_was_left_out(options, tmp_
     assert "Left out: 37.5% of 8 lines (2 titles, 1 headings) and 1 short sentences." in caplog.text
 
 
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ({"language": "de"}, "language=de has no effect with splitter=rules"),
+        ({"keep_headings": True, "input_format": "plain"}, "keep_headings has no effect"),
+    ],
+)
+def test_flags_without_an_effect_are_refused(options, flags, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(options, **flags)
+
+
 def test_headings_and_short_sentences_are_left_out_or_kept(options):
     keeping = dataclasses.replace(options, keep_headings=True, min_sentence_chars=0)
     tides, jo, _ = documents(prepare_corpus(keeping).output_files)
