@@ -24,6 +24,7 @@ from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.options import Options, option
 from bert_tf.predictor import MaskFiller
+from bert_tf.pretraining.wordpieces import NUM_UNUSED_TOKENS
 from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
 from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
 from bert_tf.programs.demo_corpus import (
@@ -72,10 +73,14 @@ class QuickstartOptions(Options):
     """The flags of quickstart."""
 
     output_dir: str = option("Folder for all results.", default="quickstart_output")
-    num_train_steps: int = option("Pre-training steps.", default=1200)
-    train_batch_size: int = option("Sequences per pre-training step.", default=128)
-    num_fine_tuning_examples: int = option("Sentences per library to fine-tune on.", default=100)
-    vocab_size: int = option("WordPieces to learn.", default=4000)
+    num_train_steps: int = option("Pre-training steps.", default=1200, min=1)
+    train_batch_size: int = option("Sequences per pre-training step.", default=128, min=1)
+    num_fine_tuning_examples: int = option(
+        "Sentences per library to fine-tune on.", default=100, min=1
+    )
+    vocab_size: int = option(
+        "Tokens in the vocabulary, special ones included.", default=4000, min=NUM_UNUSED_TOKENS + 1
+    )
     precision: str = option(
         "Keras precision policy of pre-training. auto: mixed_bfloat16 if the machine supports it.",
         default="auto",

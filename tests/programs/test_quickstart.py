@@ -52,6 +52,14 @@ def test_it_goes_the_whole_way_and_says_where_everything_lies(tmp_path, monkeypa
     assert f"All results are in {tmp_path / 'out'}" in printed
 
 
+@pytest.mark.parametrize(
+    "name", ["num_train_steps", "train_batch_size", "num_fine_tuning_examples", "vocab_size"]
+)
+def test_numbers_are_checked_before_the_first_step(name):
+    with pytest.raises(ValueError, match=f"{name} is 0, but must be"):
+        quickstart.QuickstartOptions(**{name: 0})
+
+
 def test_what_the_process_that_serves_says_is_passed_on(monkeypatch):
     monkeypatch.setattr(quickstart, "_SERVING", "raise SystemExit('no space left')")
     message = "could not serve the model in here/1:\nno space left"
