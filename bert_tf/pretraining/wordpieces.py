@@ -170,16 +170,18 @@ def learn_wordpieces(
     joined = [c for c in characters if not (is_punctuation(c) or is_chinese_char(ord(c)))]
     fixed = [*first, *characters, *("##" + character for character in joined)]
     num_wanted = vocab_size - len(fixed)
+    known = set(characters)
+    counts = {word: counts[word] for word in sorted(counts) if known.issuperset(word)}
     if num_wanted < 0:
+        longer = len(merge_pairs(counts, 2 * len(joined), min_frequency))  # a tiny corpus has fewer
+        example = f", for example {len(fixed) + longer}, which has room for longer pieces"
         raise ValueError(
             f"`vocab_size` is {vocab_size}, but the {len(first)} first tokens and "
             f"{len(characters)} characters of this corpus take {len(fixed)}: each character, and most "
-            f'once more with "##". Use a `vocab_size` above that, for example '
-            f"{len(fixed) + 2 * len(joined)}, which has room for longer pieces. Or use a "
-            f"`character_coverage` below {character_coverage}, which leaves out rare characters."
+            f'once more with "##". Use a `vocab_size` of {len(fixed)} or more'
+            f"{example if longer else ''}. Or use a `character_coverage` below {character_coverage}, "
+            "which leaves out rare characters."
         )
-    known = set(characters)
-    counts = {word: counts[word] for word in sorted(counts) if known.issuperset(word)}
     candidates = merge_pairs(counts, int(num_wanted * _CANDIDATES), min_frequency, on_progress)
     if len(candidates) < num_wanted:
         most = len(fixed) + len(candidates)

@@ -152,14 +152,21 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
         raise ValueError(f"There is no text in {', '.join(files)}.")
     vocab_size = -(-options.vocab_size // options.round_up_to) * options.round_up_to
     progress = _LearningProgress()
-    tokens = learn_wordpieces(
-        counts,
-        vocab_size,
-        character_coverage=options.character_coverage,
-        min_frequency=options.min_frequency,
-        num_unused_tokens=options.num_unused_tokens,
-        on_progress=progress,
-    )
+    try:
+        tokens = learn_wordpieces(
+            counts,
+            vocab_size,
+            character_coverage=options.character_coverage,
+            min_frequency=options.min_frequency,
+            num_unused_tokens=options.num_unused_tokens,
+            on_progress=progress,
+        )
+    except ValueError as error:
+        if options.round_up_to == 1:
+            raise
+        raise ValueError(
+            f"{error} Any size is raised to a multiple of round_up_to={options.round_up_to}."
+        ) from error
     progress.finish()
 
     config = BertConfig.from_name(options.model_size, vocab_size=len(tokens))

@@ -1,6 +1,7 @@
 """A WordPiece vocabulary, learned from a corpus."""
 
 import random
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -221,7 +222,7 @@ def test_a_learned_vocabulary_tells_whether_it_is_cased():
     [
         (
             {"vocab_size": 105},
-            "`vocab_size` is 105, but the 106 first tokens and 3 char.*take 112: .* example 118,",
+            "`vocab_size` is 105, but .* 3 char.*take 112: .* of 112 or more, for example 118,",
         ),
         (
             {"vocab_size": 9999},
@@ -243,6 +244,17 @@ def test_the_size_that_a_message_names_is_one_that_fits():
     with pytest.raises(ValueError, match=message):
         learn_wordpieces(chinese, 125)
     assert len(learn_wordpieces(chinese, 124)) == 124
+
+
+@pytest.mark.parametrize(
+    "counts, size", [({"ab": 2, "cd": 2}, 116), ({"ab": 1}, None), ({"学": 3}, None)]
+)
+def test_the_size_that_a_message_proposes_instead_of_a_small_one_fits(counts, size):
+    with pytest.raises(ValueError, match=r"of (\d+) or more(, for example|\. Or)") as error:
+        learn_wordpieces(counts, 106)
+    found = [int(number) for number in re.findall(r"(?:size` of|example) (\d+)", str(error.value))]
+    assert (found[1:] or [None])[0] == size
+    assert [len(learn_wordpieces(counts, number)) for number in found] == found
 
 
 def test_counting_without_room_for_a_word_is_refused():

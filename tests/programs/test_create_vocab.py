@@ -88,6 +88,12 @@ def test_an_existing_vocabulary_is_kept_unless_told_otherwise(options):
     assert len(load_vocab(first.vocab_file)) == 149
 
 
+def test_a_size_that_does_not_fit_is_named_with_its_rounding(options):
+    message = r"yields \d+ tokens .* Any size is raised to a multiple of round_up_to=64\."
+    with pytest.raises(ValueError, match=message):
+        create_vocab(dataclasses.replace(options, vocab_size=500, round_up_to=64))
+
+
 def test_a_corpus_without_text_is_refused(options, tmp_path):
     (tmp_path / "a.txt").write_text("\n \n")
     with pytest.raises(ValueError, match=r"There is no text in .*a\.txt"):
