@@ -201,6 +201,7 @@ def _describe(
         task = TokenClassificationTask(**task.arguments() | {"crf": None})
     if task is not None:
         _check_no_setting_of(task, source, options)
+    _check_used(options, head)
     checkpoint = replace(source, arrays=arrays, config=config, architecture=head.architecture)
     _check_rows(checkpoint)
     if head.has_labels:
@@ -241,6 +242,22 @@ def _check_no_setting_of(task: Task, source: PretrainedCheckpoint, options: Conv
             raise ValueError(
                 f"{name} is {value}, but task.json next to {source.source} describes its "
                 f"{task.name} task. Omit {name}."
+            )
+
+
+def _check_used(options: ConvertOptions, head: TaskType) -> None:
+    """Raise if an option describes a task that the head is not for."""
+    uses = {
+        "labels": head.has_labels,
+        "is_pair": head.name == "classification",
+        "num_choices": head.name == "multiple_choice",
+        "max_seq_length": bool(head.task),
+    }
+    for name, is_used in uses.items():
+        if not is_used and (value := getattr(options, name)) is not None:
+            raise ValueError(
+                f"{name} is {value}, but it has no effect on {head.name}, the head of this checkpoint. "
+                f"Omit {name}, or name another head."
             )
 
 

@@ -146,6 +146,22 @@ def test_settings_of_another_task_than_the_stated_one_are_an_error(tmp_path, nam
     assert convert(there, tmp_path / "back", "tf1", max_seq_length=7)
 
 
+@pytest.mark.parametrize(
+    "name, value, head",
+    [
+        ("labels", "a,b", "encoder"),
+        ("max_seq_length", 8, "masked_lm"),
+        ("is_pair", True, "token_classification"),
+        ("num_choices", 3, "classification"),
+    ],
+)
+def test_settings_of_another_head_are_an_error(tmp_path, name, value, head):
+    source = tf1_folder(tmp_path / "tf1", arrays_for(head))
+    flags = {**head_flags(head), "head": head, name: value}
+    with pytest.raises(ValueError, match=rf"{name} is {value}, but it has no effect on {head}"):
+        convert(source, tmp_path / "there", "tf1", **flags)
+
+
 def test_labels_that_contradict_each_other_are_an_error(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
     flags = head_flags("classification")
