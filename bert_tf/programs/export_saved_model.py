@@ -19,6 +19,7 @@ from bert_tf.programs.calibration_file import read_calibration
 from bert_tf.programs.export_accuracy import AccuracyCheck
 from bert_tf.programs.export_options import ExportOptions
 from bert_tf.programs.model_to_export import describe_source, load_served
+from bert_tf.programs.predict_input import TABLE_FLAGS
 from bert_tf.serving.calibration import Ids
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
@@ -68,7 +69,9 @@ def export_saved_model(options: ExportOptions) -> None:
         os.path.dirname(options.export_dir.rstrip("/")) or ".", "the folder of export_dir"
     )
     if options.calibration_file:
-        expand_files(options.calibration_file)
+        formats = map(options.layout.format_of, expand_files(options.calibration_file))
+        if options.eval_file is None:
+            options.need_table(TABLE_FLAGS, formats, "calibration_file")
     if options.eval_file is not None and not tf.io.gfile.exists(options.eval_file):
         raise MissingFileError(options.eval_file)
     warn_if_unfinished(options.model_dir)
