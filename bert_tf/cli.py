@@ -252,7 +252,8 @@ class _PlainFormatter(logging.Formatter):
 
 
 def _set_up_logging() -> None:
-    absl_logging.set_verbosity(max(flags.FLAGS.verbosity, absl_logging.INFO))
+    verbosity = flags.FLAGS["verbosity"]  # its default hides what programs log
+    absl_logging.set_verbosity(verbosity.value if verbosity.present else absl_logging.INFO)
     handler = absl_logging.get_absl_handler()
     handler.setFormatter(_PlainFormatter())
     logging.getLogger("tensorflow").handlers.clear()  # they would repeat every message

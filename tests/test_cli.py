@@ -505,6 +505,11 @@ def test_a_bug_shows_its_traceback(run_script):
     assert "KeyError: 'missing'" in ended.stderr and "Traceback" in ended.stderr
 
 
+def test_a_low_verbosity_hides_information(run_script):
+    ended = run_script("--needed=x", "--verbosity=-1")
+    assert (ended.returncode, ended.stderr) == (0, "WARNING: look out\n")
+
+
 def test_debugging_shows_the_traceback_of_every_error(run_script):
     ended = run_script("--needed=x", "--verbosity=1", body="raise ValueError('the cause')")
     assert ended.returncode == 1
