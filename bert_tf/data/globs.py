@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
 from bert_tf.data.files import TEMPORARY_SUFFIX
 
 logger = logging.getLogger(__name__)
+
+_REQUESTS = 32  # at once
 
 
 class MissingFileError(ValueError):
@@ -43,7 +47,7 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
         matches = _matches(pattern)
         if matches != [pattern] and not os.path.basename(pattern).startswith("."):
             matches = [file for file in matches if not os.path.basename(file).startswith(".")]
-        subfolders = set(filter(tf.io.gfile.isdir, matches)) if folders else set()
+        subfolders = _folders(matches) if folders else set()
         matches = [file for file in matches if file not in subfolders]
         matches += [file for folder in subfolders for file in _files_below(folder)]
         matches = [file for file in matches if not file.endswith(TEMPORARY_SUFFIX)]
@@ -67,6 +71,13 @@ def _matches(pattern: str) -> list[str]:
     return [pattern] if tf.io.gfile.exists(pattern) else tf.io.gfile.glob(pattern)
 
 
+def _folders(paths: Sequence[str]) -> set[str]:
+    """Return the paths that are folders. Each takes a request if it is remote (gs://)."""
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        is_folder = list(pool.map(tf.io.gfile.isdir, paths))
+    return set(itertools.compress(paths, is_folder))
+
+
 def _files_below(folder: str) -> list[str]:
     found = []
     for parent, subfolders, names in tf.io.gfile.walk(folder):
@@ -86,7 +97,7 @@ def check_not_read_again(outputs: Iterable[str], pattern_list: str, name: str) -
     outputs = list(outputs)
     for pattern in _patterns(pattern_list):
         found = _matches(pattern)
-        folders = [each for each in found if tf.io.gfile.isdir(each)]
+        folders = _folders(found)
         for output in outputs:
             is_below = any(_is_below(output, folder) for folder in folders)
             if is_below or (found != [pattern] and _is_matched(output, pattern)):
