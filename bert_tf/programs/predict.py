@@ -88,7 +88,10 @@ class PredictionOptions(AnswerOptions, BeamOptions):
         min=1,
     )
     top_k: int | None = option(
-        "Tokens to return per [MASK]. Default: 5, or all that an export has.", default=None, min=1
+        "Tokens to return per [MASK], from an export at most those that it has. Default: 5, or all that "
+        "an export has.",
+        default=None,
+        min=1,
     )
 
     def __post_init__(self) -> None:
