@@ -65,7 +65,7 @@ def predict_on_beam(
     if not is_saved_model(options.model_dir):
         raise ValueError(
             f"model_dir is {options.model_dir}, but `runner` needs a SavedModel, and there is no "
-            "saved_model.pb. Export the model: python run_scripts/export_saved_model.py "
+            "saved_model.pb. Export the model: python -m bert_tf export_saved_model "
             f"--model_dir={options.model_dir} --export_dir=..."
         )
     model = choose_model(make_predictor(options), options)

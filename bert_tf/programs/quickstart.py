@@ -251,11 +251,11 @@ def summary(folder: str, seconds: float) -> str:
   exported/1/                                      the SavedModel: strings in, labels out
 
 Try it (type sentences, end with Ctrl-D):
-  {sys.executable} run_scripts/predict.py --model_dir={exported}
+  {sys.executable} -m bert_tf predict --model_dir={exported}
 
 With your own labelled table (.tsv, .csv or .jsonl) and a published checkpoint:
-  {sys.executable} run_scripts/run_classifier.py --do_train --do_eval \\
+  {sys.executable} -m bert_tf run_classifier --do_train --do_eval \\
       --train_file=train.csv --eval_file=dev.csv --text_a_column=text --label_column=label \\
       --init_checkpoint=uncased_L-12_H-768_A-12 --output_dir=my_model
 With your own corpus (one sentence per line, a blank line between documents): create_vocab,
-create_pretraining_data and run_pretraining in run_scripts/, as above; docs/pretraining.md shows them."""
+create_pretraining_data and run_pretraining, as above; docs/pretraining.md shows them."""

@@ -244,7 +244,7 @@ def test_options_that_contradict_a_runner_are_rejected(changes, message):
 def test_a_folder_without_a_saved_model_is_rejected_with_the_command_to_make_one(
     beam, answers, tmp_path
 ):
-    with pytest.raises(ValueError, match=f"{tmp_path}.*runner.*SavedModel.*export_saved_model.py"):
+    with pytest.raises(ValueError, match=f"{tmp_path}.*runner.*SavedModel.*export_saved_model "):
         answers(str(tmp_path), {"in.txt": "a\n"}, runner="DirectRunner")
 
 
