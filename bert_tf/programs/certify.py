@@ -26,7 +26,7 @@ from bert_tf.predictor import Predictor, TextModel
 from bert_tf.programs.certificate import Comparison, Expected, compare
 from bert_tf.programs.certificate_answers import variants
 from bert_tf.programs.certificate_faults import LIMITS, Limits, describe
-from bert_tf.programs.predict_input import AnswerOptions, check_table_flags, read_inputs
+from bert_tf.programs.predict_input import AnswerOptions, read_inputs
 from bert_tf.report.certificate import certificate_page
 from bert_tf.report.command_line import changed_flags
 from bert_tf.report.page import plain

@@ -24,13 +24,7 @@ from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.saved_models import SavedTextModel
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
-from bert_tf.programs.predict_input import (
-    AnswerOptions,
-    Input,
-    check_column_flags,
-    check_table_flags,
-    read_inputs,
-)
+from bert_tf.programs.predict_input import AnswerOptions, Input, check_column_flags, read_inputs
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import PRECISIONS, choose_precision
 
@@ -127,7 +121,6 @@ def predict(options: PredictionOptions) -> None:
         ValueError: an input file or an option is wrong, or none of the inputs could be answered.
     """
     files = options.files
-    check_table_flags(files, options.layout)
     if options.runner is not None:
         pipeline = make_pipeline(options.runner, options.runner_flags)
         from bert_tf.programs.predict_beam import predict_on_beam  # imports Beam

@@ -195,20 +195,6 @@ def check_column_flags(layout: InputLayout, model_fields: Sequence[str]) -> None
             )
 
 
-def check_table_flags(files: Sequence[str], layout: InputLayout) -> None:
-    """Raise ValueError if a flag is for tables, but no file is one."""
-    if any(layout.format_of(file) != "text" for file in files):
-        return
-    for field in fields(layout):
-        value = getattr(layout, field.name)
-        if field.name != "format" and value != field.default:
-            raise ValueError(
-                f"{field.name} is {value}, but it is for tables, and {files[0]} is read as lines of "
-                f"text. Give input_format={', '.join(TABLE_FORMATS[:-1])} or {TABLE_FORMATS[-1]}, or "
-                "omit it."
-            )
-
-
 def read_inputs(
     files: Sequence[str],
     layout: InputLayout,
