@@ -16,8 +16,13 @@ from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, as_float32, shape_of
 from bert_tf.interop.huggingface import POOLER_FILE, config_values, huggingface_tensors
 from bert_tf.interop.initial import check_path_of_encoder, initialize
-from bert_tf.interop.read import read_checkpoint
-from bert_tf.interop.sentence_transformers import CROSS_ENCODER_KEY, RAW_SCORES, write_modules
+from bert_tf.interop.read import folder_of, read_checkpoint
+from bert_tf.interop.sentence_transformers import (
+    CROSS_ENCODER_KEY,
+    RAW_SCORES,
+    embedding_settings,
+    write_modules,
+)
 from bert_tf.interop.sidecar import check_vocabulary, find_config
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.interop.tf1 import write_tf1
@@ -65,6 +70,8 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     elif issubclass(cls, BertForSentenceEmbedding) and isinstance(known, EmbeddingTask):
         kwargs = {name: getattr(known, name) for name in _OF_EMBEDDINGS} | kwargs
     if known is None and issubclass(cls, BertForSentenceEmbedding):  # the mean of an encoder
+        if "pooling" not in kwargs:
+            _check_modules(checkpoint)
         known = EmbeddingTask(checkpoint.longest_input(config))
     model = cls(config, **kwargs)
     model.task = known
@@ -79,6 +86,14 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
             report.new_head,
         )
     return model
+
+
+def _check_modules(checkpoint: PretrainedCheckpoint) -> None:
+    """Raise if the embeddings of a checkpoint need a module that this package does not have."""
+    try:
+        embedding_settings(folder_of(checkpoint.source))
+    except ValueError as error:
+        raise ValueError(f"{error} Give `pooling` to load the encoder alone.") from error
 
 
 def _takes_labels(cls: type, kwargs: Mapping[str, Any], known: Task | None) -> bool:

@@ -199,6 +199,11 @@ def test_other_modules_are_named_with_a_remedy_that_works(tmp_path):
     with pytest.raises(ValueError, match=r"is not supported.* Give pooling=mean for the means"):
         bert_tf.load(str(folder)).embed(["a"])
     assert bert_tf.load(str(folder)).embed(["a"], pooling="mean").shape == (1, CONFIG.hidden_size)
+    with pytest.raises(
+        ValueError, match=r"is not supported.* Give `pooling` to load the encoder al"
+    ):
+        BertForSentenceEmbedding.from_pretrained(folder)
+    assert BertForSentenceEmbedding.from_pretrained(folder, pooling="max").pooling == "max"
 
 
 @pytest.mark.parametrize("file", ["1_Pooling/config.json", "config_sentence_transformers.json"])
