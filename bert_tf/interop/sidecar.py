@@ -13,7 +13,13 @@ import tensorflow as tf
 
 from bert_tf.characters import lower_and_strip_accents
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import MOST_REPLACED, PretrainedCheckpoint, file_beside
+from bert_tf.interop.checkpoint import (
+    MOST_REPLACED,
+    PretrainedCheckpoint,
+    file_beside,
+    read_json,
+    typed,
+)
 from bert_tf.interop.hub import local_path
 from bert_tf.interop.tokenizer_files import (
     check_one_vocabulary,
@@ -29,6 +35,7 @@ from bert_tf.vocabulary import load_vocab
 logger = logging.getLogger(__name__)
 
 MODULES_FILE = "modules.json"  # of sentence-transformers
+_MOST_PADDING = 128  # rows; tables are padded to a multiple of 8, 64 or 128
 
 
 class MissingVocabularyError(ValueError):
@@ -131,11 +138,18 @@ def read_tokenizer(
     validate_case_matches_checkpoint(do_lower_case, folder, dict.fromkeys(tokens, 0))
     tokenizer = tokenizer_class(tokens, do_lower_case, **kwargs)
     check_tokenization(folder, tokenizer)
+    config = file_beside(folder, "bert_config.json") or file_beside(folder, "config.json")
+    size = typed(read_json(config), "vocab_size", int, config) if config else None
+    if problem := missing_tokens(len(tokens), size or 0, f"in {folder or '.'}"):
+        logger.warning(problem)
     return tokenizer
 
 
 def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) -> None:
-    """Raise if the vocabulary has ids beyond the model's table of embeddings."""
+    """Raise if the vocabulary has ids beyond the model's table of embeddings; warn if it is too small.
+
+    Some models use only a part of their table, so a small vocabulary is no error.
+    """
     largest = max(vocab.values())
     if largest >= config.vocab_size:
         raise ValueError(
@@ -143,6 +157,20 @@ def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) 
             f"`vocab_size` in the model's configuration is {config.vocab_size}. They belong to "
             "different models: give the `vocab_file` of this one."
         )
+    if problem := missing_tokens(largest + 1, config.vocab_size, source):
+        logger.warning(problem)
+
+
+def missing_tokens(num_tokens: int, vocab_size: int, source: str) -> str:
+    """Return the problem of a vocabulary that lacks tokens of the model; "" for padding at most."""
+    if num_tokens >= vocab_size - _MOST_PADDING:
+        return ""
+    return (
+        f"The vocabulary {source} has {num_tokens} tokens, but there are {vocab_size} word embeddings "
+        f"(`vocab_size`), and a table is padded by at most {_MOST_PADDING}. It may be cut, or belong to "
+        "another model: give the `vocab_file` of this one. If the rest of the table is really unused, "
+        "fill a copy of the vocabulary with lines [unused0], [unused1], ..."
+    )
 
 
 def find_vocabulary(

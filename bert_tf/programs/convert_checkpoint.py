@@ -38,8 +38,6 @@ from bert_tf.training.unfinished import warn_if_unfinished
 
 logger = logging.getLogger(__name__)
 
-_MOST_PADDING = 128  # rows; tables are padded to a multiple of 8, 64 or 128
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions(EncoderFilesOptions):
@@ -282,6 +280,7 @@ def _vocabulary(vocab_file: str | None, checkpoint: PretrainedCheckpoint) -> Seq
     """Return the WordPieces, checked against the number of word embeddings."""
     vocab = sidecar.find_vocabulary(vocab_file, checkpoint)
     size = checkpoint.config.vocab_size
+    source = vocab_file or checkpoint.vocab_file or "in tokenizer.json"
     if vocab is None:
         logger.warning(
             "There is no vocabulary next to %s, so none is written. Give one with --vocab_file.",
@@ -289,18 +288,12 @@ def _vocabulary(vocab_file: str | None, checkpoint: PretrainedCheckpoint) -> Seq
         )
     elif len(vocab) > size:
         raise ValueError(
-            f"The vocabulary {vocab_file or checkpoint.vocab_file or 'in tokenizer.json'} has "
-            f"{len(vocab)} tokens, but there are only {size} word embeddings (`vocab_size`). They "
-            "belong to different models: give the `vocab_file` of this one."
+            f"The vocabulary {source} has {len(vocab)} tokens, but there are only {size} word "
+            "embeddings (`vocab_size`). They belong to different models: give the `vocab_file` of this "
+            "one."
         )
-    elif len(vocab) < size - _MOST_PADDING:
-        raise ValueError(
-            f"The vocabulary {vocab_file or checkpoint.vocab_file or 'in tokenizer.json'} has "
-            f"{len(vocab)} tokens, but there are {size} word embeddings (`vocab_size`), and a table is "
-            f"padded by at most {_MOST_PADDING}. Give the `vocab_file` of this model. If the rest of "
-            "the table is really unused, fill a copy of the vocabulary with lines [unused0], "
-            "[unused1], ..."
-        )
+    elif problem := sidecar.missing_tokens(len(vocab), size, source):
+        raise ValueError(problem)
     elif len(vocab) < size:
         logger.warning(
             "The vocabulary has %d tokens, but there are %d word embeddings: padding, or tokens that "

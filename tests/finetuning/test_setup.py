@@ -14,6 +14,7 @@ from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.model_files import model_files, write_files
 from bert_tf.programs.pretraining_options import PretrainingOptions
+from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
 from bert_tf.training.options import TrainingOptions
 
@@ -313,3 +314,18 @@ def test_a_vocabulary_with_more_tokens_than_the_model_is_refused():
     found = checkpoint(vocab=(*CASED, "more"))
     with pytest.raises(ValueError, match=r"ids up to 145, but `vocab_size` .* is 145"):
         sidecar.load_tokenizer(None, None, found, CONFIG)
+
+
+def test_a_vocabulary_with_far_fewer_tokens_than_the_model_is_a_warning(tmp_path, caplog):
+    padded = dataclasses.replace(CONFIG, vocab_size=len(CASED) + 128)
+    sidecar.load_tokenizer(None, None, checkpoint(vocab=CASED), padded)
+    assert "word embeddings" not in caplog.text
+    larger = dataclasses.replace(CONFIG, vocab_size=len(CASED) + 129)
+    sidecar.load_tokenizer(None, None, checkpoint(vocab=CASED), larger)
+    message = "has 145 tokens, but there are 274 word embeddings"
+    assert message in caplog.text
+    caplog.clear()
+    larger.to_json_file(tmp_path / "bert_config.json")
+    write_vocab(tmp_path / "vocab.txt", CASED)
+    FullTokenizer.from_pretrained(tmp_path)
+    assert message in caplog.text

@@ -15,8 +15,8 @@ from tiny_conversions import (
     tf1_folder,
 )
 
+from bert_tf.interop import sidecar
 from bert_tf.model_files import read_task
-from bert_tf.programs import convert_checkpoint
 
 pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 
@@ -76,7 +76,7 @@ def test_the_case_next_to_another_vocabulary_counts(tmp_path):
 
 
 def test_vocabulary_far_smaller_than_the_embeddings_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(convert_checkpoint, "_MOST_PADDING", 4)
+    monkeypatch.setattr(sidecar, "_MOST_PADDING", 4)
     source = tf1_folder(tmp_path / "tf1", arrays_of(), TOKENS[:8])
     with pytest.raises(ValueError, match=r"has 8 tokens, but .* 13 .* padded by at most 4"):
         convert(source, tmp_path / "out", "huggingface")
