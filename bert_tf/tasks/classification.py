@@ -312,9 +312,9 @@ def _check_labels(labels: Sequence[str], kind: ProblemType) -> None:
     least = 2 if kind.name == "single_label" else 1
     if len(set(labels)) != len(labels) or len(labels) < least:
         number = "two or more" if least == 2 else "one or more"
+        reason = " With one label there is nothing to learn." if len(labels) == 1 else ""
         raise ValueError(
-            f"`labels` are {list(labels)}, but must be {number}, all different. "
-            "With one label there is nothing to learn."
+            f"`labels` are {list(labels)}, but must be {number}, all different.{reason}"
         )
 
 

@@ -77,9 +77,11 @@ class TokenClassificationTask(ExampleTask):
         crf: str | None = None,
     ):
         if len(set(labels)) != len(labels) or len(labels) < 2:
+            reason = ""
+            if len(labels) < 2:
+                reason = " Without an entity in the training data there is nothing to learn."
             raise ValueError(
-                f"`labels` are {list(labels)}, but must be two or more, all different. Without an "
-                "entity in the training data there is nothing to learn."
+                f"`labels` are {list(labels)}, but must be two or more, all different.{reason}"
             )
         most = max_seq_length - NUM_SPECIAL_TOKENS
         if most < 1:

@@ -108,7 +108,9 @@ def test_an_example_without_origin_is_named_by_its_guid(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("labels", [[], ["a"], ["a", "b", "a"]])
 def test_labels_must_be_two_or_more_that_differ(labels):
-    with pytest.raises(ValueError, match=r"`labels` are \[.*\], but must be two or more"):
+    message = r"`labels` are \[.*\], but must be two or more, all different\."
+    reason = " With one label there is nothing to learn\\." if len(labels) == 1 else ""
+    with pytest.raises(ValueError, match=f"{message}{reason}$"):
         ClassificationTask(labels, 8)
 
 
