@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -18,6 +19,8 @@ from bert_tf.prediction.text_model import (
     trimmed,
 )
 from bert_tf.tasks.classification import ClassificationTask, InputExample
+
+logger = logging.getLogger(__name__)
 
 TextPair = tuple[str, str | None]
 
@@ -55,6 +58,15 @@ class LabelModel(TextModel):
         """Return (text_a, text_b): the text before and after a tab."""
         text_a, tab, text_b = line.partition("\t")
         return text_a, text_b if tab else None
+
+    def inputs(self, items: Any) -> list[Any]:
+        is_two = isinstance(items, tuple) and len(items) == 2
+        if self.is_pair is None and is_two and all(isinstance(text, str) for text in items):
+            logger.warning(
+                "A tuple of two texts is read as two single texts. Give a list: [(text_a, text_b)] for "
+                "a pair, [text, text] for single texts."
+            )
+        return super().inputs(items)
 
     def checked(self, item: str | TextPair) -> TextPair:
         """Return (text_a, text_b), with None for the second sentence of a single text.

@@ -203,14 +203,19 @@ def test_export_uses_the_head(pair_model, tmp_path, is_pair):
     assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)
 
 
-def test_a_single_output_is_a_number(sentence_model, tmp_path):
+def test_a_single_output_is_a_number(sentence_model, tmp_path, caplog):
     from safetensors.numpy import load_file, save_file
 
     checkpoint = huggingface_folder(sentence_model, tmp_path / "hf", ["LABEL_0"], problem_type=None)
     tensors = load_file(f"{checkpoint}/model.safetensors")
     tensors |= {name: tensors[name][:1].copy() for name in ("classifier.weight", "classifier.bias")}
     save_file(tensors, f"{checkpoint}/model.safetensors")
-    assert Predictor(checkpoint).predict(["the good cat"])[0].keys() == {"score"}
+    classifier = Predictor(checkpoint)
+    assert classifier.predict(["the good cat"])[0].keys() == {"score"}
+    assert len(classifier.predict([("the good cat", "a dog")])) == 1
+    assert "A tuple" not in caplog.text
+    assert len(classifier.predict(("the good cat", "a dog"))) == 2
+    assert "A tuple of two texts is read as two single texts. Give a list" in caplog.text
 
 
 def test_labels_of_words_go_by_name_as_well(ner_model, conll_folder, tmp_path):
