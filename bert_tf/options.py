@@ -60,24 +60,34 @@ def check_ranges(options: Any) -> None:
         TypeError: a value with a range cannot be compared with a number.
     """
     for each in fields(options):
-        value, limits = getattr(options, each.name), each.metadata
-        if value is None and each.default is None:
-            continue
-        if value not in (choices := limits.get("choices", (value,))):
-            end = ", ".join(choices) + suggestion(str(value), choices)
-            raise ValueError(f"{each.name} is {value!r}, but must be one of {end}")
-        wanted = valid_range(limits)
-        if isinstance(value, float) and not math.isfinite(value):
-            if limits.get("infinite") and not math.isnan(value):
-                continue
-            finite = f"{wanted} and finite" if wanted else "a finite number"
-            wanted = "a number" if limits.get("infinite") else finite
-        elif all(
-            holds(value, limits[name]) for name, (holds, _) in _CHECKS.items() if name in limits
-        ):
-            continue
-        hint = limits.get("hint", ".").format_map(vars(options))
-        raise ValueError(f"{each.name} is {value}, but must be {wanted}{hint}")
+        value = getattr(options, each.name)
+        if value is not None or each.default is not None:
+            check_value(each.name, value, each.metadata, vars(options))
+
+
+def check_value(
+    name: str, value: Any, limits: Mapping[str, Any], values: Mapping[str, Any] | None = None
+) -> None:
+    """Raise as `check_ranges` unless a value is within the limits of an `option`.
+
+    Args:
+        values: of all options, for the names in `hint`.
+    """
+    if value not in (choices := limits.get("choices", (value,))):
+        end = ", ".join(choices) + suggestion(str(value), choices)
+        raise ValueError(f"{name} is {value!r}, but must be one of {end}")
+    wanted = valid_range(limits)
+    if isinstance(value, float) and not math.isfinite(value):
+        if limits.get("infinite") and not math.isnan(value):
+            return
+        finite = f"{wanted} and finite" if wanted else "a finite number"
+        wanted = "a number" if limits.get("infinite") else finite
+    elif all(
+        holds(value, limits[check]) for check, (holds, _) in _CHECKS.items() if check in limits
+    ):
+        return
+    hint = limits.get("hint", ".").format_map(values or {})
+    raise ValueError(f"{name} is {value}, but must be {wanted}{hint}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ from bert_tf.metrics.retrieval import (
 )
 from bert_tf.model_folder import known_task
 from bert_tf.options import reject_unused
-from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
+from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.embedding_losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
 
@@ -209,18 +209,13 @@ def make_task(
             f"Every class of {options.eval_file} has one text only, so no text has another one to find. "
             "Name the right column with label_column."
         )
-    width = task.width(setup.config)
-    for part in task.matryoshka_dims:
-        if part >= width:
-            raise ValueError(
-                f"matryoshka_dims has {part}, but must be below the width of the vectors, {width}."
-            )
+    task.check_widths(setup.config)
     return task
 
 
 def _check_same_model(given: Mapping[str, Any], known: Mapping[str, Any], output_dir: str) -> None:
     """Raise if options differ from the settings of the model in `output_dir`."""
-    for name in _OF_THE_VECTORS:
+    for name in OF_THE_VECTORS:
         if given[name] is not None and given[name] != known.get(name, given[name]):
             raise ValueError(
                 f"output_dir={output_dir} contains a model with {name}={known[name]!r}, but this run "
@@ -241,8 +236,7 @@ def _known_settings(setup: Setup) -> dict[str, Any]:
 
 
 # Options whose default is the value of the model.
-_OF_THE_VECTORS = ("pooling", "projection_size", "normalize", "query_prefix", "document_prefix")
-_OF_THE_MODEL = (*_OF_THE_VECTORS, "scale", "margin")
+_OF_THE_MODEL = (*OF_THE_VECTORS, "scale", "margin")
 
 
 def _type_of(loss: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
-from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.names import suggestion
 from bert_tf.options import TableOptions, option, reject_unused
+from bert_tf.tasks.embeddings import LIMITS
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES
 
 # Usual names of columns, as in the data sets of sentence-transformers.
@@ -132,14 +132,13 @@ class EmbeddingOptions(TextFilesOptions):
         "Factor of the cosines in the ranking losses and cosent: 1 / temperature. Default: that of the "
         "model, else 20.",
         default=None,
-        above=0,
+        **LIMITS["scale"],
     )
     margin: float | None = option(
         "Margin between cosines, in contrastive and the triplet losses. Default: that of the model, "
         "else 0.5.",
         default=None,
-        above=0,
-        max=2,
+        **LIMITS["margin"],
     )
     matryoshka_dims: str | None = option(
         "Comma list of smaller widths: the loss is added for the first numbers of each vector, so that "
@@ -149,12 +148,12 @@ class EmbeddingOptions(TextFilesOptions):
     pooling: str | None = option(
         "Vector of a text, from those of its tokens. Default: that of the model, else mean.",
         default=None,
-        choices=tuple(POOLINGS),
+        **LIMITS["pooling"],
     )
     projection_size: int | None = option(
         "Width of a linear layer on the pooled vector. Default: that of the model, else no layer.",
         default=None,
-        min=1,
+        **LIMITS["projection_size"],
     )
     normalize: bool | None = option(
         "Return vectors of length 1. Default: as the model, else true.",

@@ -26,11 +26,22 @@ from bert_tf.data.record_makers import TextsRecords, TextsRow
 from bert_tf.metrics.retrieval import class_metrics, pair_metrics, ranking_metrics, unit
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.modeling.pooling import POOLINGS
+from bert_tf.options import check_value
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES, SCORES, embedding_loss
 
 logger = logging.getLogger(__name__)
+
+# Limits of the settings, as of `options.option`; the flags have them too.
+LIMITS: Mapping[str, Mapping[str, Any]] = {
+    "pooling": {"choices": tuple(POOLINGS)},
+    "projection_size": {"min": 1},
+    "scale": {"above": 0},
+    "margin": {"above": 0, "max": 2},
+}
+# Settings that change the vectors of a trained model.
+OF_THE_VECTORS = ("pooling", "projection_size", "normalize", "query_prefix", "document_prefix")
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,7 @@ class EmbeddingTask(ExampleTask):
         best_metric: of the evaluation.
 
     Raises:
-        ValueError: the loss is unknown.
+        ValueError: the loss is unknown, or a setting is not within its limits.
     """
 
     name = "embeddings"
@@ -132,6 +143,11 @@ class EmbeddingTask(ExampleTask):
         self.loss, self.scale, self.margin = loss, scale, margin
         self.matryoshka_dims = tuple(matryoshka_dims)
         self.best_metric = best_metric
+        for setting, limits in LIMITS.items():
+            if (value := getattr(self, setting)) is not None:
+                check_value(setting, value, limits)
+        for width in self.matryoshka_dims:
+            check_value("matryoshka_dims", width, {"min": 1})
         self.losses = (
             embedding_loss(loss, scale=scale, margin=margin, widths=self.matryoshka_dims),
         )
@@ -188,6 +204,7 @@ class EmbeddingTask(ExampleTask):
         return EmbeddingTask(**self.arguments() | {"num_texts": 1, "query_prefix": prefix})
 
     def build_model(self, config: BertConfig, dtype: str | None = None):
+        self.check_widths(config)
         return BertForSentenceEmbedding(config, self.pooling, self.projection_size, dtype=dtype)
 
     @property
@@ -197,6 +214,15 @@ class EmbeddingTask(ExampleTask):
     def width(self, config: BertConfig) -> int:
         """Return E."""
         return self.projection_size or config.hidden_size * POOLINGS[self.pooling]
+
+    def check_widths(self, config: BertConfig) -> None:
+        """Raise ValueError unless `matryoshka_dims` are below E."""
+        for width in self.matryoshka_dims:
+            if width >= self.width(config):
+                raise ValueError(
+                    f"matryoshka_dims has {width}, but must be below the width of the vectors, "
+                    f"{self.width(config)}."
+                )
 
     def write_records(
         self,

@@ -40,6 +40,30 @@ def test_wrong_examples_are_refused(pretrained, tmp_path, make, message):
         task.write_records(examples, tokenizer, str(tmp_path / "pairs.tf_record"))
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scale": -20.0}, "scale is -20.0, but must be above 0"),
+        ({"scale": float("nan")}, "scale is nan, but must be above 0 and finite"),
+        ({"margin": 7}, "margin is 7, but must be above 0 and at most 2"),
+        ({"pooling": "avg"}, "pooling is 'avg', but must be one of mean, max"),
+        ({"projection_size": 0}, "projection_size is 0, but must be 1 or more"),
+        ({"matryoshka_dims": [2, -3]}, "matryoshka_dims is -3, but must be 1 or more"),
+    ],
+)
+def test_a_task_has_the_limits_of_the_flags(settings, message):
+    with pytest.raises(ValueError, match=message):
+        EmbeddingTask(8, **settings)
+
+
+def test_widths_of_a_task_are_below_that_of_its_vectors():
+    config = bert_tf.BertConfig.from_name("tiny", vocab_size=5)
+    EmbeddingTask(8, matryoshka_dims=[config.hidden_size - 1]).build_model(config)
+    task = EmbeddingTask(8, matryoshka_dims=[config.hidden_size])
+    with pytest.raises(ValueError, match="must be below the width of the vectors, 128"):
+        task.build_model(config)
+
+
 def test_records_give_texts_in_other_case_one_number(pretrained, tmp_path):
     task, tokenizer = EmbeddingTask(max_seq_length=8), load(pretrained).tokenizer
     found = []
