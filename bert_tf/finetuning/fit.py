@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,16 +18,22 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import check_foreign_files
 from bert_tf.finetuning.same_run import check_same_architecture, check_same_tokenizer
 from bert_tf.finetuning.setup import Setup, make_trainer, with_init_layers
-from bert_tf.interop.read import read_checkpoint
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.read import folder_of, read_checkpoint
+from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import model_files, write_files
+from bert_tf.model_folder import known_task
 from bert_tf.names import check_names
 from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task
+from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.unfinished import TRAINING_FILE
+
+logger = logging.getLogger(__name__)
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
 
@@ -64,7 +71,8 @@ class Trainer:
     Raises:
         TypeError: an option is unknown.
         ValueError: the run would overwrite other files in `output_dir`, an option is out of range, no
-            architecture was found, or `output_dir` contains another model.
+            architecture was found, `output_dir` contains another model, or `init_checkpoint` is an
+            embedder with a module that is not supported.
     """
 
     def __init__(
@@ -99,6 +107,8 @@ class Trainer:
         devices = self._options.make_strategy()
         checkpoint = None if init_checkpoint is None else read_checkpoint(init_checkpoint)
         config = find_config(None, checkpoint) if config is None else config
+        if isinstance(task, EmbeddingTask) and checkpoint is not None:
+            _compare_vectors(task, checkpoint)
         checkpoint, self._config = with_init_layers(self._options, checkpoint, config)
         check_same_architecture(self._options.output_dir, self._config)
         if tokenizer is None and checkpoint is not None:
@@ -202,6 +212,33 @@ class Trainer:
             if is_dataset:
                 _check_first_is_largest(source, batch_size, error)
             raise
+
+
+def _compare_vectors(task: EmbeddingTask, checkpoint: PretrainedCheckpoint) -> None:
+    """Warn of settings that differ from those of the embedder that the run begins with.
+
+    Raises:
+        ValueError: the embedder has a module that this package does not have.
+    """
+    known = known_task(checkpoint)
+    try:
+        theirs = embedding_settings(folder_of(checkpoint.source)) if known is None else None
+    except ValueError as error:
+        raise ValueError(
+            f"{error} Begin with its encoder alone, which convert_checkpoint with head=encoder writes."
+        ) from error
+    if isinstance(known, EmbeddingTask):
+        theirs = known.arguments()
+    ours = task.arguments()
+    theirs = theirs or {}
+    differing = [n for n in OF_THE_VECTORS if n in theirs and theirs[n] != ours[n]]
+    if differing:
+        logger.warning(
+            "%s has %s, but the task has %s. To keep the former, make the EmbeddingTask with them.",
+            checkpoint.source,
+            ", ".join(f"{name}={theirs[name]!r}" for name in differing),
+            ", ".join(f"{name}={ours[name]!r}" for name in differing),
+        )
 
 
 def _source(data: Data, name: str) -> list[str] | tf.data.Dataset:

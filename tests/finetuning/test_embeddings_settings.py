@@ -227,3 +227,25 @@ def test_a_folder_keeps_its_pooling_and_prefixes(pretrained, embedding_files, tm
         with pytest.raises(ValueError, match=f"contains a model with {name}=.*another output_dir"):
             run_embeddings(options(tmp_path / "out", **given, **changes))
     run_embeddings(options(tmp_path / "out", stop_step=2, pooling="mean", **given))
+
+
+def test_a_trainer_names_the_settings_of_its_embedder_that_the_task_lacks(
+    pretrained, tmp_path, caplog
+):
+    folder = tmp_path / "theirs"
+    model = bert_tf.BertForSentenceEmbedding.from_pretrained(pretrained, pooling="cls")
+    model.save_pretrained(folder, bert_tf.FullTokenizer.from_pretrained(pretrained))
+
+    def make(**settings):
+        given = {"output_dir": tmp_path / "out", "num_train_steps": 1, "jit_compile": "false"}
+        return bert_tf.Trainer(EmbeddingTask(8, **settings), init_checkpoint=folder, **given)
+
+    make(pooling="cls")
+    assert "To keep the former" not in caplog.text
+    make(query_prefix="a ")
+    message = "pooling='cls', query_prefix='', but the task has pooling='mean', query_prefix='a '"
+    assert message in caplog.text
+    (folder / "task.json").unlink()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "lasttoken"}))
+    with pytest.raises(ValueError, match=r"'lasttoken' is not supported.* with head=encoder"):
+        make()
