@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
-from bert_tf.data.files import TEMPORARY_SUFFIX
+from bert_tf.data.files import TEMPORARY_SUFFIX, is_stream
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +84,24 @@ def _files_below(folder: str) -> list[str]:
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]  # not walked
         found += [os.path.join(parent, name) for name in names if not name.startswith(".")]
     return found
+
+
+def check_not_an_input(
+    outputs: Iterable[str], inputs: Iterable[str], name: str = "output_file"
+) -> None:
+    """Raise ValueError if an output would replace an input, perhaps under another name.
+
+    Args:
+        outputs: files to be written. Devices and pipes replace nothing.
+        inputs: files to be read.
+        name: of the output's parameter, for the message.
+    """
+    inputs = list(inputs)
+    for output in outputs:
+        if not is_stream(output) and any(is_same_file(file, output) for file in inputs):
+            raise ValueError(
+                f"{output} would be written, but it is also an input. Choose another {name}."
+            )
 
 
 def check_not_read_again(outputs: Iterable[str], pattern_list: str, name: str) -> None:

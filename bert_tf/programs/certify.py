@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf import __version__
 from bert_tf.data.files import check_writable, file_facts, is_stream, write_text
-from bert_tf.data.globs import files_of_checkpoint
+from bert_tf.data.globs import check_not_an_input, files_of_checkpoint
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.read import read_checkpoint
@@ -126,6 +126,8 @@ def certify(options: CertifyOptions) -> None:
         ImportError: no runtime of an export is installed.
         ValueError: an export is of another model, or there are no inputs.
     """
+    json_file = os.path.splitext(options.output_file)[0] + ".json"
+    check_not_an_input([options.output_file, json_file], options.files)
     names = filter(None, (name.strip() for name in options.export_dir.split(",")))
     exports = [export for name in names for export in find_exports(name)]
     _check_used(options, exports)
@@ -135,7 +137,6 @@ def certify(options: CertifyOptions) -> None:
     model = _Model(options)
     for export in exports:  # errors first
         model.expected(export)
-    json_file = os.path.splitext(options.output_file)[0] + ".json"
     model_files = {os.path.basename(path): file_facts(path) for path in model.files()}
     passed = _PassedExports(f"{json_file}.unfinished", [model.identity(), model_files])
     results, notes = [], []

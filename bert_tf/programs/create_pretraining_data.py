@@ -23,7 +23,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.beam import BeamOptions
 from bert_tf.data.files import TEMPORARY_SUFFIX, file_identity, remove_file, run_lock
-from bert_tf.data.globs import check_not_read_again, expand_files, is_same_file
+from bert_tf.data.globs import check_not_an_input, check_not_read_again, expand_files, is_same_file
 from bert_tf.data.record_checks import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.interop.tokenizer_files import stated_cases
@@ -347,8 +347,9 @@ def _output_files(comma_list: str, input_files: Sequence[str]) -> list[str]:
         if any(is_same_file(file, other) for other in files[:number]):
             raise ValueError(f"{file!r} is named twice in `output_file` = {comma_list!r}.")
         for other in input_files:
-            if is_same_file(file, other) or _is_group_of(file, other):
+            if _is_group_of(file, other):
                 raise ValueError(f"{other!r} is an input file, which the output would overwrite.")
+    check_not_an_input(files, input_files)
     return files
 
 

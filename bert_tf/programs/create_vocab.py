@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable
-from bert_tf.data.globs import check_not_read_again, expand_files
+from bert_tf.data.globs import check_not_an_input, check_not_read_again, expand_files
 from bert_tf.data.lines import read_lines
 from bert_tf.model_files import model_files, write_files
 from bert_tf.options import Options, option
@@ -140,6 +140,7 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
                 "another output_dir, or pass overwrite to replace it."
             )
     files = expand_files(options.input_file, folders=True)
+    check_not_an_input((vocab_file, config_file, case_file), files, "output_dir")
     check_not_read_again((vocab_file, config_file, case_file), options.input_file, "output_dir")
     check_writable(options.output_dir)
     sample = sample_lines(files)

@@ -41,7 +41,7 @@ import tensorflow as tf
 
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.files import file_identity, open_whole, remove_file, whole_file, write_text
-from bert_tf.data.globs import expand_files, files_of_checkpoint
+from bert_tf.data.globs import check_not_an_input, expand_files, files_of_checkpoint
 from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.data.records import RecordWriter
@@ -106,6 +106,7 @@ class ExtractionOptions(EncoderFilesOptions, DeviceOptions):
 def extract_features(options: ExtractionOptions) -> int:
     """Write `output_file`, or its parts. Return the number of examples."""
     files = expand_files(options.input_file)
+    check_not_an_input([options.output_file], files)
     checkpoint = read_checkpoint(options.init_checkpoint)
     config = find_config(options.bert_config_file, checkpoint)
     config.check_sequence_length(options.max_seq_length)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bert_tf.data.files import open_whole
+from bert_tf.data.globs import check_not_an_input
 from bert_tf.finetuning.embeddings_data import in_one_spelling
 from bert_tf.finetuning.embeddings_options import PairColumnsOptions
 from bert_tf.finetuning.embeddings_tables import read_file
@@ -74,6 +75,7 @@ def mine_negatives(options: MiningOptions) -> None:
         ValueError: the file cannot be read or does not contain anchors with positives, or no example
             has a negative.
     """
+    check_not_an_input([options.output_file], [options.input_file])
     examples = in_one_spelling(read_file(options.input_file, options)[1])
     with open_whole(options.output_file) as file:  # fails before the long work
         model = Predictor(

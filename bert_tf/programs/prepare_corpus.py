@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.data.files import remove_file, whole_file
-from bert_tf.data.globs import check_not_read_again, expand_files, is_same_file
+from bert_tf.data.globs import check_not_an_input, check_not_read_again, expand_files
 from bert_tf.data.lines import read_lines, with_line_feeds
 from bert_tf.options import Options, option
 from bert_tf.pretraining.sentences import SPLITTERS, make_splitter
@@ -277,13 +277,7 @@ def _root_and_extension(path: str) -> tuple[str, str]:
 def _check_output(options: CorpusPreparationOptions, inputs: Sequence[str]) -> list[str]:
     """Return existing output, or raise if it must not be replaced."""
     existing = _existing_outputs(options)
-    for output in existing:
-        for file in inputs:
-            if is_same_file(file, output):
-                raise ValueError(
-                    f"{output} would be written, but it is also an input (input_file="
-                    f"{options.input_file}). Choose another output_file."
-                )
+    check_not_an_input(existing, inputs)
     first = options.output_file
     if options.shard_bytes:
         first = _shard_name(first, 0)

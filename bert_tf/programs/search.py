@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_tf.data.globs import expand_files
+from bert_tf.data.globs import check_not_an_input, expand_files
 from bert_tf.data.lines import read_lines
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.streams import STANDARD_INPUT
@@ -120,6 +120,11 @@ def search(options: SearchOptions) -> None:
         ValueError: there are no documents, a file cannot be read, or a model does not fit.
     """
     _check_table_flags(options)
+    if options.output_file is not None:
+        files = expand_files(options.documents)
+        if options.input_file not in (None, STANDARD_INPUT):
+            files += expand_files(options.input_file)
+        check_not_an_input([options.output_file], files)
     documents, queries = _documents(options), _queries(options)
     logger.info("%d documents", len(documents))
     texts = [each["text"] for each in documents]

@@ -13,7 +13,7 @@ import pytest
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.files import check_writable, new_folder, open_whole, remove_file, write_text
-from bert_tf.data.globs import expand_files, files_of_checkpoint
+from bert_tf.data.globs import check_not_an_input, expand_files, files_of_checkpoint
 from bert_tf.data.records import RecordWriter
 from bert_tf.programs.extract_features import Features, open_features
 from bert_tf.programs.prepare_corpus import _Output
@@ -270,3 +270,15 @@ def test_a_link_to_an_empty_folder_stays_one(tmp_path):
         write_text(os.path.join(folder, "file"), "whole")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "disk" / "target" / "file").read_text() == "whole"
+
+
+@pytest.mark.parametrize("output", ["a.txt", "./a.txt", "link/a.txt", "link_to_a", "hard"])
+def test_an_output_is_never_an_input_under_another_name(tmp_path, output):
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "link_to_a").symlink_to(tmp_path / "a.txt")
+    (tmp_path / "hard").hardlink_to(tmp_path / "a.txt")
+    inputs = [f"{tmp_path}/other.txt", f"{tmp_path}/a.txt"]
+    with pytest.raises(ValueError, match=r"but it is also an input\. Choose another output_file\."):
+        check_not_an_input([f"{tmp_path}/new", f"{tmp_path}/{output}"], inputs)
+    check_not_an_input([f"{tmp_path}/new", "/dev/null"], [*inputs, "/dev/null"])

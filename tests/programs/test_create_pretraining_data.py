@@ -325,7 +325,7 @@ def test_a_list_of_no_output_files_is_refused(tmp_path):
 def test_an_input_file_is_never_overwritten(tmp_path, spelling):
     (tmp_path / "link").symlink_to(tmp_path)
     (tmp_path / "link_to_a").symlink_to(tmp_path / "a.txt")
-    with pytest.raises(ValueError, match=r"' is an input file"):
+    with pytest.raises(ValueError, match=r"would be written, but it is also an input"):
         run_with(tmp_path, output_file=f"{tmp_path}/{spelling}", overwrite=True)
     assert (tmp_path / "a.txt").read_text("utf-8") == GOLDEN["input"]["a.txt"]
 

@@ -184,3 +184,12 @@ def test_the_same_flags_read_the_file_and_the_mined_one(tmp_path, monkeypatch):
     assert [each.texts[:2] for each in splits["train"]] == ROWS
     assert [each.texts for each in splits["dev"]] == ROWS
     assert splits["train"][0].texts[2] == "other"
+
+
+def test_the_input_is_never_overwritten(tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text("{}\n")
+    (tmp_path / "link.jsonl").symlink_to(source)
+    files = {"input_file": str(source), "output_file": f"{tmp_path}/link.jsonl"}
+    with pytest.raises(ValueError, match=r"link.jsonl would be written, but it is also an input"):
+        mine_negatives(MiningOptions(model_dir="m", **files))

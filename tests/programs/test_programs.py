@@ -10,6 +10,10 @@ import pytest
 
 from bert_tf import __main__ as programs
 from bert_tf import cli
+from bert_tf.programs.certify import CertifyOptions, certify
+from bert_tf.programs.extract_features import ExtractionOptions, extract_features
+from bert_tf.programs.predict import PredictionOptions, predict
+from bert_tf.programs.search import SearchOptions, search
 
 RUN_SCRIPTS = Path(__file__).parents[2] / "run_scripts"
 
@@ -58,3 +62,28 @@ def test_a_name_that_is_none_is_answered_with_the_one_that_may_be_meant(monkeypa
     assert exit_code.value.code == 1
     error = capsys.readouterr().err
     assert "Unknown program 'run_clasifier'. Did you mean run_classifier? Usage:" in error
+
+
+@pytest.mark.parametrize(
+    "program, options, flags, output",
+    [
+        (predict, PredictionOptions, {"input_file": "in.json"}, "in.json"),
+        (search, SearchOptions, {"documents": "in.json", "query": ("a",)}, "in.json"),
+        (search, SearchOptions, {"documents": "docs.txt", "input_file": "in.json"}, "in.json"),
+        (certify, CertifyOptions, {"input_file": "in.json", "export_dir": "e"}, "in.html"),
+    ],
+)
+def test_no_program_overwrites_its_input(tmp_path, monkeypatch, program, options, flags, output):
+    monkeypatch.chdir(tmp_path)
+    for name in ("in.json", "docs.txt"):
+        (tmp_path / name).write_text("mine\n")
+    with pytest.raises(ValueError, match=r"in\.json would be written, but it is also an input"):
+        program(options(model_dir="m", output_file=f"{tmp_path}/{output}", **flags))
+    assert (tmp_path / "in.json").read_text() == "mine\n"
+
+
+def test_extract_features_does_not_overwrite_its_input(tmp_path):
+    (tmp_path / "in.txt").write_text("mine\n")
+    files = dict.fromkeys(("input_file", "output_file"), f"{tmp_path}/in.txt")
+    with pytest.raises(ValueError, match=r"in\.txt would be written, but it is also an input"):
+        extract_features(ExtractionOptions(init_checkpoint="c", **files))
