@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,12 +60,14 @@ def read_file(
     options: PairColumnsOptions,
     missing_label: float | None = None,
     keep_empty_rows: bool = False,
+    only_positives: bool = False,
 ) -> tuple[str, list[EmbeddingExample]]:
     """Return the type of the examples of a table or a SQuAD file, and the examples.
 
     Args:
         missing_label: of examples without a score or a class; None if these are an error.
         keep_empty_rows: raise for a row without any text, instead of skipping it.
+        only_positives: skip rows whose label is 0 or less, as of MS MARCO.
 
     Raises:
         ValueError: the file cannot be read, has no examples, lacks a column, mixes types of examples, or
@@ -83,6 +85,7 @@ def read_file(
         separator=options.column_separator,
     )
     rows = rows if keep_empty_rows else without_empty_rows(rows)
+    rows = _without_label_0(rows) if only_positives else rows
     labelled = missing_label is None
     found: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
     types: dict[str, str] = {}  # -> place of the first example
@@ -116,6 +119,22 @@ def read_file(
     return example_type, examples
 
 
+def _without_label_0(rows: Iterator[TableRow]) -> Iterator[TableRow]:
+    """Skip rows whose label is 0 or less, because their text does not belong to the anchor."""
+    count = 0
+    for row in rows:
+        name = row.usual(LABELS)
+        if name is not None and _as_number(row[name]) <= 0:
+            count, place = count + 1, row.place
+        else:
+            yield row
+    if count:
+        logger.warning(
+            "%d rows with a label of 0 or less were left out, the last in %s: their text is no positive",
+            *(count, place),
+        )
+
+
 def check_some(examples: Sequence[EmbeddingExample], source: str, what: str = "examples") -> None:
     """Raise ValueError if there are no examples; `what` names them in the message."""
     if not examples:
@@ -143,7 +162,7 @@ def _columns(row: TableRow, options: PairColumnsOptions, labelled: bool) -> Colu
     label = None
     if options.label_column == "":
         if ignored := row.usual(LABELS):
-            logger.warning("%s: the label in %r is ignored", row.place_of_names, ignored)
+            logger.warning("%s: %r is not used as a score", row.place_of_names, ignored)
     elif labelled or options.label_column in (None, *row):
         label = find("label_column", LABELS)
     else:
@@ -240,10 +259,7 @@ def _as_text(row: TableRow, column: str, value: Any) -> str:
 
 def _score(row: TableRow, column: str) -> float:
     value = row[column]
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = math.nan if isinstance(value, bool) else _as_number(value)
     if 0 <= number <= 1:
         return number
     remedy = "Divide larger scores by their maximum."
@@ -259,6 +275,13 @@ def _score(row: TableRow, column: str) -> float:
         f"{row.place}: {column} is {value!r}, but a score must be a number from 0 to 1: the similarity "
         f"of the two texts. {remedy}"
     )
+
+
+def _as_number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _is_fraction(text: str) -> bool:

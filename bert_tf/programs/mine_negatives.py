@@ -34,7 +34,8 @@ class MiningOptions(PairColumnsOptions):
         "Model that ranks the texts: any folder for embeddings, also one of sentence-transformers."
     )
     input_file: str = option(
-        "Anchors with positives: .tsv, .csv, .jsonl, or SQuAD's .json. Negatives and labels are ignored."
+        "Anchors with positives: .tsv, .csv, .jsonl, or SQuAD's .json. Negatives are ignored, and rows "
+        "with the label 0 left out."
     )
     output_file: str = option(
         "File to write, .jsonl, for --train_file of run_embeddings. An older one is replaced."
@@ -76,7 +77,7 @@ def mine_negatives(options: MiningOptions) -> None:
             has a negative.
     """
     check_not_an_input([options.output_file], [options.input_file])
-    examples = in_one_spelling(read_file(options.input_file, options)[1])
+    examples = in_one_spelling(read_file(options.input_file, options, only_positives=True)[1])
     with open_whole(options.output_file) as file:  # fails before the long work
         model = Predictor(
             options.model_dir, batch_size=options.batch_size, max_seq_length=options.max_seq_length

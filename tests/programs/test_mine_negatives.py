@@ -122,9 +122,27 @@ def test_negatives_and_labels_of_the_file_are_ignored(tmp_path, monkeypatch, cap
     mine_negatives(MiningOptions(model_dir="m", **files))
     first, *_ = (tmp_path / "out.jsonl").read_text().splitlines()
     assert json.loads(first) == {"anchor": "q", "positive": "p", "negative_1": "other"}
-    assert "in.csv:1: the label in 'score' is ignored" in caplog.text
+    assert "in.csv:1: 'score' is not used as a score" in caplog.text
     names = {each.name for each in dataclasses.fields(MiningOptions)}
     assert not names & {"negative_columns", "label_column"}
+
+
+@pytest.mark.parametrize("ending, zero", [("csv", "0"), ("csv", "0.0"), ("jsonl", 0)])
+def test_documents_with_label_0_are_no_positives(tmp_path, monkeypatch, caplog, ending, zero):
+    rows = [("q", "p", 1), ("q", "never", zero), ("q1", "near", 1), ("q2", "other", 2)]
+    names = ("query", "document", "label")
+    lines = [",".join(map(str, row)) for row in [names, *rows]]
+    if ending == "jsonl":
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
+    (tmp_path / f"in.{ending}").write_text("\n".join(lines))
+    monkeypatch.setattr(module, "Predictor", Vectors)
+    files = {"input_file": f"{tmp_path}/in.{ending}", "output_file": f"{tmp_path}/out.jsonl"}
+    mine_negatives(MiningOptions(model_dir="m", **files))
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(each["anchor"], each["positive"]) for each in found] == [
+        *(("q", "p"), ("q1", "near"), ("q2", "other"))
+    ]
+    assert "1 rows with a label of 0 or less were left out, the last in" in caplog.text
 
 
 def test_the_anchor_is_no_negative_of_itself(tmp_path, monkeypatch):
