@@ -174,6 +174,14 @@ def _columns(row: TableRow, options: PairColumnsOptions, labelled: bool) -> Colu
             row.column(name, "negative_columns")
     else:
         negatives = tuple(n for n in row if re.fullmatch(f"{NEGATIVE}(s|_.*)?", n, re.IGNORECASE))
+        own = (anchor, positive, label, *negatives)
+        unread = [name for name in row if "neg" in name.casefold() and name not in own]
+        if positive is not None and unread:
+            logger.warning(
+                "%s: the columns %s are not read. If they contain negatives, name all columns of "
+                "negatives with --negative_columns.",
+                *(row.place_of_names, ", ".join(map(repr, unread[:20]))),
+            )
     if negatives:
         label = options.label_column or None
     if labelled and positive is None and label is None:

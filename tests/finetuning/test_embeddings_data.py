@@ -154,6 +154,21 @@ def test_columns_may_be_named_and_have_several_negatives(tmp_path):
     assert texts == [("who", "me", "you"), ("what", "this", "that", "it")]
 
 
+@pytest.mark.parametrize("name", ["hard_negative", "negs", "Negative 1"])
+def test_a_column_that_may_have_negatives_and_is_not_read_is_a_warning(tmp_path, caplog, name):
+    path = tmp_path / "t.csv"
+    path.write_text(f"query,positive,{name}\na,b,c\nd,e,f\n")
+    given = {"do_train": True, "train_file": str(path)}
+    words = f"t.csv:1: the columns {name!r} are not read. If they contain negatives"
+    examples = read_examples(options(tmp_path, **given))[1]["train"]
+    assert [each.texts for each in examples] == [("a", "b"), ("d", "e")]
+    assert words in caplog.text
+    caplog.clear()
+    examples = read_examples(options(tmp_path, **given, negative_columns=name))[1]["train"]
+    assert examples[0].texts == ("a", "b", "c")
+    assert "not read" not in caplog.text
+
+
 def test_an_empty_name_of_a_column_is_no_label_and_no_negative(tmp_path):
     file = write(tmp_path / "t.csv", "query,positive,negative,label\nwho,me,you,7\n")
     files = {"do_train": True, "train_file": file, "do_predict": True, "predict_file": file}
