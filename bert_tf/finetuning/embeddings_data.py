@@ -151,7 +151,7 @@ def _check_repetitions(example_type: str, examples: Sequence[EmbeddingExample]) 
     """Log how many examples share a text, because they are no negatives of each other.
 
     Raises:
-        ValueError: every positive equals its anchor.
+        ValueError: every positive equals its anchor, or every negative its anchor or positive.
     """
     if example_type != PAIRS or not examples:
         return
@@ -165,6 +165,18 @@ def _check_repetitions(example_type: str, examples: Sequence[EmbeddingExample]) 
         logger.warning(
             "%d of %d examples have a positive that equals the anchor, the first in %s",
             *(len(equal), len(examples), equal[0].origin),
+        )
+    with_own = [each for each in examples if len(each.texts) > 2]
+    useless = [each for each in with_own if set(each.texts[2:]) <= set(each.texts[:2])]
+    if useless and len(useless) == len(with_own):
+        raise ValueError(
+            f"{useless[0].origin}: the negative equals the positive or the anchor, as in every example "
+            "with negatives. Name another column with negative_columns or positive_column."
+        )
+    if useless:
+        logger.warning(
+            "%d of %d examples have negatives that equal the positive or the anchor, the first in %s",
+            *(len(useless), len(examples), useless[0].origin),
         )
     for index, what in enumerate(("anchor", "positive")):
         counts = Counter(example.texts[index] for example in examples)

@@ -295,6 +295,21 @@ def test_positives_that_equal_their_anchors_are_counted_and_all_of_them_refused(
         read_examples(given)
 
 
+def test_negatives_that_equal_their_positives_are_counted_and_all_of_them_refused(tmp_path, caplog):
+    texts = (("a", "b", ["B", "a"]), ("c", "d", ["d"]), ("e", "f", ["f", "g"]), ("h", "i", []))
+    rows = [dict(zip(("query", "answer", "negative"), each, strict=True)) for each in texts]
+    given = options(
+        tmp_path / "out", do_train=True, train_file=write_json_lines(tmp_path / "t.jsonl", rows)
+    )
+    read_examples(given)
+    words = "2 of 4 examples have negatives that equal the positive or the anchor, the first in"
+    assert words in caplog.text
+    write_json_lines(tmp_path / "t.jsonl", [*rows[:2], rows[3]])
+    message = r"t.jsonl:1: the negative equals the positive or the anchor, as .* positive_column\."
+    with pytest.raises(ValueError, match=message):
+        read_examples(given)
+
+
 def test_snli_gives_entailed_pairs_with_a_contradiction(tmp_path):
     labels = ("neutral", "contradiction", "entailment", "-", "entailment")
     rows = [
