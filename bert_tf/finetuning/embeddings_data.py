@@ -52,6 +52,12 @@ def read_examples(
                 keep_empty_rows=split == "test",
             )
     for split, examples in splits.items():
+        labels = {each.label for each in examples if not math.isnan(each.label)}
+        if split != "train" and types[split] == SCORES and len(labels) == 1:
+            logger.warning(
+                "%s: every score is %g, so there is no correlation: its metrics are 0",
+                *(source_of(options, split), labels.pop()),
+            )
         if types[split] == PAIRS:
             splits[split] = in_one_spelling(examples)
     _check_repetitions(types.get("train", ""), splits.get("train", []))

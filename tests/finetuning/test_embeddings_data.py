@@ -43,6 +43,17 @@ def test_wrong_tables_are_refused(tmp_path, text, message):
         read_examples(options(tmp_path / "out", do_train=True, train_file=file))
 
 
+def test_equal_scores_of_an_evaluation_are_a_warning(tmp_path, caplog):
+    rows = [{"text_a": f"a{i}", "text_b": f"b{i}", "score": 0.5} for i in range(3)]
+    file = write_json_lines(tmp_path / "dev.jsonl", rows)
+    read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
+    assert "dev.jsonl: every score is 0.5, so there is no correlation: its metrics" in caplog.text
+    caplog.clear()
+    write_json_lines(tmp_path / "dev.jsonl", [*rows, {**rows[0], "score": 0.25}])
+    read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
+    assert "correlation" not in caplog.text
+
+
 def test_a_score_of_json_lines_is_a_number(tmp_path):
     rows = [{"text_a": "x", "text_b": "y", "score": True}]
     file = write_json_lines(tmp_path / "t.jsonl", rows)
