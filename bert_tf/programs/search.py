@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_tf.data.globs import check_not_an_input, expand_files
-from bert_tf.data.lines import read_lines
+from bert_tf.data.lines import place_of, read_lines
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import TABLE_FORMATS, ending_of, read_table
@@ -28,7 +28,6 @@ from bert_tf.prediction.classification import LabelModel
 from bert_tf.prediction.encoder import EMBEDDING_POOLINGS
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.programs.predict import open_output
-from bert_tf.tasks.embeddings import text_key
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +113,8 @@ def search(options: SearchOptions) -> None:
     """Write {"query", "documents": [{"text", "score", "file", "line"}]} for each query, the best first.
 
     The score is that of the reranker, else the cosine. Every document is compared. Documents that differ
-    only in case or whitespace are one. Other columns of a table are in `row`.
+    only in whitespace are one. A query of a file has `file` and `line` too. Other columns of a table are
+    in `row`. Empty texts are skipped and counted.
 
     Raises:
         ValueError: there are no documents, a file cannot be read, or a model does not fit.
@@ -146,19 +146,20 @@ def search(options: SearchOptions) -> None:
         if typed:
             print("Type a query and Enter; end with Ctrl-D.", file=sys.stderr)
         while block := list(islice(queries, 1 if typed else _QUERIES)):
-            asked = model.embed(block, options.pooling, as_query=True)
+            asked_texts = [text for text, _ in block]
+            asked = model.embed(asked_texts, options.pooling, as_query=True)
             asked = _truncated(asked, options.truncate_dim)
             most = options.depth if reranker else options.top_k
             scores, indexes = retrieval.search(asked, vectors, most)
             if reranker is not None:
-                scores, indexes = _reranked(reranker, block, texts, indexes)
-            for query, values, row in zip(block, scores, indexes, strict=True):
+                scores, indexes = _reranked(reranker, asked_texts, texts, indexes)
+            for (query, origin), values, row in zip(block, scores, indexes, strict=True):
                 best = list(zip(values, row, strict=True))[: options.top_k]
                 found = [
                     {"text": texts[index], "score": float(score)} | documents[index]
                     for score, index in best
                 ]
-                line = {"query": query, "documents": found}
+                line = {"query": query, **origin, "documents": found}
                 output.write(json.dumps(line, ensure_ascii=False) + "\n")
             output.flush()
 
@@ -179,40 +180,53 @@ def _check_table_flags(options: SearchOptions) -> None:
     options.need_table(of_both, documents + queries, "documents")
 
 
+Text = tuple[str, dict[str, Any]]  # with its file, line and other columns
+
+
 def _documents(options: SearchOptions) -> list[dict[str, Any]]:
     """Return the documents: text, file, line, and other columns of a table."""
     found: dict[str, dict[str, Any]] = {}
+    count = 0
     for file in expand_files(options.documents):
         if ending_of(file) == "json":
-            origins: Iterable[tuple[str, dict[str, Any]]] = (
-                (each.passage.text, {}) for each in read_squad(file)
-            )
+            passages = dict.fromkeys(each.passage.text for each in read_squad(file))
+            origins: Iterable[Text] = ((text, {}) for text in passages)
         else:
             origins = _texts(options, file, "document_column")
         for text, origin in origins:
-            found.setdefault(text_key(text), {"text": text, "file": file, **origin})
+            count += 1
+            found.setdefault(" ".join(text.split()), {"text": text, "file": file, **origin})
+    if count > len(found):
+        logger.warning(
+            "%d documents were left out, because they equal an earlier one except for whitespace",
+            count - len(found),
+        )
     if not found:
         raise ValueError(f"documents={options.documents} contains no text.")
     return list(found.values())
 
 
-def _queries(options: SearchOptions) -> Iterator[str]:
+def _queries(options: SearchOptions) -> Iterator[Text]:
     """Return the queries. Files are read at once, so that their faults are found before the work."""
     if options.query is not None:
-        return iter(options.query)
+        return ((text, {}) for text in options.query)
     given = options.input_file or STANDARD_INPUT
     if given == STANDARD_INPUT:
-        return _queries_of(options, given)
-    found = [text for file in expand_files(given) for text in _queries_of(options, file)]
+        return _texts(options, given, "query_column")
+    found = [
+        (text, {"file": file, **origin})
+        for file in expand_files(given)
+        for text, origin in _queries_of(options, file)
+    ]
     if not found:
         raise ValueError(f"input_file={given} contains no query.")
     return iter(found)
 
 
-def _queries_of(options: SearchOptions, file: str) -> Iterator[str]:
+def _queries_of(options: SearchOptions, file: str) -> Iterator[Text]:
     if ending_of(file) == "json":
-        return (each.question_text for each in read_squad(file))
-    return (text for text, _ in _texts(options, file, "query_column"))
+        return ((each.question_text, {"row": {"id": each.qas_id}}) for each in read_squad(file))
+    return _texts(options, file, "query_column")
 
 
 # Usual names of columns, in this order.
@@ -222,20 +236,37 @@ _COLUMNS = {
 }
 
 
-def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the texts of a file that are not empty, with line and other columns."""
-    if ending_of(file) not in TABLE_FORMATS:
-        for number, line in enumerate(read_lines(file), start=1):
-            if line.strip():
-                yield line.strip(), {"line": number}
-        return
+def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[Text]:
+    """Yield the texts of a file, with line and other columns. Skip and count empty texts."""
+    is_table = ending_of(file) in TABLE_FORMATS
+    found = _texts_of_table(options, file, flag) if is_table else _texts_of_lines(file)
+    count = 0
+    for text, origin in found:
+        if text.strip():
+            yield text.strip(), origin
+        else:
+            count, line = count + 1, origin["line"]
+    if count:
+        logger.log(
+            logging.WARNING if is_table else logging.INFO,
+            "%s: %d rows without a text were skipped, the last in line %d",
+            *(place_of(file), count, line),
+        )
+
+
+def _texts_of_lines(file: str) -> Iterator[Text]:
+    for number, line in enumerate(read_lines(file), start=1):
+        yield line, {"line": number}
+
+
+def _texts_of_table(options: SearchOptions, file: str, flag: str) -> Iterator[Text]:
     rows = read_table(
         file,
         quoted=options.quoted,
         header=options.header,
         separator=options.column_separator,
     )
-    for row in rows:
+    for number, row in enumerate(rows):
         name = getattr(options, flag) or row.usual(_COLUMNS[flag])
         if name is None:
             raise ValueError(
@@ -243,11 +274,12 @@ def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[tuple[str, 
                 f"{' or '.join(dict.fromkeys(_COLUMNS[flag]))}. Name one with {flag}."
             )
         text = row.column(name, flag)
+        if number == 0:
+            logger.info("%s: %s in %r", file, flag.removesuffix("_column"), name)
         if not isinstance(text, str):
             raise ValueError(f"{row.place}: {name} is {text!r}, but must be a text.")
-        if text.strip():
-            others = {column: value for column, value in row.items() if column != name}
-            yield text.strip(), {"line": row.line} | ({"row": others} if others else {})
+        others = {column: value for column, value in row.items() if column != name}
+        yield text, {"line": row.line} | ({"row": others} if others else {})
 
 
 def _reranker(options: SearchOptions) -> Predictor | None:

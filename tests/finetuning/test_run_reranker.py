@@ -402,15 +402,39 @@ def test_search_knows_the_columns_of_run_embeddings(tmp_path, flag, names):
         assert found == [("a cat", {"line": 2, "row": {"id": "1"}})]
 
 
-def test_search_keeps_the_other_columns_and_one_of_equal_texts(pretrained, tmp_path):
-    (tmp_path / "table.csv").write_text("sku,Text,price\n7,A cat,3\n8,a  CAT,4\n9,the owl,5\n")
+def test_search_keeps_the_other_columns_and_one_of_equal_texts(pretrained, tmp_path, caplog):
+    caplog.set_level("INFO")
+    rows = ("7,A cat,3", "8,A  cat,4", "9,the owl,5", "10,a CAT,6", "11,,7")
+    (tmp_path / "table.csv").write_text("\n".join(("sku,Text,price", *rows)))
     given = {"model_dir": str(pretrained), "documents": str(tmp_path / "table.csv")}
     output = tmp_path / "found.jsonl"
     search(SearchOptions(**given, query=("a cat",), output_file=str(output)))
     (line,) = read_json_lines(output)
     found = {each["text"]: (each["line"], each["row"]) for each in line["documents"]}
-    rows = {"A cat": (2, {"sku": "7", "price": "3"}), "the owl": (4, {"sku": "9", "price": "5"})}
-    assert found == rows
+    assert found == {
+        "A cat": (2, {"sku": "7", "price": "3"}),
+        "the owl": (4, {"sku": "9", "price": "5"}),
+        "a CAT": (5, {"sku": "10", "price": "6"}),
+    }
+    assert "table.csv: document in 'Text'" in caplog.text
+    assert "1 documents were left out, because they equal an earlier one except" in caplog.text
+    assert "table.csv: 1 rows without a text were skipped, the last in line 6" in caplog.text
+
+
+def test_search_keeps_the_origin_of_the_queries(pretrained, tmp_path):
+    (tmp_path / "texts.txt").write_text("a cat\n")
+    (tmp_path / "queries.csv").write_text("id,query\n3,who\n4,\n5,a cat\n")
+    (tmp_path / "queries.txt").write_text("\nwho\n")
+    files = [f"{tmp_path}/queries.{ending}" for ending in ("csv", "txt")]
+    given = {"documents": f"{tmp_path}/texts.txt", "input_file": ",".join(files)}
+    output = tmp_path / "found.jsonl"
+    search(SearchOptions(model_dir=str(pretrained), **given, output_file=str(output)))
+    found = [{**line, "documents": len(line["documents"])} for line in read_json_lines(output)]
+    assert found == [
+        {"query": "who", "file": files[0], "line": 2, "row": {"id": "3"}, "documents": 1},
+        {"query": "a cat", "file": files[0], "line": 4, "row": {"id": "5"}, "documents": 1},
+        {"query": "who", "file": files[1], "line": 2, "documents": 1},
+    ]
 
 
 def test_search_compares_the_first_numbers_of_vectors(pretrained, tmp_path):
