@@ -22,7 +22,7 @@ from itertools import islice
 
 from bert_tf.data.label_schemes import WORDS, is_label, marks_entities
 from bert_tf.data.lines import read_lines
-from bert_tf.data.tables import check_columns
+from bert_tf.data.tables import check_columns, ending_of
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +101,7 @@ def read_conll(
             continue
         if not num_columns:
             num_columns = len(cells)
+            _check_is_no_table(path, number, "".join(row))
             _check_columns(columns, num_columns, f"{path}:{number}", row)
         if len(cells) != num_columns:
             raise ValueError(
@@ -123,6 +124,18 @@ def read_conll(
     if label_scheme != WORDS:
         _check_entity_labels(sentences, may_be_words=label_scheme == "auto")
     return sentences
+
+
+def _check_is_no_table(path: str, number: int, line: str) -> None:
+    """Raise if the first row shows that a file has JSON lines or CSV."""
+    ending, is_object = ending_of(path), line.startswith('{"') and line.endswith("}")
+    is_csv = ending == "csv" and "," in line and "\t" not in line
+    if ending in ("json", "jsonl") or is_object or is_csv:
+        raise ValueError(
+            f"{path}:{number}: JSON lines and CSV are not read, the row is {line[:80]!r}. Write CoNLL "
+            "columns: a line per word with the word first and its label last, separated by a tab or a "
+            "space, and an empty line after each sentence."
+        )
 
 
 def _check_entity_labels(sentences: Iterable[Sentence], may_be_words: bool) -> None:

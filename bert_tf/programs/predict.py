@@ -6,6 +6,7 @@ import csv
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from bert_tf.limits import listed
 from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.saved_models import SavedTextModel
+from bert_tf.prediction.token_classification import EntityModel
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
 from bert_tf.programs.predict_input import AnswerOptions, Input, check_column_flags, read_inputs
 from bert_tf.training.progress import Progress
@@ -143,6 +145,8 @@ def predict(options: PredictionOptions) -> None:
             print("Type a text and Enter; end with Ctrl-D.", file=sys.stderr)
         with _progress(files, typed) as update:
             for chunk in answered(inputs, model, chunk_size):
+                if not totals.count and isinstance(model, EntityModel):
+                    _warn_of_labelled_words([found for found, _ in chunk])
                 for found, answer in chunk:
                     write(found.shown, answer, found.place)
                     totals.add(answer)
@@ -192,6 +196,22 @@ def _check_unused(options: PredictionOptions, model: TextModel, use: str, *names
                 f"{name} is {value}, but it is for {use}, and {options.model_dir} with "
                 f"task={options.task} gives {model.columns[0]}. Omit it{remedy}."
             )
+
+
+_LABELLED_WORD = re.compile(r"\S+[ \t](.*[ \t])?(O|[BI]-\S+)")
+
+
+def _warn_of_labelled_words(inputs: Sequence[Input]) -> None:
+    """Warn if the first lines look like words with labels, as files of run_ner, not like texts."""
+    lines = [each.shown["text"] for each in inputs if each.values is None]
+    lines = [line.strip() for line in lines if line.strip()]
+    labelled = sum(_LABELLED_WORD.fullmatch(line) is not None for line in lines)
+    if len(lines) > 1 and labelled >= 0.9 * len(lines):
+        logger.warning(
+            "%s: the lines look like words with labels, such as %r, but each is read as a text. Write "
+            "a text per line, or let run_ner read the file: --do_predict --predict_file.",
+            *(inputs[0].file, lines[0][:60]),
+        )
 
 
 def answered(

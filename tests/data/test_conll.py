@@ -174,3 +174,21 @@ def test_a_file_without_labels_gets_a_column(written):
 def test_a_number_of_labels_that_is_not_that_of_the_words_is_an_error(written, labels, message):
     with pytest.raises(ValueError, match=message):
         list(relabelled_lines(written("a O\nb O\n"), labels, Columns()))
+
+
+@pytest.mark.parametrize(
+    "name, line",
+    [
+        ("t.jsonl", '{"tokens": ["EU", "rejects"], "labels": ["B-ORG", "O"]}'),
+        ("t.txt", '{"tokens": ["EU", "rejects"], "labels": ["B-ORG", "O"]}'),
+        ("t.json", "["),
+        ("t.csv", "word,label"),
+        ("t.csv", "EU rejects,B-ORG O"),
+    ],
+)
+def test_json_lines_and_csv_are_an_error_that_names_the_format(tmp_path, name, line):
+    (tmp_path / name).write_text(f"{line}\n")
+    with pytest.raises(ValueError, match=rf"{name}:1: JSON lines and CSV are not read, .*CoNLL"):
+        read_conll(str(tmp_path / name))
+    (tmp_path / "columns.csv").write_text("EU\tB-ORG\n,\tO\n")
+    assert len(read_conll(str(tmp_path / "columns.csv"))) == 1

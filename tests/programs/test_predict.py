@@ -11,7 +11,13 @@ import pytest
 from tiny_runs import script_command
 
 from bert_tf.predictor import load
-from bert_tf.programs.predict import PredictionOptions, _progress, predict
+from bert_tf.programs.predict import (
+    PredictionOptions,
+    _progress,
+    _warn_of_labelled_words,
+    predict,
+)
+from bert_tf.programs.predict_input import Input
 
 
 def answers(model_dir, tmp_path, text, **options):
@@ -222,3 +228,15 @@ def test_a_pipe_is_not_read_to_count_its_lines(tmp_path):
     os.mkfifo(pipe)
     with _progress([pipe], typed=False) as report:  # opening the pipe would wait for a writer
         report(None, 1)
+
+
+@pytest.mark.parametrize(
+    "lines, warns", [("EU B-ORG\nrejects VBZ O\n\n.\tO\n", True), ("a dog\nTeam O\n", False)]
+)
+def test_labelled_words_instead_of_texts_are_a_warning(caplog, lines, warns):
+    inputs = [
+        Input({"text": line}, None, "words.txt", number)
+        for number, line in enumerate(lines.splitlines(), start=1)
+    ]
+    _warn_of_labelled_words(inputs)
+    assert ("words.txt: the lines look like words with labels, such as" in caplog.text) == warns
