@@ -219,7 +219,7 @@ def documents_of_rows(
 def _length_of_reranker(setup: Setup) -> int | None:
     """Return the longest input of the model that the run begins with; None unless that scores pairs."""
     known = setup.checkpoint and known_task(setup.checkpoint)
-    if not isinstance(known, ClassificationTask) or known.num_outputs != 1:
+    if not isinstance(known, ClassificationTask) or known.kind.name != "regression":
         return None
     return known.max_seq_length if known.is_pair else None
 
@@ -233,8 +233,9 @@ def _check(
     """Raise ValueError unless the model and the loss fit the examples and there is something to rank."""
     trained = setup.trained
     if isinstance(trained, ClassificationTask):
-        what = "single texts" if trained.is_pair is False else f"{trained.num_outputs} labels"
-        if trained.is_pair is False or trained.num_outputs != 1:
+        what = f"{trained.num_outputs} labels (problem_type={trained.kind.name})"
+        what = "single texts" if trained.is_pair is False else what
+        if trained.is_pair is False or trained.kind.name != "regression":
             raise ValueError(
                 f"The model is a classifier of {what}, but a reranker has one score for a pair. Use "
                 "another model, or do_train with another output_dir."

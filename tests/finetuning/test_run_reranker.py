@@ -18,7 +18,7 @@ import bert_tf
 from bert_tf.cli import define_flags, options_from_flags, with_flags
 from bert_tf.finetuning.embeddings import run_embeddings
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES, EmbeddingOptions
-from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
+from bert_tf.finetuning.reranking import Reranking, _check, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import unit
@@ -28,6 +28,7 @@ from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoi
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.programs.model_to_export import load_served
 from bert_tf.programs.search import SearchOptions, _texts, search
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
 
@@ -253,6 +254,13 @@ def test_what_does_not_fit_is_refused(pretrained, data, tmp_path, kind, changes,
         files = dict.fromkeys(files, str(tmp_path / "texts.jsonl"))
     with pytest.raises(ValueError, match=message):
         run_reranker(options(tmp_path / "output", **given, **files, **changes))
+
+
+def test_a_classifier_of_one_label_is_no_reranker():
+    task = ClassificationTask(("rude",), 23, is_pair=None, problem_type="multi_label")
+    rule = r"classifier of 1 labels \(problem_type=multi_label\), but a reranker has one score"
+    with pytest.raises(ValueError, match=rule):
+        _check(None, {}, {}, SimpleNamespace(trained=task))
 
 
 def test_a_classifier_with_labels_is_no_reranker(sentence_model, data, tmp_path):
