@@ -15,6 +15,7 @@ from bert_tf.data.globs import expand_files
 from bert_tf.data.lines import place_of, read_lines
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table
+from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.limits import listed
 from bert_tf.options import TableOptions, option
 from bert_tf.predictor import EMBEDDING_POOLINGS, TextModel
@@ -31,6 +32,8 @@ USUAL_NAMES = {
     "context": ("context", "text", "text_b", "1"),
     "choices": ("choices",),
 }
+# Further names if no column has one of those above for the first text.
+_OF_RERANKERS = {"text_a": ANCHORS, "text_b": POSITIVES}
 _FLAGS = {
     "text_a": "text_a_column",
     "question": "text_a_column",
@@ -63,12 +66,13 @@ class InputColumnsOptions(TableOptions):
     """Columns of the inputs in a table."""
 
     text_a_column: str | None = option(
-        "Column of the (first) sentence or the question. Default: text_a, text, sentence, question.",
+        "Column of the (first) sentence or the question. Default: text_a, text, sentence, question, "
+        "query, anchor.",
         default=None,
     )
     text_b_column: str | None = option(
-        "Column of the second sentence or of the context of a question. Default: text_b, sentence2; for "
-        "a question context, text, text_b.",
+        "Column of the second sentence or of the context of a question. Default: text_b, sentence2, or a "
+        "name of a positive that run_embeddings finds; for a question context, text, text_b.",
         default=None,
     )
     choices_column: str | None = option(
@@ -264,22 +268,29 @@ def _columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
         for name in names:
             row.column(name, flag)  # raises if missing
         return names
-    if (name := row.usual(USUAL_NAMES[field])) is not None:
+    known = _usual_names(field, row)
+    if (name := row.usual(known)) is not None:
         return [name]
     if field == "choices" and not layout.header:
         return [name for name in row if name != (layout.text_a_column or "0")]
-    usual = [name for name in USUAL_NAMES[field] if not name.isdecimal()]
+    usual = [name for name in known if not name.isdecimal()]
     raise ValueError(
         f"{row.place_of_names}: no column is called {' or '.join(usual)}. The columns are "
         f"{listed(row)}. Name one of them with `{flag}`, or rename it."
     )
 
 
+def _usual_names(field: str, row: TableRow) -> list[str]:
+    further = () if row.usual(USUAL_NAMES["text_a"]) else _OF_RERANKERS.get(field, ())
+    return list(dict.fromkeys((*USUAL_NAMES[field], *further)))
+
+
 def _optional_columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
     """Return the columns of a field that an input may lack; its usual names are not numbers."""
     if getattr(layout, _FLAGS[field]) is not None:
         return _columns(field, layout, row)
-    name = row.usual([name for name in USUAL_NAMES[field] if not name.isdecimal()])
+    known = USUAL_NAMES[field] if layout.text_a_column else _usual_names(field, row)
+    name = row.usual([name for name in known if not name.isdecimal()])
     return [] if name in (None, layout.text_a_column) else [name]
 
 

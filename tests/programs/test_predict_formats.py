@@ -18,6 +18,7 @@ from bert_tf.predictor import (
 )
 from bert_tf.programs import predict as predict_module
 from bert_tf.programs.predict import PredictionOptions, make_writer, predict
+from bert_tf.programs.predict_input import InputLayout, read_inputs
 
 
 @pytest.fixture
@@ -380,3 +381,14 @@ def test_a_row_without_a_text_has_an_error_and_the_others_answers(run, output_fo
     assert len(lines) == 5 and not any("in.jsonl" in line for line in lines[3:])
     if output_format == "jsonl":
         assert [json.loads(line)["id"] for line in lines] == [0, 1, 2, 3, "\ud83d"]
+
+
+def test_the_columns_of_rerankers_are_found(tmp_path):
+    (tmp_path / "in.csv").write_text("id,Query,Positive\n1,who,me\n")
+    (tmp_path / "other.csv").write_text("text,document\nwho,me\n")
+    for optional in ((), ("text_b",)):
+        files, fields = [f"{tmp_path}/in.csv"], ("text_a", "text_b")
+        (found,) = read_inputs(files, InputLayout(), fields, optional)
+        assert found.values == ["who", "me"] and found.shown["id"] == "1"
+    (found,) = read_inputs([f"{tmp_path}/other.csv"], InputLayout(), fields, optional)
+    assert found.values == ["who", None]
