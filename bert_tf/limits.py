@@ -123,10 +123,15 @@ def parse_json(text: str, most: int = MAX_CONTAINERS) -> Any:
 def listed(names: Collection[str], most: int = 20) -> str:
     """Return the first names for a message, each shortened, and their number if there are more.
 
+    Names with spaces around them have quotation marks.
+
     >>> listed(["a", "b", "c"], most=2)
     'a, b, ... (3 in all)'
+    >>> listed(["query ", " positive"])
+    "'query ', ' positive'"
     """
-    shown = ", ".join(name[:60] for name in itertools.islice(names, most))
+    some = [name[:60] for name in itertools.islice(names, most)]
+    shown = ", ".join(name if name == name.strip() else repr(name) for name in some)
     return shown if len(names) <= most else f"{shown}, ... ({len(names):,} in all)"
 
 
