@@ -72,6 +72,13 @@ class TableRow(_Placed, dict):
     def place_of_names(self) -> str:
         return place_of(self.file, self.header_line)
 
+    @property
+    def remedy_without_header(self) -> str:
+        """End of a message about missing names, if the first line of the file contains names."""
+        if self.header_line == self.line:  # JSON lines, or a table without a header
+            return ""
+        return " If the first line is a row, use header=False."
+
     def column(self, name: str, flag: str) -> Any:
         """Return the value of a column. The error for a missing one names the flag."""
         if name not in self:
@@ -91,6 +98,7 @@ class TableRow(_Placed, dict):
         return ValueError(
             f"{self.place_of_names}: no column {name!r}{suggestion(name, self)} The columns are "
             f"{listed(self)}. Name one of them with {flag}, or rename it."
+            f"{self.remedy_without_header}"
         )
 
 

@@ -155,7 +155,7 @@ def _columns(row: TableRow, options: PairColumnsOptions, labelled: bool) -> Colu
     if anchor is None:
         raise ValueError(
             f"{row.place_of_names}: the columns are {listed(row)}, and none has the name of an "
-            f"anchor ({', '.join(ANCHORS)}). Name it with anchor_column."
+            f"anchor ({', '.join(ANCHORS)}). Name it with anchor_column.{row.remedy_without_header}"
         )
     others = [name for name in POSITIVES if name.casefold() != anchor.casefold()]
     positive = find("positive_column", others)

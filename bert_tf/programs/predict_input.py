@@ -71,7 +71,7 @@ class InputColumnsOptions(TableOptions):
         default=None,
     )
     text_b_column: str | None = option(
-        "Column of the second sentence or of the context of a question. Default: text_b, sentence2, or a "
+        "Column of the second sentence or of the context of a question. Default: text_b, sentence2, a "
         "name of a positive that run_embeddings finds; for a question context, text, text_b.",
         default=None,
     )
@@ -276,7 +276,7 @@ def _columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
     usual = [name for name in known if not name.isdecimal()]
     raise ValueError(
         f"{row.place_of_names}: no column is called {' or '.join(usual)}. The columns are "
-        f"{listed(row)}. Name one of them with `{flag}`, or rename it."
+        f"{listed(row)}. Name one of them with `{flag}`, or rename it.{row.remedy_without_header}"
     )
 
 

@@ -272,6 +272,7 @@ def _texts_of_table(options: SearchOptions, file: str, flag: str) -> Iterator[Te
             raise ValueError(
                 f"{row.place_of_names}: the columns are {listed(row)}, and none has the name "
                 f"{' or '.join(dict.fromkeys(_COLUMNS[flag]))}. Name one with {flag}."
+                f"{row.remedy_without_header}"
             )
         text = row.column(name, flag)
         if number == 0:

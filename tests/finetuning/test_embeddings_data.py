@@ -8,7 +8,9 @@ import pytest
 from tiny_embeddings import options, write
 from tiny_words_and_choices import write_json_lines
 
+from bert_tf.cli import with_flags
 from bert_tf.finetuning.embeddings_data import read_examples
+from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.metrics.retrieval import own_documents, relevance
 from bert_tf.tasks.embeddings import EmbeddingExample
 
@@ -361,3 +363,17 @@ def test_the_columns_of_a_table_are_logged(pretrained, embedding_files, tmp_path
 def test_an_example_of_one_text_alone_is_a_tuple_too():
     with pytest.raises(TypeError, match=r"`texts` is 'Who won\?', but must be a tuple"):
         EmbeddingExample("Who won?", "Denver.")
+
+
+def test_a_table_without_a_header_and_one_with_spaces_in_it_show_the_cause(tmp_path):
+    file = write(tmp_path / "t.csv", "who is it,me\nwhat is it,this\n")
+    message = r"t.csv:1: the columns are who is it, me, .* If the first line is a row, use header=F"
+    with pytest.raises(ValueError, match=message) as error:
+        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    assert "use --header=False." in with_flags(str(error.value), EmbeddingOptions)
+    write(tmp_path / "t.csv", "query ,positive\nwho,me\n")
+    with pytest.raises(ValueError, match=r"t.csv:1: the columns are 'query ', positive, and none"):
+        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    file = write_json_lines(tmp_path / "t.jsonl", [{"q": "who", "p": "me"}])
+    with pytest.raises(ValueError, match=r"Name it with anchor_column\.$"):
+        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
