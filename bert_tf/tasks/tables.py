@@ -123,8 +123,13 @@ def are_measurements(labels: Sequence[str], num_examples: int) -> bool:
     return have_fractions and len(labels) > min(_MOST_DECIMAL_CLASSES, num_examples / 2)
 
 
+def _column(row: TableRow, name: str, flag: str) -> Any:
+    """Return the value of a column, whose name may be in another case, as in another file."""
+    return row.column(row.usual([name]) or name, flag)
+
+
 def _text(row: TableRow, column: str, flag: str) -> str:
-    value = row.column(column, flag)
+    value = _column(row, column, flag)
     if not isinstance(value, str) or not value.strip():
         raise _wrong(row, column, value, "a text")
     return value
@@ -134,7 +139,7 @@ def _label(row: TableRow, layout: TableLayout) -> Label:
     if layout.label_columns:
         return tuple(name for name in layout.label_columns if _truth(row, name))
     column = str(layout.label)
-    value = row.column(column, "label_column")
+    value = _column(row, column, "label_column")
     if layout.problem_type == "regression":
         return _number(row, column, value)
     if layout.problem_type == "multi_label":

@@ -233,3 +233,12 @@ def test_what_is_no_number_is_refused_by_line(tmp_path, value):
     path = jsonl(tmp_path / "t.jsonl", {"text": "a", "y": value})
     with pytest.raises(ValueError, match=r"t.jsonl:1: column 'y' .*, but must contain a number"):
         list(read_examples(path, problem_type="regression", label="y"))
+
+
+def test_a_name_of_a_column_may_be_in_other_case(tmp_path):
+    path = write(tmp_path / "t.csv", "Text,LABEL\na dog,good\n")
+    (example,) = read_examples(path, text_a="text", label="label")
+    assert (example.text_a, example.label) == ("a dog", "good")
+    path = write(tmp_path / "t.csv", "Text,text,label\na dog,a cat,good\n")
+    (example,) = read_examples(path, text_a="text", label="label")
+    assert example.text_a == "a cat"
