@@ -219,14 +219,24 @@ def test_students_that_are_taught_otherwise_have_another_folder():
     assert student_folder(other, "mrpc", "L3", "alone", 2) == Path("out/mrpc/L3-alone-2")
 
 
-def test_records_of_questions_are_made_for_the_benchmark_of_features(tmp_path):
-    from features import prepare_squad
+def test_records_of_the_features_benchmark_are_made_once(tmp_path):
+    from features import prepare_arc, prepare_squad
     from tiny_squad import write_squad
 
+    from bert_tf.data.multiple_choice import Question
     from bert_tf.data.question_answering import Findings, examples_to_train, read_squad
     from bert_tf.tokenization import FullTokenizer
 
-    questions = read_squad(write_squad(tmp_path / "train.json", 3, seed=1))
-    tokenizer = FullTokenizer(ROOT / "vocab/uncased_30522/vocab.txt")
-    examples = examples_to_train(questions, False, Findings())
-    assert prepare_squad(examples, tokenizer, str(tmp_path / "train.tf_record"), 1) == 3
+    tokenizer = FullTokenizer(str(ROOT / "vocab/uncased_30522/vocab.txt"))
+    squad = read_squad(write_squad(tmp_path / "train.json", 3, seed=1))
+    arc = [Question("0", "how many?", ("one", "two"), 1, "a:1")]
+    examples = examples_to_train(squad, False, Findings())
+    for name, prepare, given, count in (
+        ("squad", prepare_squad, examples, 3),
+        ("arc", prepare_arc, arc, 1),
+    ):
+        path = tmp_path / f"{name}.tf_record"
+        assert prepare(given, tokenizer, str(path), 1) == count
+        written = path.stat().st_mtime_ns
+        assert prepare(given, tokenizer, str(path), 1) == count
+        assert path.stat().st_mtime_ns == written
