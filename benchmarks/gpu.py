@@ -56,10 +56,6 @@ HEADER = (
 )
 
 
-def config_of(size: str) -> BertConfig:
-    return BertConfig.from_name(size, vocab_size=training.VOCAB_SIZE, type_vocab_size=2)
-
-
 def jax_step(side: str, arguments: argparse.Namespace):
     """Return a function that takes a step and returns its loss."""
     import jax
@@ -74,7 +70,7 @@ def jax_step(side: str, arguments: argparse.Namespace):
     policy = "mixed_bfloat16" if "bf16" in side else "float32"
     if policy == "float32":
         jax.config.update("jax_default_matmul_precision", "highest")
-    model = BertForPreTraining(config_of(arguments.size), dtype=policy)
+    model = BertForPreTraining(training.config_of(arguments.size), dtype=policy)
     optimizer = AdamW(1e-4, global_clipnorm=1.0)
     optimizer.build(model.trainable_variables)
     batch = training.make_batch("pretraining", arguments.batch_size, arguments.max_seq_length)
@@ -181,7 +177,6 @@ def work(side: str, arguments: argparse.Namespace) -> None:
         print(json.dumps(compare_with_numpy()))
         return
     make = {"tensorflow": tensorflow_step, "jax": jax_step, "torch": torch_step}[framework]
-    training.SIZES[arguments.size] = sizes_of(config_of(arguments.size))
     arguments.task = "pretraining"
     step = make(side, arguments)
     started, seconds = time.perf_counter(), []
@@ -195,10 +190,6 @@ def work(side: str, arguments: argparse.Namespace) -> None:
         raise ValueError(f"The losses are {losses}.")
     found = {"seconds": median(seconds), "first_steps": first_steps}
     print(json.dumps({**found, "first": losses[0], "last": losses[-1]}))
-
-
-def sizes_of(config: BertConfig) -> tuple[int, int, int]:
-    return config.num_hidden_layers, config.hidden_size, config.num_attention_heads
 
 
 def run(side: str, *flags: str) -> dict[str, Any] | None:
@@ -257,8 +248,9 @@ def main() -> None:
         if all(importlib.util.find_spec(name) for name in names)
     }
     sides = [side for side in arguments.sides.split(",") if side.partition("-")[0] in packages]
-    device = ""
-    for framework in dict.fromkeys(side.partition("-")[0] for side in sides):
+    frameworks = dict.fromkeys(side.partition("-")[0] for side in sides)
+    device = "a device that PyTorch chose"
+    for framework in frameworks:
         if framework == "torch":
             continue
         numbers = run(f"{framework}-numbers")
@@ -284,10 +276,11 @@ def main() -> None:
                     flush=True,
                 )
             flops = batch_size * length
-            flops *= flops_per_token(config_of(size), length, training.PREDICTIONS / length)
+            config = training.config_of(size)
+            flops *= flops_per_token(config, length, training.PREDICTIONS / length)
             at_peak = flops / arguments.peak_tflops / 1e12
             rows += table_rows(f"{size} | {batch_size} x {length}", seconds, at_peak)
-    used = {name: version(name) for names in packages.values() for name in names}
+    used = {name: version(name) for framework in frameworks for name in packages[framework]}
     versions = ", ".join(f"{name} {number}" for name, number in used.items())
     print(f"\n{device}, {versions}:\n", *HEADER, *rows, sep="\n")
     if any(not side.startswith("torch") for side in failed):

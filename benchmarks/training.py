@@ -31,7 +31,15 @@ import numpy as np  # noqa: E402
 from fine_tuning_runs import processors  # noqa: E402
 from side_by_side import answer_turns, take_turns  # noqa: E402
 
-SIZES = {"base": (12, 768, 12), "minilm": (6, 384, 12), "mini": (4, 256, 4)}
+SIZES = {
+    "large": (24, 1024, 16),
+    "base": (12, 768, 12),
+    "minilm": (6, 384, 12),
+    "medium": (8, 512, 8),
+    "small": (4, 512, 8),
+    "mini": (4, 256, 4),
+    "tiny": (2, 128, 2),
+}
 VOCAB_SIZE, PREDICTIONS = 30522, 20
 SIDES = (
     "bert_tf-bf16",
