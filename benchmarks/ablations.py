@@ -286,6 +286,8 @@ def main() -> None:
     parser.add_argument("--seeds", default="1,2,3", help="of the fine-tuning, comma list")
     parser.add_argument("--pretraining_seeds", default="1", help="comma list")
     args = parser.parse_args()
+    if unknown := {*args.tables.split(",")} - {*TABLES}:
+        parser.error(f"--tables has {', '.join(unknown)}, but may have {', '.join(TABLES)}")
     folder = Path(args.output_dir)
     noted = ("megabytes", "max_seq_length", "batch_size", "learning_rate", "precision")
     arguments = {name: getattr(args, name) for name in noted}
