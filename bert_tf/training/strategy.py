@@ -128,12 +128,13 @@ def distribute(
     training, the iterator of an autotuned or distributed dataset can take a minute to end (TensorFlow
     2.21).
     """
-    devices = strategy.extended.worker_devices
+    devices, options = strategy.extended.worker_devices, tf.data.Options()
     if isinstance(strategy, tf.distribute.OneDeviceStrategy) and "CPU" in devices[0]:
-        options = tf.data.Options()
         options.autotune.enabled = False
         return dataset.with_options(options)
-    return strategy.experimental_distribute_dataset(dataset)
+    # All workers read the same batches, and each takes its part. By default each reads other files.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return strategy.experimental_distribute_dataset(dataset.with_options(options))
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Which devices a run gets for which flags."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
@@ -103,6 +104,21 @@ def test_one_cpu_reads_the_dataset_itself_without_a_thread_that_tunes_it():
     assert isinstance(read, tf.data.Dataset)
     assert read.options().autotune.enabled is False
     assert [batch.tolist() for batch in read.as_numpy_iterator()] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_several_workers_share_each_batch_also_if_it_comes_from_files(tmp_path):
+    """Else each reads other files, and a run that resumes skips examples that it has not seen."""
+    files = [str(tmp_path / name) for name in "ab"]
+    for file in files:
+        with tf.io.TFRecordWriter(file) as writer:
+            writer.write(b"1")
+    dataset = tf.data.TFRecordDataset(files).batch(2)
+    workers = SimpleNamespace(
+        extended=SimpleNamespace(worker_devices=["/job:worker/replica:0/task:0/device:GPU:0"]),
+        experimental_distribute_dataset=lambda dataset: dataset,
+    )
+    policy = distribute(workers, dataset).options().experimental_distribute.auto_shard_policy
+    assert policy == tf.data.experimental.AutoShardPolicy.DATA
 
 
 def test_several_devices_share_each_batch():
