@@ -71,8 +71,8 @@ class Trainer:
     Raises:
         TypeError: an option is unknown.
         ValueError: the run would overwrite other files in `output_dir`, an option is out of range, no
-            architecture was found, `output_dir` contains another model, or `init_checkpoint` is an
-            embedder with a module that is not supported.
+            architecture was found, or `output_dir` contains another model. The embedder of
+            `init_checkpoint` has a module that is not supported.
     """
 
     def __init__(

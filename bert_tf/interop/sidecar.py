@@ -148,7 +148,7 @@ def read_tokenizer(
 def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) -> None:
     """Raise if the vocabulary has ids beyond the model's table of embeddings; warn if it is too small.
 
-    Some models use only a part of their table, so a small vocabulary is no error.
+    A small vocabulary does not raise, because some models use only a part of their table.
     """
     largest = max(vocab.values())
     if largest >= config.vocab_size:
