@@ -112,6 +112,16 @@ def load(path: str | os.PathLike, **settings) -> Predictor:
     return Predictor(path, **settings)
 
 
+# Methods of SentenceTransformer and CrossEncoder, and the same here.
+_OF_SENTENCE_TRANSFORMERS = {
+    "encode": "embed(texts)",
+    "encode_document": "embed(texts)",
+    "encode_query": "embed(texts, as_query=True)",
+    "similarity": "bert_tf.cosine_similarity(a, b)",
+    "rank": "predict([(query, document), ...])",
+}
+
+
 class Predictor:
     """A model on raw text.
 
@@ -188,6 +198,14 @@ class Predictor:
                 doc_stride=doc_stride,
             )
         self._check_answer_settings(self._trained)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_SENTENCE_TRANSFORMERS:
+            raise AttributeError(
+                f"{type(self).__name__} has no method {name!r}. Use "
+                f"{_OF_SENTENCE_TRANSFORMERS[name]}; docs/migration.md has more."
+            )
+        return self.__getattribute__(name)  # raises the error of the first attempt
 
     @property
     def model(self) -> keras.Model:

@@ -9,7 +9,13 @@ import tensorflow as tf
 from tiny_runs import moods, pairs
 
 from bert_tf.model_folder import load_model_folder
-from bert_tf.predictor import MaskFiller, SavedClassifier, is_saved_model, load_saved_model
+from bert_tf.predictor import (
+    MaskFiller,
+    Predictor,
+    SavedClassifier,
+    is_saved_model,
+    load_saved_model,
+)
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +174,12 @@ def test_rows_of_the_embeddings_beyond_the_vocabulary_are_never_named(pretrained
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens[:180]))
     (candidates,) = MaskFiller(str(tmp_path)).predict("the [MASK]", top_k=190)
     assert {candidate.token for candidate in candidates} == set(tokens[:180])
+
+
+def test_methods_of_sentence_transformers_are_errors_that_name_those_here():
+    model = Predictor.__new__(Predictor)
+    with pytest.raises(AttributeError, match=r"no method 'encode'\. Use embed\(texts\); docs/mig"):
+        model.encode(["a"])
+    with pytest.raises(AttributeError, match=r"'Predictor' object has no attribute 'xyz'"):
+        _ = model.xyz
+    assert not hasattr(model, "similarity")
