@@ -123,14 +123,14 @@ def _without_label_0(rows: Iterator[TableRow]) -> Iterator[TableRow]:
     """Skip rows whose label is 0 or less, because their text does not belong to the anchor."""
     count = 0
     for row in rows:
-        name = row.usual(LABELS)
+        name = row.usual((LABEL, *LABELS))
         if name is not None and _as_number(row[name]) <= 0:
             count, place = count + 1, row.place
         else:
             yield row
     if count:
         logger.warning(
-            "%d rows with a label of 0 or less were left out, the last in %s: their text is no positive",
+            "%d rows with a label of 0 or less were left out, the last in %s. Positives need more",
             *(count, place),
         )
 
