@@ -20,7 +20,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -199,13 +199,15 @@ class Predictor:
             )
         self._check_answer_settings(self._trained)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_SENTENCE_TRANSFORMERS:
-            raise AttributeError(
-                f"{type(self).__name__} has no method {name!r}. Use "
-                f"{_OF_SENTENCE_TRANSFORMERS[name]}; docs/migration.md has more."
-            )
-        return self.__getattribute__(name)  # raises the error of the first attempt
+    if not TYPE_CHECKING:  # type checkers would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _OF_SENTENCE_TRANSFORMERS:
+                raise AttributeError(
+                    f"{type(self).__name__} has no method {name!r}. Use "
+                    f"{_OF_SENTENCE_TRANSFORMERS[name]}; docs/migration.md has more."
+                )
+            return self.__getattribute__(name)  # raises the error of the first attempt
 
     @property
     def model(self) -> keras.Model:
