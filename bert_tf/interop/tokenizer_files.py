@@ -33,6 +33,8 @@ _ADDED_TOKENS: dict[str, tuple[str, ...]] = {
     ),
     "special_tokens_map.json": ("additional_special_tokens", "extra_special_tokens"),
 }
+# Classes for which `transformers` 5 takes only the vocabulary of tokenizer.json; None is the default.
+_VOCABULARY_ONLY = (None, "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 _SPECIAL_TOKENS = {
     "unk_token": "[UNK]",
     "sep_token": "[SEP]",
@@ -156,6 +158,9 @@ def unsupported_tokenization(
     file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
     if chinese is False:
         yield file, "Chinese characters are not split (`tokenize_chinese_chars`)", words
+    if json_file and _follows_file(config):
+        for setting, rule in _settings_of_file(fast, json_file):
+            yield json_file, setting, rule
     if "pre_tokenizer" in fast:
         kind = (typed(fast, "pre_tokenizer", dict, json_file) or {}).get("type")
         if kind != "BertPreTokenizer":
@@ -180,6 +185,19 @@ def unsupported_tokenization(
 
 
 _MOST_SHOWN = 5  # added tokens in a message
+
+
+def _follows_file(config: Mapping[str, Any]) -> bool:
+    """Return True if `transformers` follows all settings of tokenizer.json for the `tokenizer_class`."""
+    kind = config.get("tokenizer_class")
+    return (kind.removesuffix("Fast") if isinstance(kind, str) else kind) not in _VOCABULARY_ONLY
+
+
+def _settings_of_file(fast: Mapping[str, Any], file: str) -> Iterator[tuple[str, str]]:
+    """Yield (setting, rule) for the settings of tokenizer.json that a BertTokenizer does not read."""
+    kind = (typed(fast, "normalizer", dict, file) or {}).get("type")
+    if kind != "BertNormalizer":
+        yield f"`normalizer` is {kind!r}", "it must be 'BertNormalizer'"
 
 
 def _added_tokens(folder: str) -> Iterator[tuple[str, Iterator[str]]]:

@@ -156,3 +156,50 @@ def test_settings_that_change_the_tokens_are_refused(tmp_path, files, message):
     for given in ((None, lower, checkpoint), (f"{tmp_path}/vocab.txt", lower, None)):
         with pytest.raises(ValueError, match=message):
             load_tokenizer(*given, BertConfig(vocab_size=2))
+
+
+# `transformers` 5 takes only the vocabulary of tokenizer.json for a BertTokenizer, all for this class.
+FROM_FILE = {"tokenizer_class": "PreTrainedTokenizerFast"}
+VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a")
+
+
+def write_fast(folder, config, model=None, **others):
+    ids = {token: index for index, token in enumerate(VOCAB)}
+    saved = {
+        "normalizer": SAVED_NORMALIZER,
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {**SAVED_MODEL, "vocab": ids, **(model or {})},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps({**saved, **others}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+UNSUPPORTED_IN_FILE = [
+    ({"normalizer": {"type": "Lowercase"}}, "`normalizer` is 'Lowercase', but it must be"),
+    (
+        {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, SAVED_NORMALIZER]}},
+        "`normalizer` is 'Sequence', but it must be",
+    ),
+    ({"normalizer": None}, "`normalizer` is None, but it must be 'BertNormalizer'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), UNSUPPORTED_IN_FILE)
+def test_settings_of_tokenizer_json_count_if_the_class_follows_it(tmp_path, settings, message):
+    write_fast(tmp_path, FROM_FILE, **settings)
+    with pytest.raises(ValueError, match=rf"tokenizer\.json: {message}"):
+        FullTokenizer.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config", [SAVED_CONFIG, {"tokenizer_class": "BertTokenizerFast"}, {"do_lower_case": True}]
+)
+def test_a_bert_tokenizer_takes_only_the_vocabulary_of_tokenizer_json(tmp_path, config):
+    for settings, _ in UNSUPPORTED_IN_FILE:
+        write_fast(tmp_path, config, **settings)
+        assert FullTokenizer.from_pretrained(tmp_path).tokenize("A") == ["a"]
+
+
+def test_usual_settings_of_tokenizer_json_are_accepted(tmp_path):
+    write_fast(tmp_path, FROM_FILE)
+    assert FullTokenizer.from_pretrained(tmp_path).tokenize("Aa") == ["a", "##a"]
