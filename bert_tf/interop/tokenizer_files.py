@@ -159,7 +159,7 @@ def unsupported_tokenization(
     if chinese is False:
         yield file, "Chinese characters are not split (`tokenize_chinese_chars`)", words
     if json_file and _follows_file(config):
-        for setting, rule in _settings_of_file(fast, json_file):
+        for setting, rule in _settings_of_file(fast, json_file, tokenizer.vocab):
             yield json_file, setting, rule
     if "pre_tokenizer" in fast:
         kind = (typed(fast, "pre_tokenizer", dict, json_file) or {}).get("type")
@@ -193,11 +193,41 @@ def _follows_file(config: Mapping[str, Any]) -> bool:
     return (kind.removesuffix("Fast") if isinstance(kind, str) else kind) not in _VOCABULARY_ONLY
 
 
-def _settings_of_file(fast: Mapping[str, Any], file: str) -> Iterator[tuple[str, str]]:
+def _settings_of_file(
+    fast: Mapping[str, Any], file: str, vocab: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
     """Yield (setting, rule) for the settings of tokenizer.json that a BertTokenizer does not read."""
     kind = (typed(fast, "normalizer", dict, file) or {}).get("type")
     if kind != "BertNormalizer":
         yield f"`normalizer` is {kind!r}", "it must be 'BertNormalizer'"
+    post = typed(fast, "post_processor", dict, file) or {}
+    if not _packs_as_bert(post, vocab, file):
+        rule = "inputs must be [CLS] A [SEP] B [SEP], with segment 1 for B [SEP]"
+        yield f"`post_processor` is {post or None}", rule
+
+
+def _packs_as_bert(post: Mapping[str, Any], vocab: Mapping[str, int], file: str) -> bool:
+    """Return True if a `post_processor` gives [CLS] A [SEP], and [CLS] A [SEP] B [SEP] for pairs."""
+    if post.get("type") == "BertProcessing":
+        return all(post.get(name) == [token, vocab.get(token)] for name, token in _PACKED.items())
+    tokens = typed(post, "special_tokens", dict, file) or {}
+    return (
+        post.get("type") == "TemplateProcessing"
+        and (post.get("single"), post.get("pair")) == (_SINGLE, _PAIR)
+        and all(
+            (typed(tokens, token, dict, file) or {}).get("ids") == [vocab.get(token)]
+            for token in _PACKED.values()
+        )
+    )
+
+
+def _piece(name: str, segment: int) -> dict[str, Any]:
+    return {"Sequence" if name in "AB" else "SpecialToken": {"id": name, "type_id": segment}}
+
+
+_PACKED = {"cls": "[CLS]", "sep": "[SEP]"}
+_SINGLE = [_piece("[CLS]", 0), _piece("A", 0), _piece("[SEP]", 0)]
+_PAIR = [*_SINGLE, _piece("B", 1), _piece("[SEP]", 1)]
 
 
 def _added_tokens(folder: str) -> Iterator[tuple[str, Iterator[str]]]:

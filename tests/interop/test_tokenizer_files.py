@@ -163,11 +163,33 @@ FROM_FILE = {"tokenizer_class": "PreTrainedTokenizerFast"}
 VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a")
 
 
+def template(pair_end):
+    pieces = [("[CLS]", 0), ("A", 0), ("[SEP]", 0), ("B", 1), *pair_end]
+    pieces = [
+        {"Sequence" if len(name) == 1 else "SpecialToken": {"id": name, "type_id": segment}}
+        for name, segment in pieces
+    ]
+    return {
+        "type": "TemplateProcessing",
+        "single": pieces[:3],
+        "pair": pieces,
+        "special_tokens": {
+            token: {"id": token, "ids": [VOCAB.index(token)], "tokens": [token]}
+            for token in ("[CLS]", "[SEP]")
+        },
+    }
+
+
+BERT_PROCESSING = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+SAVED_TEMPLATE = template([("[SEP]", 1)])
+
+
 def write_fast(folder, config, model=None, **others):
     ids = {token: index for index, token in enumerate(VOCAB)}
     saved = {
         "normalizer": SAVED_NORMALIZER,
         "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": SAVED_TEMPLATE,
         "model": {**SAVED_MODEL, "vocab": ids, **(model or {})},
     }
     (folder / "tokenizer.json").write_text(json.dumps({**saved, **others}))
@@ -181,6 +203,16 @@ UNSUPPORTED_IN_FILE = [
         "`normalizer` is 'Sequence', but it must be",
     ),
     ({"normalizer": None}, "`normalizer` is None, but it must be 'BertNormalizer'"),
+    ({"post_processor": None}, "`post_processor` is None, but .* must be .CLS. A .SEP. B .SEP."),
+    (
+        {"post_processor": {**BERT_PROCESSING, "type": "RobertaProcessing"}},
+        "`post_processor` is {'ty",
+    ),
+    ({"post_processor": {**BERT_PROCESSING, "cls": ["[MASK]", 4]}}, "`post_processor` is {'type'"),
+    ({"post_processor": {**BERT_PROCESSING, "sep": ["[SEP]", 4]}}, "`post_processor` is {'type'"),
+    ({"post_processor": template([])}, "`post_processor` is {'type'"),
+    ({"post_processor": template([("[SEP]", 0)])}, "`post_processor` is {'type'"),
+    ({"post_processor": {**SAVED_TEMPLATE, "special_tokens": {}}}, "`post_processor` is {'type'"),
 ]
 
 
@@ -200,6 +232,7 @@ def test_a_bert_tokenizer_takes_only_the_vocabulary_of_tokenizer_json(tmp_path, 
         assert FullTokenizer.from_pretrained(tmp_path).tokenize("A") == ["a"]
 
 
-def test_usual_settings_of_tokenizer_json_are_accepted(tmp_path):
-    write_fast(tmp_path, FROM_FILE)
+@pytest.mark.parametrize("settings", [{}, {"post_processor": BERT_PROCESSING}])
+def test_usual_settings_of_tokenizer_json_are_accepted(tmp_path, settings):
+    write_fast(tmp_path, FROM_FILE, **settings)
     assert FullTokenizer.from_pretrained(tmp_path).tokenize("Aa") == ["a", "##a"]
