@@ -15,7 +15,7 @@ from typing import Any
 
 from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside, read_json, typed
 from bert_tf.limits import MAX_TASK_NUMBER, check_unicode
-from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
+from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD, SPECIAL_TOKENS, FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
 # The files that state the longest input, and their keys. Without a limit, `transformers` writes 10^30.
@@ -204,6 +204,13 @@ def _settings_of_file(
     if not _packs_as_bert(post, vocab, file):
         rule = "inputs must be [CLS] A [SEP] B [SEP], with segment 1 for B [SEP]"
         yield f"`post_processor` is {post or None}", rule
+    model = typed(fast, "model", dict, file) or {}
+    if (token := model.get("unk_token", "[UNK]")) != "[UNK]":
+        yield f"`unk_token` is {token!r}", "it must be '[UNK]'"
+    most = model.get("max_input_chars_per_word", _USUAL_WORD)
+    if most not in (_USUAL_WORD, MAX_INPUT_CHARS_PER_WORD):
+        rule = f"words of more than {MAX_INPUT_CHARS_PER_WORD} letters are [UNK] here"
+        yield f"`max_input_chars_per_word` is {most}", rule
 
 
 def _packs_as_bert(post: Mapping[str, Any], vocab: Mapping[str, int], file: str) -> bool:
@@ -225,6 +232,7 @@ def _piece(name: str, segment: int) -> dict[str, Any]:
     return {"Sequence" if name in "AB" else "SpecialToken": {"id": name, "type_id": segment}}
 
 
+_USUAL_WORD = 100  # letters, in `transformers`; docs/migration.md states the difference
 _PACKED = {"cls": "[CLS]", "sep": "[SEP]"}
 _SINGLE = [_piece("[CLS]", 0), _piece("A", 0), _piece("[SEP]", 0)]
 _PAIR = [*_SINGLE, _piece("B", 1), _piece("[SEP]", 1)]

@@ -203,6 +203,12 @@ UNSUPPORTED_IN_FILE = [
         "`normalizer` is 'Sequence', but it must be",
     ),
     ({"normalizer": None}, "`normalizer` is None, but it must be 'BertNormalizer'"),
+    ({"model": {"unk_token": "[MASK]"}}, r"`unk_token` is '\[MASK\]', but it must be '\[UNK\]'"),
+    (
+        {"model": {"max_input_chars_per_word": 5}},
+        "`max_input_chars_per_word` is 5, but .* 200 letters",
+    ),
+    ({"model": {"max_input_chars_per_word": 1000}}, "`max_input_chars_per_word` is 1000, but "),
     ({"post_processor": None}, "`post_processor` is None, but .* must be .CLS. A .SEP. B .SEP."),
     (
         {"post_processor": {**BERT_PROCESSING, "type": "RobertaProcessing"}},
@@ -232,7 +238,15 @@ def test_a_bert_tokenizer_takes_only_the_vocabulary_of_tokenizer_json(tmp_path, 
         assert FullTokenizer.from_pretrained(tmp_path).tokenize("A") == ["a"]
 
 
-@pytest.mark.parametrize("settings", [{}, {"post_processor": BERT_PROCESSING}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"post_processor": BERT_PROCESSING},
+        {"model": {"unk_token": "[UNK]", "max_input_chars_per_word": 100}},
+        {"model": {"max_input_chars_per_word": 200}},
+    ],
+)
 def test_usual_settings_of_tokenizer_json_are_accepted(tmp_path, settings):
     write_fast(tmp_path, FROM_FILE, **settings)
     assert FullTokenizer.from_pretrained(tmp_path).tokenize("Aa") == ["a", "##a"]
