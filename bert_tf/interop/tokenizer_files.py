@@ -158,6 +158,12 @@ def unsupported_tokenization(
     file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
     if chinese is False:
         yield file, "Chinese characters are not split (`tokenize_chinese_chars`)", words
+    truncation = typed(fast, "truncation", dict, json_file) or {}
+    file, side = json_file, str(truncation.get("direction")).lower()
+    if "truncation_side" in config:
+        file, side = config_file, config["truncation_side"]
+    if side == "left":
+        yield file, "`truncation_side` is 'left'", "long texts are cut at their end here"
     if json_file and _follows_file(config):
         for setting, rule in _settings_of_file(fast, json_file, tokenizer.vocab):
             yield json_file, setting, rule

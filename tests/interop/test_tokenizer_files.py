@@ -64,6 +64,11 @@ CASED_CONFIG = {**SAVED_CONFIG, "do_lower_case": False}
         {"added_tokens": [{"id": 0, "content": "[UNK]"}, {"id": 1, "content": "a"}]},
         {"config": {**SAVED_CONFIG, "added_tokens_decoder": {"0": {"content": "[UNK]"}}}},
         {"config": {**SAVED_CONFIG, "additional_special_tokens": None}},
+        {"truncation": {"direction": "Right", "max_length": 8}},
+        {
+            "truncation": {"direction": "Left", "max_length": 8},
+            "config": {**SAVED_CONFIG, "truncation_side": "right", "padding_side": "left"},
+        },
     ],
 )
 def test_usual_settings_of_a_tokenizer_are_accepted(tmp_path, files):
@@ -139,6 +144,14 @@ def test_usual_settings_of_a_tokenizer_are_accepted(tmp_path, files):
         (
             {"config": {"additional_special_tokens": ["[E1]", {"content": "[E2]"}]}},
             r"fig\.json: the tokens \[E1\], \[E2\] are added",
+        ),
+        (
+            {"config": {**SAVED_CONFIG, "truncation_side": "left"}},
+            r"fig\.json: `truncation_side` is 'left', but long texts are cut at their end here",
+        ),
+        (
+            {"truncation": {"direction": "Left", "max_length": 8}},
+            r"er\.json: `truncation_side` is 'left', but long texts",
         ),
         ({"added": {"covidvax": 2, "a": 1}}, r"added_tokens\.json: the tokens covidvax are added"),
         (
