@@ -158,6 +158,11 @@ def unsupported_tokenization(
     file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
     if chinese is False:
         yield file, "Chinese characters are not split (`tokenize_chinese_chars`)", words
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        file, values = _read_beside(folder, name)
+        for role, token in _SPECIAL_TOKENS.items():
+            if (other := next(_contents([values.get(role)]), token)) != token:
+                yield file, f"`{role}` is {other!r}", f"it must be {token!r}"
     truncation = typed(fast, "truncation", dict, json_file) or {}
     file, side = json_file, str(truncation.get("direction")).lower()
     if "truncation_side" in config:

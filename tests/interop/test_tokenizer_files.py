@@ -27,7 +27,14 @@ SAVED_MODEL = {"type": "WordPiece", "continuing_subword_prefix": "##"}
 
 
 def write_tokenizer(
-    folder, config=None, normalizer=None, model=None, sentences=None, added=None, **others
+    folder,
+    config=None,
+    normalizer=None,
+    model=None,
+    sentences=None,
+    added=None,
+    special=None,
+    **others,
 ):
     saved = {
         "normalizer": {**SAVED_NORMALIZER, **(normalizer or {})},
@@ -42,6 +49,7 @@ def write_tokenizer(
             {"max_seq_length": 5, "do_lower_case": False} | (sentences or {}),
         ),
         ("added_tokens.json", added or {}),
+        ("special_tokens_map.json", special or {}),
     ):
         (folder / name).write_text(json.dumps(values))
     (folder / "vocab.txt").write_text("[UNK]\na\n")
@@ -64,6 +72,7 @@ CASED_CONFIG = {**SAVED_CONFIG, "do_lower_case": False}
         {"added_tokens": [{"id": 0, "content": "[UNK]"}, {"id": 1, "content": "a"}]},
         {"config": {**SAVED_CONFIG, "added_tokens_decoder": {"0": {"content": "[UNK]"}}}},
         {"config": {**SAVED_CONFIG, "additional_special_tokens": None}},
+        {"special": {"cls_token": "[CLS]", "sep_token": {"content": "[SEP]"}, "pad_token": None}},
         {"truncation": {"direction": "Right", "max_length": 8}},
         {
             "truncation": {"direction": "Left", "max_length": 8},
@@ -153,6 +162,15 @@ def test_usual_settings_of_a_tokenizer_are_accepted(tmp_path, files):
             {"truncation": {"direction": "Left", "max_length": 8}},
             r"er\.json: `truncation_side` is 'left', but long texts",
         ),
+        (
+            {"config": {**SAVED_CONFIG, "cls_token": "[unused1]"}},
+            r"fig\.json: `cls_token` is '\[unused1\]', but it must be '\[CLS\]'",
+        ),
+        (
+            {"special": {"sep_token": {"content": "</s>", "normalized": False}}},
+            r"special_tokens_map\.json: `sep_token` is '</s>', but it must be '\[SEP\]'",
+        ),
+        ({"special": {"unk_token": "<unk>"}}, r"`unk_token` is '<unk>', but it must be '\[UNK\]'"),
         ({"added": {"covidvax": 2, "a": 1}}, r"added_tokens\.json: the tokens covidvax are added"),
         (
             {"added": {"[E1]": 2}, "config": {"additional_special_tokens": ["[E1]"]}},
