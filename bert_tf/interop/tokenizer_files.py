@@ -9,6 +9,7 @@ Source: the files that transformers 4 and 5 and sentence-transformers save.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -17,6 +18,8 @@ from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside, read_json, ty
 from bert_tf.limits import MAX_TASK_NUMBER, check_unicode
 from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD, SPECIAL_TOKENS, FullTokenizer
 from bert_tf.vocabulary import load_vocab
+
+logger = logging.getLogger(__name__)
 
 # The files that state the longest input, and their keys. Without a limit, `transformers` writes 10^30.
 _NUM_SPECIAL = 2  # [CLS] and [SEP]; an input has a token besides
@@ -96,18 +99,36 @@ def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
 
 
 def check_one_vocabulary(folder: str) -> None:
-    """Raise if more than `MOST_REPLACED` of tokenizer.json's tokens have another id in vocab.txt."""
+    """Warn of tokens of tokenizer.json with another id in vocab.txt.
+
+    Raises:
+        ValueError: they are more than `MOST_REPLACED` of its tokens.
+    """
     vocab_file, tokens = file_beside(folder, "vocab.txt"), vocab_of_tokenizer(folder)
     if vocab_file is None or tokens is None:
         return
-    vocab = load_vocab(vocab_file)
-    differing = [token for index, token in enumerate(tokens) if vocab.get(token) != index]
+    vocab = load_vocab(vocab_file)  # strips its tokens
+    differing = [index for index, token in enumerate(tokens) if vocab.get(token.strip()) != index]
+    if not differing:
+        return
+    first = differing[0]
     if len(differing) > MOST_REPLACED * len(tokens):
         raise ValueError(
             f"{vocab_file} and the tokenizer.json next to it belong to different models: "
-            f"{len(differing)} of {len(tokens)} tokens, such as {differing[0]!r}, have another id or "
+            f"{len(differing)} of {len(tokens)} tokens, such as {tokens[first]!r}, have another id or "
             "none. Remove the one that does not belong to these weights."
         )
+    logger.warning(
+        "%s and the tokenizer.json next to it differ in %d of %d tokens: id %d is %r in vocab.txt and "
+        "%r in tokenizer.json. bert_tf takes vocab.txt, transformers tokenizer.json. Remove the one "
+        "that does not belong to these weights.",
+        vocab_file,
+        len(differing),
+        len(tokens),
+        first,
+        next((token for token, index in vocab.items() if index == first), None),
+        tokens[first],
+    )
 
 
 def check_tokenization(folder: str, tokenizer: FullTokenizer) -> None:

@@ -281,3 +281,18 @@ def test_a_bert_tokenizer_takes_only_the_vocabulary_of_tokenizer_json(tmp_path, 
 def test_usual_settings_of_tokenizer_json_are_accepted(tmp_path, settings):
     write_fast(tmp_path, FROM_FILE, **settings)
     assert FullTokenizer.from_pretrained(tmp_path).tokenize("Aa") == ["a", "##a"]
+
+
+def test_another_token_in_tokenizer_json_is_a_warning(tmp_path, caplog):
+    """The published Chinese vocab.txt has a line with U+2028 alone, which is read as ""."""
+    words = [f"w{number}" for number in range(40)]
+    ids = {token: index for index, token in enumerate((*VOCAB, "\u2028", *words))}
+    write_fast(tmp_path, SAVED_CONFIG, {"vocab": ids})
+    (tmp_path / "vocab.txt").write_text("\n".join(ids) + "\n", "utf-8")
+    assert FullTokenizer.from_pretrained(tmp_path).vocab["w39"] == 47
+    assert not caplog.text
+    lines = [*VOCAB, "\u2028", "swapped", *words[1:]]
+    (tmp_path / "vocab.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    assert FullTokenizer.from_pretrained(tmp_path).vocab["swapped"] == 8
+    assert "1 of 48 tokens" in caplog.text
+    assert "id 8 is 'swapped' in vocab.txt and 'w0' in tokenizer.json" in caplog.text
