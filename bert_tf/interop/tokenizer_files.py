@@ -185,11 +185,11 @@ def unsupported_tokenization(
             if (other := next(_contents([values.get(role)]), token)) != token:
                 yield file, f"`{role}` is {other!r}", f"it must be {token!r}"
     truncation = typed(fast, "truncation", dict, json_file) or {}
-    file, side = json_file, str(truncation.get("direction")).lower()
+    file, key, side = json_file, "direction", truncation.get("direction")
     if "truncation_side" in config:
-        file, side = config_file, config["truncation_side"]
-    if side == "left":
-        yield file, "`truncation_side` is 'left'", "long texts are cut at their end here"
+        file, key, side = config_file, "truncation_side", config["truncation_side"]
+    if side in ("left", "Left"):
+        yield file, f"`{key}` is {side!r}", "long texts are cut at their end here"
     if json_file and _follows_file(config):
         for setting, rule in _settings_of_file(fast, json_file, tokenizer.vocab):
             yield json_file, setting, rule
@@ -235,7 +235,7 @@ def _settings_of_file(
     post = typed(fast, "post_processor", dict, file) or {}
     if not _packs_as_bert(post, vocab, file):
         rule = "inputs must be [CLS] A [SEP] B [SEP], with segment 1 for B [SEP]"
-        yield f"`post_processor` is {post or None}", rule
+        yield f"`post_processor` is {post.get('type')!r}", rule
     model = typed(fast, "model", dict, file) or {}
     if (token := model.get("unk_token", "[UNK]")) != "[UNK]":
         yield f"`unk_token` is {token!r}", "it must be '[UNK]'"
