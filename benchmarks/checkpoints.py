@@ -4,6 +4,7 @@
 
 Trains on random examples, alternately without and with a checkpoint at the first step of the turn. The
 checkpoint is written by the thread of `BatchTrainer.train`, or, for comparison, while training waits.
+Give enough --steps: a turn that is shorter than the writing does not contain its whole cost.
 """
 
 import argparse

@@ -3,8 +3,9 @@
     python benchmarks/distillation.py --data_dir=data --output_dir=distilled -- --precision=auto
 
 `data` has glue/SST-2, glue/MRPC and squad/ with train-v1.1.json (or --squad_train_file) and
-dev-v1.1.json. The same command resumes: finished runs are read, others are trained. Other --taught can
-have the same folder, other data, checkpoints or arguments after `--` cannot. Students:
+dev-v1.1.json. The same command resumes: finished runs are read, others are trained. Runs with other
+--taught may share the folder. Other data, checkpoints or arguments after `--` need another folder.
+Students:
 
     L3   layers 0, 2 and 4 of the checkpoint
     L2   2 layers of 128, with random weights or --l2_checkpoint
