@@ -50,20 +50,24 @@ _SPECIAL_TOKENS = {
 def stated_lower_case(folder: str) -> bool | None:
     """Return the lowercasing that the tokenizer's files in `folder` set; None if unset.
 
-    `tokenizer_config.json` takes precedence over the normalizer in `tokenizer.json`.
+    `tokenizer_config.json` takes precedence over the normalizer in `tokenizer.json`, except if its
+    `tokenizer_class` follows the latter.
     """
     return next((value for value, _ in stated_cases(folder)), None)
 
 
 def stated_cases(folder: str) -> Iterator[tuple[bool, str]]:
     """Yield (lower-cased?, the file that sets it), in order of precedence."""
-    path = file_beside(folder, "tokenizer_config.json")
-    if path and isinstance(value := read_json(path).get("do_lower_case"), bool):
+    file, config = _read_beside(folder, "tokenizer_config.json")
+    stated = config.get("do_lower_case")
+    if isinstance(stated, bool) and not _follows_file(config):
+        yield stated, file
+    path, fast = _read_beside(folder, "tokenizer.json")
+    normalizer = typed(fast, "normalizer", dict, path) or {}
+    if isinstance(value := normalizer.get("lowercase"), bool):
         yield value, path
-    path = file_beside(folder, "tokenizer.json")
-    normalizer = (typed(read_json(path), "normalizer", dict, path) or {}) if path else {}
-    if path and isinstance(value := normalizer.get("lowercase"), bool):
-        yield value, path
+    if isinstance(stated, bool) and _follows_file(config):
+        yield stated, file
 
 
 def stated_length(folder: str) -> int | None:
@@ -134,8 +138,8 @@ def check_one_vocabulary(folder: str) -> None:
 def check_tokenization(folder: str, tokenizer: FullTokenizer) -> None:
     """Raise if the tokenizer's files in `folder` have a setting that `tokenizer` does not follow.
 
-    Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`. `clean_text`
-    counts in both.
+    Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`, except if its
+    `tokenizer_class` follows the latter. `clean_text` counts in both.
     """
     found = next(unsupported_tokenization(folder, tokenizer), None)
     if found is not None:
@@ -168,7 +172,7 @@ def unsupported_tokenization(
             yield file, "`clean_text` is False", "control characters are removed here"
 
     def stated(name: str, in_normalizer: str) -> tuple[str, Any]:
-        if name in config:
+        if name in config and not (_follows_file(config) and in_normalizer in normalizer):
             return config_file, config[name]
         return json_file, normalizer.get(in_normalizer)
 

@@ -233,6 +233,11 @@ UNSUPPORTED_IN_FILE = [
         {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, SAVED_NORMALIZER]}},
         "`normalizer` is 'Sequence', but it must be",
     ),
+    (
+        {"normalizer": {**SAVED_NORMALIZER, "strip_accents": False}},
+        "`strip_accents` is False, but it must equal do_lower_case, which is True",
+    ),
+    ({"normalizer": {**SAVED_NORMALIZER, "handle_chinese_chars": False}}, "Chinese characters are"),
     ({"normalizer": None}, "`normalizer` is None, but it must be 'BertNormalizer'"),
     ({"model": {"unk_token": "[MASK]"}}, r"`unk_token` is '\[MASK\]', but it must be '\[UNK\]'"),
     (
@@ -255,15 +260,16 @@ UNSUPPORTED_IN_FILE = [
 
 @pytest.mark.parametrize(("settings", "message"), UNSUPPORTED_IN_FILE)
 def test_settings_of_tokenizer_json_count_if_the_class_follows_it(tmp_path, settings, message):
-    write_fast(tmp_path, FROM_FILE, **settings)
+    write_fast(tmp_path, {**SAVED_CONFIG, "strip_accents": True, **FROM_FILE}, **settings)
     with pytest.raises(ValueError, match=rf"tokenizer\.json: {message}"):
         FullTokenizer.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "config", [SAVED_CONFIG, {"tokenizer_class": "BertTokenizerFast"}, {"do_lower_case": True}]
+    "tokenizer_class", [{}, {"tokenizer_class": "BertTokenizerFast"}, {"tokenizer_class": None}]
 )
-def test_a_bert_tokenizer_takes_only_the_vocabulary_of_tokenizer_json(tmp_path, config):
+def test_a_bert_tokenizer_takes_only_the_vocabulary_of_tokenizer_json(tmp_path, tokenizer_class):
+    config = {**SAVED_CONFIG, "strip_accents": True, **tokenizer_class}
     for settings, _ in UNSUPPORTED_IN_FILE:
         write_fast(tmp_path, config, **settings)
         assert FullTokenizer.from_pretrained(tmp_path).tokenize("A") == ["a"]
@@ -296,3 +302,12 @@ def test_another_token_in_tokenizer_json_is_a_warning(tmp_path, caplog):
     assert FullTokenizer.from_pretrained(tmp_path).vocab["swapped"] == 8
     assert "1 of 48 tokens" in caplog.text
     assert "id 8 is 'swapped' in vocab.txt and 'w0' in tokenizer.json" in caplog.text
+
+
+@pytest.mark.parametrize(("tokenizer_class", "tokens"), [(FROM_FILE, ["[UNK]"]), ({}, ["a"])])
+def test_the_case_of_tokenizer_json_counts_if_the_class_follows_it(
+    tmp_path, tokenizer_class, tokens
+):
+    normalizer = {**SAVED_NORMALIZER, "lowercase": False}
+    write_fast(tmp_path, {**SAVED_CONFIG, **tokenizer_class}, normalizer=normalizer)
+    assert FullTokenizer.from_pretrained(tmp_path).tokenize("A") == tokens
