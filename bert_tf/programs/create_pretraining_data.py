@@ -343,13 +343,13 @@ def _output_files(comma_list: str, input_files: Sequence[str]) -> list[str]:
     files = [file for part in comma_list.split(",") if (file := part.strip())]
     if not files:
         raise ValueError(f"`output_file` is {comma_list!r}, but must name at least one file.")
+    check_not_an_input(files, input_files)
     for number, file in enumerate(files):
         if any(is_same_file(file, other) for other in files[:number]):
             raise ValueError(f"{file!r} is named twice in `output_file` = {comma_list!r}.")
         for other in input_files:
             if _is_group_of(file, other):
                 raise ValueError(f"{other!r} is an input file, which the output would overwrite.")
-    check_not_an_input(files, input_files)
     return files
 
 

@@ -200,13 +200,6 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
                     )
         elif self.server_version is not None:
             check_server_version(self.server_version, self.chosen.precision)
-        for name in ("device", "warm_up"):
-            value = getattr(self, name)
-            if self.format != "saved_model" and value != getattr(ExportOptions, name):
-                raise ValueError(
-                    f"{name} is {value}, but it is for format=saved_model, not for "
-                    f"format={self.format}. Omit it."
-                )
         if self.format == "onnx" and len(self.signatures or (TOKENS,)) != 1:
             raise ValueError(
                 f"signature is {self.signature}, but an ONNX file has one signature. Export each to a "

@@ -160,11 +160,6 @@ def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
 
 def _without_task(head: str, options: ExportOptions, dtype: str) -> Served:
     _check_settings(options, head)
-    if options.is_pair is not None:
-        raise ValueError(
-            f"is_pair={options.is_pair} is for classifiers, but {options.model_dir} is exported for "
-            f"{head}. Omit it."
-        )
     checkpoint = read_checkpoint(options.model_dir)
     config = find_config(options.bert_config_file, checkpoint)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)

@@ -12,7 +12,6 @@ from bert_tf import __main__ as programs
 from bert_tf import cli
 from bert_tf.programs.certify import CertifyOptions, certify
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
-from bert_tf.programs.predict import PredictionOptions, predict
 from bert_tf.programs.search import SearchOptions, search
 
 RUN_SCRIPTS = Path(__file__).parents[2] / "run_scripts"
@@ -67,7 +66,6 @@ def test_a_name_that_is_none_is_answered_with_the_one_that_may_be_meant(monkeypa
 @pytest.mark.parametrize(
     "program, options, flags, output",
     [
-        (predict, PredictionOptions, {"input_file": "in.json"}, "in.json"),
         (search, SearchOptions, {"documents": "in.json", "query": ("a",)}, "in.json"),
         (search, SearchOptions, {"documents": "docs.txt", "input_file": "in.json"}, "in.json"),
         (certify, CertifyOptions, {"input_file": "in.json", "export_dir": "e"}, "in.html"),

@@ -155,7 +155,7 @@ def test_a_model_without_a_masked_lm_head_cannot_fill(sentence_model, tmp_path):
 
 
 def test_a_setting_of_classifiers_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"is_pair=True is for classifiers, .* for encoder"):
+    with pytest.raises(ValueError, match=r"is_pair is True, .* for classification, .* for encoder"):
         export("m", tmp_path / "1", head="encoder", is_pair=True)
 
 
