@@ -104,13 +104,14 @@ def line_chart(
         parts.append(
             text(place(tick, y_ticks[0])[0], top + height + 24, f"{tick:,}", "faint", "middle")
         )
+    lowest = top  # name of a line of ours
     for name, points, is_ours in lines:
         path = "L".join("{:.1f} {:.1f}".format(*place(*point)) for point in points)
         parts.append(f'<path class="line {"ours" if is_ours else "other"}" d="M{path}"/>')
         x, y = place(*points[-1])
-        parts.append(
-            text(x, y + (24 if is_ours else -34), f"{name}: {points[-1][1]:.2f}", anchor="end")
-        )
+        y = max(y + 24, lowest + 22) if is_ours else y - 34
+        lowest = y if is_ours else lowest
+        parts.append(text(x, y, f"{name}: {points[-1][1]:.2f}", anchor="end"))
     bottom = top + height + 58
     return drawing(WIDTH, bottom + 10, title, [*parts, text(0, bottom, note, "faint")])
 
