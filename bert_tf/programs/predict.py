@@ -267,8 +267,13 @@ class Totals:
             )
 
     def check(self) -> None:
-        """Raise ValueError if there were inputs, but none could be answered."""
-        if self.num_errors == self.count > 0:
+        """Warn if there was no input. Raise ValueError if none could be answered."""
+        if not self.count:
+            logger.warning(
+                "There was no input. The first line of a TSV or CSV is its header; with --noheader it "
+                "is an input too."
+            )
+        elif self.num_errors == self.count:
             raise ValueError("No input could be answered.")
 
 

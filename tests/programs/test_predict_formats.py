@@ -310,8 +310,10 @@ def test_progress_counts_the_inputs_of_a_table_and_not_its_lines(run, capsys):
     assert "predict 3/3 100%" in capsys.readouterr().err
 
 
-def test_an_empty_file_has_an_empty_output(run):
-    assert run(tiny.classifier(), {"in.txt": ""}) == ""
+@pytest.mark.parametrize("file, text", [("in.txt", ""), ("in.tsv", "the cat\ta dog\n")])
+def test_no_input_has_an_empty_output_and_a_warning(run, caplog, file, text):
+    assert run(tiny.classifier(), {file: text}) == ""
+    assert "There was no input. The first line of a TSV or CSV is its header" in caplog.text
 
 
 def test_a_text_of_a_hundred_thousand_characters_is_answered(run):
