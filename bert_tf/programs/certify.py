@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
@@ -26,7 +27,7 @@ from bert_tf.predictor import Predictor, TextModel
 from bert_tf.programs.certificate import Comparison, Expected, compare
 from bert_tf.programs.certificate_answers import variants
 from bert_tf.programs.certificate_faults import LIMITS, Limits, describe
-from bert_tf.programs.predict_input import AnswerOptions, read_inputs
+from bert_tf.programs.predict_input import HOW_TO_TYPE, AnswerOptions, read_inputs
 from bert_tf.report.certificate import certificate_page
 from bert_tf.report.command_line import changed_flags
 from bert_tf.report.page import plain
@@ -336,6 +337,8 @@ class _Model:
         options = self._options
         model = _text_model(trained, name, options)
         items: list[Any] = []
+        if options.is_typed:
+            print(HOW_TO_TYPE, file=sys.stderr)
         for found in read_inputs(
             options.files, options.layout, model.fields, model.optional_fields
         ):

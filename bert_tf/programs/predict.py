@@ -26,7 +26,13 @@ from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.saved_models import SavedTextModel
 from bert_tf.prediction.token_classification import EntityModel
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
-from bert_tf.programs.predict_input import AnswerOptions, Input, check_column_flags, read_inputs
+from bert_tf.programs.predict_input import (
+    HOW_TO_TYPE,
+    AnswerOptions,
+    Input,
+    check_column_flags,
+    read_inputs,
+)
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import PRECISIONS, choose_precision
 
@@ -129,7 +135,7 @@ def predict(options: PredictionOptions) -> None:
 
         predict_on_beam(pipeline, files, options)
         return
-    typed = files == [STANDARD_INPUT] and sys.stdin.isatty()
+    typed = options.is_typed
     at_once = typed or options.line_by_line or options.batch_size == 1
     chunk_size = 1 if at_once else options.batch_size * BATCHES_AT_ONCE
     totals = Totals()
@@ -139,7 +145,7 @@ def predict(options: PredictionOptions) -> None:
         inputs = read_inputs(files, options.layout, model.fields, model.optional_fields)
         write = make_writer(options.answer_format, model, output)
         if typed:
-            print("Type a text and Enter; end with Ctrl-D.", file=sys.stderr)
+            print(HOW_TO_TYPE, file=sys.stderr)
         with _progress(files, typed) as update:
             for chunk in answered(inputs, model, chunk_size):
                 if not totals.count and isinstance(model, EntityModel):

@@ -7,6 +7,7 @@ others   one input per row; the fields are columns
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -22,6 +23,7 @@ from bert_tf.predictor import EMBEDDING_POOLINGS, TextModel
 
 logger = logging.getLogger(__name__)
 
+HOW_TO_TYPE = "Type a text and Enter; end with Ctrl-D."
 INPUT_FORMATS = ("text", *TABLE_FORMATS)
 
 # Columns to look for if no flag names one.
@@ -148,6 +150,11 @@ class AnswerOptions(InputColumnsOptions):
         formats = map(self.layout.format_of, files)
         self.need_table(TABLE_FLAGS, formats, "input_file", ", or give its input_format")
         return files
+
+    @property
+    def is_typed(self) -> bool:
+        """True if a person types the inputs at a terminal."""
+        return self.files == [STANDARD_INPUT] and sys.stdin.isatty()
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,6 @@ class DeviceOptions(Options):
         default="float32",
         choices=PRECISIONS,
     )
-    jit_compile: str = option(
-        "Parts of a training step that XLA compiles. auto: element-wise parts on CPUs, the whole "
-        "forward and backward pass on GPUs, nothing if XLA cannot compile the first step. true: the "
-        "whole pass. false: nothing.",
-        default="auto",
-        choices=COMPILATIONS,
-    )
     num_threads: int | None = option(
         "Processor threads per operation. Default: all cores.", default=None, min=1
     )
@@ -244,6 +237,13 @@ class TrainingOptions(DeviceOptions):
         "Parts of each device's batch that are computed in sequence, to save memory.",
         default=1,
         min=1,
+    )
+    jit_compile: str = option(
+        "Parts of a training step that XLA compiles. auto: element-wise parts on CPUs, the whole "
+        "forward and backward pass on GPUs, nothing if XLA cannot compile the first step. true: the "
+        "whole pass. false: nothing.",
+        default="auto",
+        choices=COMPILATIONS,
     )
     seed: int = option("Seed of initial weights, data order and dropout.", default=12345)
     license: str = option(
