@@ -140,7 +140,7 @@ class TableOptions(Options):
     )
     column_separator: str | None = option(
         f"Separator of the columns of TSV and CSV: a character, or {', '.join(SEPARATORS)}. Default: "
-        "comma in CSV, tab in TSV.",
+        "that of a first line such as sep=;, which Excel reads, else comma in CSV and tab in TSV.",
         default=None,
     )
 

@@ -139,8 +139,8 @@ def read_table(
             None means for CSV; not for TSV, with a warning of such columns.
         header: True if the first line of TSV and CSV names the columns. Otherwise their names are
             "0", "1" and so on.
-        separator: of the columns of TSV and CSV, a character or one of SEPARATORS. None means a comma
-            in CSV and a tab in TSV.
+        separator: of the columns of TSV and CSV, a character or one of SEPARATORS. None means the one
+            of a first line such as "sep=;", which Excel reads, else a comma in CSV and a tab in TSV.
         format_flag: option of the program that sets `format`, for the message about its absence.
 
     Raises:
@@ -159,7 +159,8 @@ def read_table(
     if format == "jsonl":
         return _json_rows(file)
     quoted = True if quoted is None and format == "csv" else quoted
-    lines = read_lines(file)
+    stated, lines = _separator_of_excel(read_lines(file))
+    delimiter = delimiter or stated
     if delimiter is None:
         delimiter = "," if format == "csv" else "\t"
         lines = _with_checked_header(lines, file, delimiter) if header else lines
@@ -179,6 +180,16 @@ def without_empty_rows(rows: Iterator[TableRow]) -> Iterator[TableRow]:
             yield row
     if count:
         logger.warning("%d rows without any text were skipped, the last in %s", count, place)
+
+
+def _separator_of_excel(lines: Iterator[str]) -> tuple[str | None, Iterator[str]]:
+    """Return the separator of a first line such as "sep=;", and the lines with "" instead of it."""
+    first = next(lines, None)
+    if first is None:
+        return None, lines
+    if len(first) == 5 and first.lower().startswith("sep="):
+        return first[-1], chain([""], lines)
+    return None, chain([first], lines)
 
 
 def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Iterator[str]:

@@ -323,6 +323,15 @@ def test_a_single_column_is_a_table_too(file):
     assert [dict(row) for row in read_table(path, separator="tab")] == [{"a,b": "1,2"}]
 
 
+@pytest.mark.parametrize(("first", "mark"), [("sep=;", ";"), ("SEP=\t", "\t"), ("sep=,", ",")])
+def test_the_first_line_may_state_the_separator_as_excel_reads_it(file, first, mark):
+    (row,) = read_table(file(f"{first}\r\ntext{mark}label\r\na{mark}b\r\n", "t.csv"))
+    assert row == {"text": "a", "label": "b"} and row.line == 3
+    (row,) = read_table(file(f"{first}\na|{mark}\n", "t.csv"), header=False, separator="pipe")
+    assert row == {"0": "a", "1": mark} and row.line == 2
+
+
+
 @pytest.mark.parametrize("separator, name", [("||", "t.csv"), ('"', "t.csv"), ("||", "t.jsonl")])
 def test_a_separator_that_is_none_is_refused(file, separator, name):
     with pytest.raises(ValueError, match="column_separator"):
