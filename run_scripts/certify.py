@@ -9,7 +9,8 @@ by more than --max_difference or --max_flipped.
 """
 
 from bert_tf import cli
-from bert_tf.programs.certify import CertifyOptions, certify
+from bert_tf.programs.certify import certify
+from bert_tf.programs.certify_options import CertifyOptions
 
 if __name__ == "__main__":
     cli.run(CertifyOptions, certify)

@@ -331,7 +331,6 @@ def test_the_first_line_may_state_the_separator_as_excel_reads_it(file, first, m
     assert row == {"0": "a", "1": mark} and row.line == 2
 
 
-
 @pytest.mark.parametrize("separator, name", [("||", "t.csv"), ('"', "t.csv"), ("||", "t.jsonl")])
 def test_a_separator_that_is_none_is_refused(file, separator, name):
     with pytest.raises(ValueError, match="column_separator"):

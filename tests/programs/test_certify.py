@@ -24,12 +24,12 @@ from bert_tf.programs.certificate_answers import variants
 from bert_tf.programs.certificate_faults import LIMITS, describe
 from bert_tf.programs.certify import (
     CertificateError,
-    CertifyOptions,
     _check_input,
     _check_used,
     _text_model,
     certify,
 )
+from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import export
 from bert_tf.serving.lite import write_lite

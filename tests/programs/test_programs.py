@@ -10,7 +10,8 @@ import pytest
 
 from bert_tf import __main__ as programs
 from bert_tf import cli
-from bert_tf.programs.certify import CertifyOptions, certify
+from bert_tf.programs.certify import certify
+from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from bert_tf.programs.search import SearchOptions, search
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 from bert_tf.data.label_schemes import breaks
 from bert_tf.prediction.runtime_process import Process
 from bert_tf.predictor import load
-from bert_tf.programs.certify import CertifyOptions, certify
+from bert_tf.programs.certify import certify
+from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
 LABELS = ["O", "B-A", "I-A", "B-B", "I-B"]

@@ -16,7 +16,8 @@ from bert_tf.prediction.exports import find_exports
 from bert_tf.prediction.text_model import padded, trimmed
 from bert_tf.predictor import Predictor
 from bert_tf.programs.calibration_file import read_calibration
-from bert_tf.programs.certify import CertifyOptions, certify
+from bert_tf.programs.certify import certify
+from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.serving import calibration
 from bert_tf.serving.calibration import calibration_ids
