@@ -1,7 +1,7 @@
 """Scores of named entities, counted as in conlleval, the script of the CoNLL shared tasks.
 
-An entity is correct if its type, first word and last word are. Labels are in IOB1, IOB2, BIOES, or
-BILOU, as models of others have it. Every sequence is valid, since a model may predict any:
+An entity is correct if its type, first word and last word are. Labels are in IOB1, IOB2 or BIOES, or
+in BILOU or BMES, as models of others have them. Every sequence is valid, since a model may predict any:
 
     O  I-PER  I-PER  B-PER  I-LOC        ->  PER at words 1-2, PER at word 3, LOC at word 4
 
@@ -75,7 +75,8 @@ def entities(labels: Sequence[str]) -> list[Entity]:
     """Return the entities in the labels of one sentence.
 
     An entity begins at B and S, and at an I or E that continues no entity of its type. It ends before
-    the next entity, before O, and after E and S. L of BILOU is E, and U is S.
+    the next entity, before O, and after E and S. L of BILOU is E, and U is S; M of BMES is I. A
+    label X without a prefix is I-X, as in the pipelines of transformers.
 
     >>> entities(["B-PER", "I-PER", "O", "I-LOC"])
     [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4)]
@@ -84,7 +85,9 @@ def entities(labels: Sequence[str]) -> list[Entity]:
     start, current = None, ""
     for index, label in enumerate([*labels, "O"]):
         prefix, _, kind = label.partition("-")
-        goes_on = start is not None and prefix in ("I", "E", "L") and kind == current
+        if not kind and prefix not in tuple("OBIESLUM"):
+            prefix, kind = "I", label
+        goes_on = start is not None and prefix in ("I", "E", "L", "M") and kind == current
         if start is not None and not goes_on:
             found.append(Entity(current, start, index))
             start = None

@@ -97,6 +97,8 @@ def test_f1_is_that_of_seqeval():
         ("E-A E-A I-A O", ["A01", "A12", "A23"]),
         ("S-A I-A", ["A01", "A12"]),
         ("B-A I-A L-A L-A U-A I-A U-B", ["A03", "A34", "A45", "A56", "B67"]),  # BILOU
+        ("B-A M-A E-A S-A M-B", ["A03", "A34", "B45"]),  # BMES
+        ("O X X B-A [SEP] I-A B", ["X13", "A34", "[SEP]45", "A56", "67"]),  # no prefix
         ("B-A E-A B-A E-A", ["A02", "A24"]),  # one entity for conlleval.pl
         ("B-creative-work I-creative-work", ["creative-work02"]),
         ("O O", []),
