@@ -22,7 +22,7 @@ from bert_tf.huggingface_config import PROBLEM_TYPES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.hub import local_path
-from bert_tf.interop.initial import initialize
+from bert_tf.interop.initial import initialize, untied_decoder
 from bert_tf.interop.read import folder_of, holds_checkpoint, read_checkpoint
 from bert_tf.interop.sentence_transformers import (
     SETTING_FILES,
@@ -326,7 +326,8 @@ def _load_checkpoint(
     if task is not None:
         model = task.build_model(config, dtype=dtype)
     else:
-        model_class = BertForPreTraining if _MASKED_LM in checkpoint.arrays else BertModel
+        has_head = _MASKED_LM in checkpoint.arrays and not untied_decoder(checkpoint)
+        model_class = BertForPreTraining if has_head else BertModel
         model = model_class(config, dtype=dtype)
     report = model.load_report = initialize(model, checkpoint)
     needed = ["cls/predictions/", "cls/embedding/", "cls/squad/", "output_"]
@@ -355,12 +356,15 @@ def _fine_tuned_task(checkpoint: PretrainedCheckpoint) -> tuple[Task | None, str
     """Return the task of a fine-tuned head, or None and why the head is unusable."""
     try:
         task = task_of(checkpoint)
-    except ValueError as error:
+    except UnknownTaskError as error:
         return None, str(error)
-    if isinstance(task, PretrainingTask):
-        return None, ""
+    except ValueError as error:
+        return None, f"{error} Convert it with its task by convert_checkpoint."
     if task is None and "output_weights" in checkpoint.arrays:
-        return None, f"{checkpoint.source} has a regression head with several outputs."
+        several = "has a regression head with several outputs, which no task here has."
+        return None, f"{checkpoint.source} {several}"
+    if task is None or isinstance(task, PretrainingTask):
+        return None, untied_decoder(checkpoint)
     return task, ""
 
 

@@ -27,8 +27,6 @@ import numpy as np
 
 from bert_tf.interop.checkpoint import file_beside, read_json, typed
 from bert_tf.interop.hub import local_path
-from bert_tf.interop.read import folder_of
-from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
@@ -252,11 +250,8 @@ class Predictor:
             settings = {"batch_size": self._batch_size, **self._answer_settings}
             return entry.load("predictor")(trained, **settings)
         if trained.unused_head:
-            remedy = "Convert it with its task by convert_checkpoint, or use"
-            if is_of_sentence_transformers(folder_of(trained.source)):
-                remedy = "Use"
             raise ValueError(
-                f"{trained.unused_head} {remedy} its embeddings: `embed` with `pooling`, or "
+                f"{trained.unused_head} Its embeddings can be used: `embed` with `pooling`, or "
                 "--task=embeddings with --pooling of predict."
             )
         report = getattr(trained.model, "load_report", None)

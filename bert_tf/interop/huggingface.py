@@ -158,8 +158,7 @@ def _in_reference_terms(
         elif not np.array_equal(tensors[own_name], tensors[sources[row.ours][0]]):
             sources[own_name] = (own_name, False)
             notes.append(
-                f"{own_name} differs from {sources[row.ours][0]}, but here the two are one variable. "
-                "The masked-LM head uses the latter."
+                f"{own_name} differs from {sources[row.ours][0]}, but here the two are one variable."
             )
 
     def shape(own_name: str, transposed: bool) -> tuple[int, ...]:

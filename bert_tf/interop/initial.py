@@ -104,8 +104,9 @@ def initialize(
 
     Raises:
         ValueError: the encoder does not match: a variable is missing or of another shape, or the
-            configurations differ in ways that shapes do not show. The model is then unchanged. Or a
-            value is not finite.
+            configurations differ in ways that shapes do not show, or the masked-LM head has a decoder
+            of its own, untied from the word embeddings. The model is then unchanged. Or a value is not
+            finite.
     """
     if not isinstance(checkpoint, PretrainedCheckpoint):
         checkpoint = read_checkpoint(checkpoint)
@@ -123,6 +124,9 @@ def initialize(
         if there and there != here and there.variables == here.variables:
             ignored = here.variables
             reason = f"The checkpoint's head is for {there.name}, the model's for {here.name}."
+    problem = untied_decoder(checkpoint)
+    if problem and any(variable.path == _MASKED_LM for variable in model.weights):
+        raise ValueError(f"{problem} Use only the encoder.")
     report = assign(model.weights, checkpoint.arrays, source=checkpoint.source, ignored=ignored)
     if new := tuple(name for name in report.missing if not name.startswith("bert/")):
         reshaped = [note for note in report.notes if note.startswith(new)]
@@ -132,9 +136,6 @@ def initialize(
         notes += [] if reshaped else [reason]
     notes = [*report.notes, *notes]
     report = dataclasses.replace(report, notes=tuple(notes), new_head=reason if new else "")
-    if ALIASES.keys() & set(report.unexpected) and _MASKED_LM in report.loaded:
-        for note in checkpoint.notes:
-            logger.warning("%s: %s", report.source, note)
     if inside := [name for name in report.unexpected if re.search("encoder[./]layer", name)]:
         logger.warning(
             "%s: %s in the layers of the encoder are not used, which changes the answers. Merge "
@@ -262,6 +263,15 @@ def assign(
         by_name[name].assign(values)
     unexpected = tuple(name for name in arrays if name not in loaded)
     return LoadReport(source, loaded, missing, unexpected, tuple(notes))
+
+
+def untied_decoder(checkpoint: PretrainedCheckpoint) -> str:
+    """Return why the masked-LM head cannot be used, if it has a decoder of its own; else ""."""
+    if not ALIASES.keys() & set(checkpoint.arrays):  # they are left only if they differ
+        return ""
+    return (
+        f"{checkpoint.source}: {' '.join(checkpoint.notes)} So the masked-LM head cannot be used."
+    )
 
 
 def check_path_of_encoder(names: Collection[str]) -> None:

@@ -294,6 +294,8 @@ def _perplexity(log_likelihood: float, num_tokens: int) -> float:
 def _pretrained(model: str | TrainedModel) -> TrainedModel:
     trained = load_model(model) if isinstance(model, str) else model
     if not isinstance(trained.model, BertForPreTraining):
+        if trained.unused_head:
+            raise ValueError(f"No [MASK] can be filled. {trained.unused_head}")
         kind = "an encoder" if trained.task is None else "a fine-tuned model"
         raise ValueError(
             f"{trained.source} contains {kind}, and only a pre-trained one can fill a [MASK]. Give the "

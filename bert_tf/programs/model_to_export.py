@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from bert_tf.data.files import file_facts
 from bert_tf.data.globs import files_of_checkpoint
 from bert_tf.interop.initial import initialize
-from bert_tf.interop.read import folder_of, read_checkpoint
-from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import TASK_FILE
 from bert_tf.model_folder import TrainedModel, load_model
@@ -71,10 +70,7 @@ def load_served(options: ExportOptions, dtype: str | None = None) -> Served:
             "registry.TYPES. Add it, or export only the encoder: head=encoder."
         )
     if trained.unused_head:
-        remedy = "Convert it with convert_checkpoint to a folder that states its task, or export"
-        if is_of_sentence_transformers(folder_of(trained.source)):
-            remedy = "Export"
-        raise ValueError(f"{trained.unused_head} {remedy} only the encoder: head=encoder.")
+        raise ValueError(f"{trained.unused_head} Its encoder can be exported: head=encoder.")
     if options.head == "task":
         raise ValueError(
             f"{options.model_dir} contains no fine-tuned model: it has no {TASK_FILE} of "

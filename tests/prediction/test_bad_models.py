@@ -92,6 +92,22 @@ def test_a_model_that_needs_the_pooler_is_refused_without_it(tmp_path, task):
         assert Predictor(prefix).embed(["the cat"]).shape == (1, CONFIG.hidden_size)
 
 
+def test_a_masked_lm_with_a_decoder_of_its_own_only_embeds(tmp_path):
+    arrays = arrays_of("masked_lm")
+    own = {"cls.predictions.decoder.weight": arrays["bert/embeddings/word_embeddings"] + 1}
+    write_huggingface(tmp_path, {**huggingface_tensors(arrays), **own}, hidden_act="gelu_new")
+    write_vocab(tmp_path)
+    predictor = Predictor(str(tmp_path))
+    assert predictor.embed(["the cat"], pooling="mean").shape == (1, CONFIG.hidden_size)
+    message = r"decoder.weight differs from .*So the masked-LM head cannot be used\."
+    for answer in (predictor.fill_mask, predictor.pseudo_perplexity, predictor.predict):
+        with pytest.raises(ValueError, match=message):
+            answer("the [MASK]")
+    for head in ("task", "masked_lm"):
+        with pytest.raises(ValueError, match=message):
+            load_served(ExportOptions(model_dir=str(tmp_path), export_dir="out", head=head))
+
+
 def test_a_folder_that_holds_no_checkpoint_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises((ValueError, OSError), match=r"notes.txt, and no checkpoint"):
