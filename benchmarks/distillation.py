@@ -80,7 +80,8 @@ def main() -> None:
     )
     parser.add_argument("script_flags", nargs="*", help="--name=value for the programs")
     args = parser.parse_args()
-    noted = ("data_dir", "init_checkpoint", "squad_train_file", "teacher", "script_flags")
+    files = ("data_dir", "init_checkpoint", "l2_checkpoint", "squad_train_file", "teacher")
+    noted = (*files, "script_flags")
     check_arguments(args.output_dir, {name: shown(getattr(args, name)) for name in noted})
     found = [
         summary(args, task, student, dict(runs(args, task, student)))
