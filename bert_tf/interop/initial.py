@@ -104,9 +104,8 @@ def initialize(
 
     Raises:
         ValueError: the encoder does not match: a variable is missing or of another shape, or the
-            configurations differ in ways that shapes do not show, or the masked-LM head has a decoder
-            of its own, untied from the word embeddings. The model is then unchanged. Or a value is not
-            finite.
+            configurations differ in ways that shapes do not show. Or the masked-LM head has a decoder
+            that is not the word embeddings. The model is then unchanged. Or a value is not finite.
     """
     if not isinstance(checkpoint, PretrainedCheckpoint):
         checkpoint = read_checkpoint(checkpoint)
