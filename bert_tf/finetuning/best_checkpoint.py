@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +21,7 @@ from bert_tf.data.files import whole_file, write_text
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.metrics.basic import score
 from bert_tf.model_files import BESIDE_CHECKPOINTS
+from bert_tf.names import suggestion
 from bert_tf.training import checkpoints
 from bert_tf.training.batch_trainer import BatchTrainer
 
@@ -38,6 +39,19 @@ def copy_record(output_dir: str, target_dir: str) -> None:
     if tf.io.gfile.exists(source):
         tf.io.gfile.makedirs(os.path.dirname(target))
         tf.io.gfile.copy(source, target, overwrite=True)
+
+
+def check_best_metric(metric: str | None, known: Collection[str] | None) -> None:
+    """Raise ValueError if a metric is unknown.
+
+    Args:
+        metric: value of `best_metric`; None passes.
+        known: metrics of an evaluation; None if they are not known before one, and every name passes.
+    """
+    if metric is None or known is None or metric in known:
+        return
+    end = ", ".join(known) + suggestion(metric, known)
+    raise ValueError(f"best_metric is {metric}, but must be one of {end}")
 
 
 class BestCheckpoint:
@@ -91,9 +105,7 @@ class BestCheckpoint:
         Raises:
             ValueError: `results` lack the metric.
         """
-        if self.metric not in results:
-            known = ", ".join(name for name in results if name != "global_step")
-            raise ValueError(f"best_metric is {self.metric}, but must be one of {known}.")
+        check_best_metric(self.metric, [name for name in results if name != "global_step"])
         value, step = float(results[self.metric]), trainer.step
         if self.has_seen(step):
             return  # evaluated again after an interruption

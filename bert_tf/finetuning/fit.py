@@ -15,6 +15,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.globs import expand_files
 from bert_tf.finetuning import loop
+from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.output_folder import check_foreign_files
 from bert_tf.finetuning.same_run import check_same_architecture, check_same_tokenizer
 from bert_tf.finetuning.setup import Setup, make_trainer, with_init_layers
@@ -70,9 +71,9 @@ class Trainer:
 
     Raises:
         TypeError: an option is unknown.
-        ValueError: the run would overwrite other files in `output_dir`, an option is out of range, no
-            architecture was found, or `output_dir` contains another model. The embedder of
-            `init_checkpoint` has a module that is not supported.
+        ValueError: the run would overwrite other files in `output_dir`, an option is out of range,
+            `best_metric` is not a metric of the task, no architecture was found, or `output_dir`
+            contains another model. The embedder of `init_checkpoint` has an unsupported module.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Trainer:
             do_train=True,
             **options,
         )
+        check_best_metric(self._options.best_metric, task.metric_keys)
         self._num_train_steps = num_train_steps
         devices = self._options.make_strategy()
         checkpoint = None if init_checkpoint is None else read_checkpoint(init_checkpoint)

@@ -25,7 +25,7 @@ from bert_tf.finetuning.question_answering_data import (
     read_unlabelled,
 )
 from bert_tf.finetuning.question_answering_options import SquadOptions
-from bert_tf.finetuning.run import Program, Run, fine_tune
+from bert_tf.finetuning.run import Program, Run, Splits, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.read import folder_of
 from bert_tf.options import reject_unused
@@ -130,6 +130,10 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
             if has_answers(self.asked.examples, run.task.version_2_with_negative):
                 return functools.partial(self.metrics, run)
         return None
+
+    def metric_keys(self, task: QuestionAnsweringTask, splits: Splits) -> list[str]:
+        nothing = Prediction("", (), "")
+        return list(self.asked.metrics({each.qas_id: nothing for each in self.asked.examples}))
 
     def metrics(self, run: SquadRun) -> dict[str, float]:
         return self.asked.metrics(self._predictions(run, run.options.eval_batch_size, "eval"))

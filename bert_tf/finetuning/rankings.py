@@ -14,11 +14,12 @@ import numpy as np
 
 from bert_tf.data.files import open_whole
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.run import AnyOptions, AnyTask, Program, Run, renamed
-from bert_tf.metrics.retrieval import judged, retrieval_metrics
+from bert_tf.finetuning.run import AnyOptions, AnyTask, Program, Run, Splits, renamed
+from bert_tf.metrics.retrieval import judged, retrieval_metrics, score_metrics
 from bert_tf.report.embeddings import pair_sections, query_sections
 from bert_tf.report.page import Command, Section, write_report
 from bert_tf.tasks.embeddings import EmbeddingExample
+from bert_tf.training.embedding_losses import SCORES
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +67,22 @@ class RankingProgram(Program[AnyTask, AnyOptions]):
 
     Attributes:
         name: of the program.
+        example_types: of each split.
     """
 
     name: ClassVar[str]
+    example_types: Mapping[str, str]
+
+    def metric_keys(self, task: AnyTask, splits: Splits) -> list[str] | None:
+        if "dev" not in splits:
+            return None
+        if self.example_types["dev"] == SCORES:
+            labels = np.array([example.label for example in splits["dev"]])
+            keys = list(score_metrics(labels, labels))
+        else:
+            keys = list(retrieval_metrics(np.array([[True]]), np.array([1])))
+        widths = getattr(task, "matryoshka_dims", ())
+        return keys + [f"{task.best_metric}_dim_{width}" for width in widths]
 
     def metrics(self, run: Run) -> Mapping[str, float]:
         return self.answers(run, "dev", "eval", run.options.eval_batch_size)[0]

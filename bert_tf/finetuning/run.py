@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bert_tf.data.record_cache import make_once
 from bert_tf.finetuning import loop
+from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.distillation import Teacher
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.output_folder import check_output_folder
@@ -178,6 +179,10 @@ class Program(abc.ABC, Generic[AnyTask, AnyOptions]):
         """Return a function that evaluates the current model, or None."""
         return functools.partial(self.metrics, run) if run.options.do_eval else None
 
+    def metric_keys(self, task: AnyTask, splits: Splits) -> Sequence[str] | None:
+        """Return the keys of `metrics`, or None if they are unknown before an evaluation."""
+        return task.metric_keys
+
     def metrics(self, run: Run) -> Mapping[str, float]:
         """Return the metrics of the split "dev"."""
         kept = run.outputs(run.splits["dev"], "eval", run.options.eval_batch_size)
@@ -210,6 +215,8 @@ def fine_tune(
     setup = Setup.for_task(options, program.task_type, devices, program.default_length)
     task, splits = program.read(options, setup)
     setup.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
+    if options.best_metric is not None:
+        check_best_metric(options.best_metric, program.metric_keys(task, splits))
     num_train_steps = num_warmup_steps = 0
     teacher: Teacher | None = None
     if options.do_train:

@@ -34,6 +34,7 @@ from bert_tf.training.strategy import needs_static_shapes
 logger = logging.getLogger(__name__)
 
 LABEL = "label"
+PROBE_METRICS = ("probe_accuracy", "probe_majority_accuracy")
 _LEAST_ROWS, _MOST_ROWS = 10, 5000
 _PART = 5  # one row of this number is held out
 
@@ -95,10 +96,8 @@ class Probe:
     def metrics(self, trainer: BatchTrainer, batch_size: int) -> dict[str, float]:
         """Return the accuracy of a probe of the current model, and that of the largest label."""
         features = self._features(trainer, batch_size)
-        return {
-            "probe_accuracy": probe_accuracy(features, self._labels, self._is_held_out),
-            "probe_majority_accuracy": self._majority,
-        }
+        accuracy = probe_accuracy(features, self._labels, self._is_held_out)
+        return dict(zip(PROBE_METRICS, (accuracy, self._majority), strict=True))
 
     def _features(self, trainer: BatchTrainer, batch_size: int) -> np.ndarray:
         """Return the features of all rows, float32 [N, H]."""

@@ -17,6 +17,7 @@ from bert_tf.data.lines import read_lines
 from bert_tf.data.record_checks import check_records
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.batch_lengths import checked_lengths
+from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.distillation import pretraining_student, warn_of_larger_student
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.same_run import check_same_tokenizer
@@ -27,7 +28,7 @@ from bert_tf.model_files import model_files, read_task, write_files
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.programs.pretraining_options import MASKING, PretrainingOptions
-from bert_tf.programs.pretraining_probe import Probe, read_probe
+from bert_tf.programs.pretraining_probe import PROBE_METRICS, Probe, read_probe
 from bert_tf.programs.pretraining_record_sets import (
     RecordSet,
     check_vocabulary_of_records,
@@ -225,6 +226,9 @@ def _checked_tasks(
         vocab = {token: index for index, token in enumerate(tokens)}
         sidecar.check_vocabulary(vocab, config, vocab_file or "of the checkpoint")
     tasks = make_tasks(options, record_sets, setup.checkpoint)
+    if options.do_eval:
+        probed = PROBE_METRICS if options.probe_file else ()
+        check_best_metric(options.best_metric, (*tasks["eval"].metric_keys, *probed))
     for name, task in tasks.items():
         found = record_sets[name]
         check_records(found.files, task.record_features, task.id_limits(config))

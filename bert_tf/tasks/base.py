@@ -56,6 +56,11 @@ class Task(abc.ABC):
         return entry is None or entry.uses_pooler
 
     @property
+    def metric_keys(self) -> Sequence[str] | None:
+        """Keys of `metrics`, valid as `best_metric`; None if they depend on the data."""
+        return None
+
+    @property
     def input_names(self) -> tuple[str, ...]:
         """Features that the model takes."""
         return tuple(spec.name for spec in self.features if spec.role == "input")

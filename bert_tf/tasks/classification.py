@@ -120,6 +120,10 @@ class ClassificationTask(ExampleTask):
         self.losses = (self.kind.loss(self.class_weights),)
 
     @property
+    def metric_keys(self) -> tuple[str, ...]:
+        return (*(f"eval_{name}" for name in self.metric_names), "eval_loss", "loss")
+
+    @property
     def num_outputs(self) -> int:
         return len(self.labels) if self.kind.has_labels else 1
 

@@ -39,6 +39,7 @@ class MultipleChoiceTask(ExampleTask):
 
     name = "multiple_choice"
     best_metric = "eval_accuracy"
+    metric_keys = ("eval_accuracy", "eval_loss", "loss")
     labels = ()  # each example has its own choices
 
     def __init__(self, num_choices: int, max_seq_length: int):

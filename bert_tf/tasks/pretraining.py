@@ -78,6 +78,12 @@ class PretrainingTask(Task):
     def _asks_about_pairs(self) -> bool:
         return self.objective != "mlm"
 
+    @property
+    def metric_keys(self) -> tuple[str, ...]:
+        of_pairs = ("next_sentence_accuracy", "next_sentence_loss")
+        of_words = ("loss", "masked_lm_loss", "masked_lm_accuracy", "masked_lm_perplexity")
+        return of_words + (of_pairs if self._asks_about_pairs else ())
+
     def id_limits(self, config: BertConfig) -> dict[str, int]:
         return super().id_limits(config) | {
             "masked_lm_positions": self.max_seq_length,

@@ -241,9 +241,17 @@ class TokenClassificationTask(ExampleTask):
 
         The fractions are those of conlleval, or accuracy and macro F1 for labels of words.
         """
-        scores = self.scores(kept)
         loss = float(np.average(kept["losses"], weights=kept["label_weights"]))
-        results = {"eval_accuracy": scores.accuracy, "eval_loss": loss, "loss": loss}
+        return {**self._fractions(self.scores(kept)), "eval_loss": loss, "loss": loss}
+
+    @property
+    def metric_keys(self) -> tuple[str, ...]:
+        """Keys of `metrics`. An evaluation lacks those of types that it neither has nor predicts."""
+        each_once = [self.entity_label_names]
+        return (*self._fractions(conlleval(each_once, each_once)), "eval_loss", "loss")
+
+    def _fractions(self, scores: Scores) -> dict[str, float]:
+        results = {"eval_accuracy": scores.accuracy}
         if self.word_labels:
             return results | {"eval_f1_macro": scores.f1_macro}
         groups = [("", scores.overall), *((f"_{k}", v) for k, v in scores.by_type.items())]

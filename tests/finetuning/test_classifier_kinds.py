@@ -547,6 +547,15 @@ def test_the_dev_set_is_looked_at_while_training(pretrained, tmp_path):
     assert "Dev set during training" in (tmp_path / "output/report.html").read_text()
 
 
+def test_an_unknown_best_metric_is_an_error_before_the_training(pretrained, tmp_path):
+    settings = {"evaluate_steps": 8, "best_metric": "masked_lm_loss"}
+    message = "best_metric is masked_lm_loss, but must be one of eval_pearson, eval_spearman, eval"
+    for changes in ({}, {"seeds": 2}):
+        with pytest.raises(ValueError, match=message):
+            run_classifier(kind_options(tmp_path, pretrained, "regression", **settings, **changes))
+    assert not list(tmp_path.glob("output/**/metrics.jsonl"))
+
+
 @pytest.mark.parametrize(
     ("changes", "steps"),
     [

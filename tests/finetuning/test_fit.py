@@ -10,6 +10,7 @@ from tiny_runs import Interruption, interrupt_at
 import bert_tf
 from bert_tf.finetuning import loop
 from bert_tf.model_files import write_files
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.checkpoints import save_checkpoint
 from bert_tf.training.unfinished import warn_if_unfinished
 
@@ -165,6 +166,16 @@ def test_evaluations_on_the_way_need_data(tmp_path):
     data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
     with pytest.raises(ValueError, match="evaluate_steps is 1, but there is nothing to evaluate"):
         trainer_of(tmp_path, evaluate_steps=1).fit(data)
+
+
+def test_an_unknown_best_metric_is_an_error_before_the_training(tmp_path):
+    labelled = ClassificationTask(("no", "yes"), 8)
+    settings = {"num_train_steps": 2, "evaluate_steps": 1, "best_metric": "eval_acuracy"}
+    message = (
+        'best_metric is eval_acuracy.* eval_accuracy, eval_loss, loss; did you mean "eval_accu'
+    )
+    with pytest.raises(ValueError, match=message):
+        bert_tf.Trainer(labelled, output_dir=str(tmp_path), config=CONFIG, **settings)
 
 
 def test_a_new_process_evaluates_the_averages_of_the_weights(tmp_path):

@@ -1,6 +1,7 @@
 """run_embeddings: train, evaluate, resume, predict; and the model in other formats."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,21 @@ def test_the_best_evaluation_during_training_is_kept(pretrained, embedding_files
     given = {"init_checkpoint": str(tmp_path / "best"), "eval_file": dev, "do_eval": True}
     found = run_embeddings(options(tmp_path / "again", **given))
     assert found["eval_ndcg@10"] == pytest.approx(best["value"], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "classes", "scores"])
+def test_an_unknown_best_metric_is_an_error_before_the_training(
+    pretrained, embedding_files, tmp_path, kind
+):
+    train, dev = embedding_files[kind]
+    given = {"init_checkpoint": str(pretrained), "eval_file": dev, "do_eval": True}
+    given["matryoshka_dims"] = "4"
+    found = run_embeddings(options(tmp_path / "evaluated", **given))
+    given |= {"train_file": train, "do_train": True, "evaluate_steps": 2}
+    with pytest.raises(ValueError, match="best_metric is f1, but must be one of ") as error:
+        run_embeddings(options(tmp_path / "trained", best_metric="f1", **given))
+    assert set(re.findall(r"eval_[\w@]+", str(error.value))) == set(found) - {"global_step"}
+    assert not (tmp_path / "trained" / "metrics.jsonl").exists()
 
 
 @pytest.mark.parametrize(

@@ -539,6 +539,13 @@ def test_an_evaluation_during_training_stops_it_and_keeps_the_best(pretrained, d
     evaluated = {line["step"]: line["eval_ndcg@10"] for line in lines if "eval_ndcg@10" in line}
     assert list(evaluated) == [2, 4] and evaluated[2] == evaluated[4] == results["eval_ndcg@10"]
     assert results["global_step"] == 4
+    with pytest.raises(ValueError, match=r"best_metric is f1.* one of eval_mrr@10, eval_ndcg@10, "):
+        run_reranker(
+            options(
+                tmp_path / "other", do_eval=True, best_metric="f1", **given, **settings, **stops
+            )
+        )
+    assert not (tmp_path / "other" / "metrics.jsonl").exists()
 
 
 @pytest.mark.slow

@@ -251,6 +251,28 @@ def test_a_test_set_is_answered_without_figures(squad_model, squad_sets, tmp_pat
         run_squad(options)
 
 
+@pytest.mark.parametrize("version", ["", "2"])
+def test_an_unknown_best_metric_is_an_error_before_the_training(
+    pretrained, squad_sets, squad_model, squad2_model, tmp_path, version
+):
+    known = read_results(squad2_model if version else squad_model).keys() - {"global_step"}
+    options = squad_options(
+        tmp_path,
+        init_checkpoint=str(pretrained),
+        do_train=True,
+        do_eval=True,
+        train_file=str(squad_sets / f"train{version}.json"),
+        predict_file=str(squad_sets / f"dev{version}.json"),
+        version_2_with_negative=bool(version),
+        evaluate_steps=9,
+        best_metric="eval_f1",
+    )
+    with pytest.raises(ValueError, match="best_metric is eval_f1, but must be one of") as error:
+        run_squad(options)
+    assert all(f" {name}" in str(error.value) for name in known)
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
 def test_training_goes_on_from_an_earlier_run_with_its_head(training, squad_model, caplog):
     options = dataclasses.replace(
         training, init_checkpoint=str(squad_model), num_train_epochs=0.1, warmup_proportion=0.0

@@ -181,6 +181,13 @@ def test_an_evaluation_has_the_accuracy_of_the_probe_and_of_the_largest_label(
     assert figures["probe_accuracy"] == 1.0
 
 
+def test_a_best_metric_of_the_probe_needs_a_probe(options):
+    options = dataclasses.replace(options, evaluate_steps=2, best_metric="probe_accuracy")
+    with pytest.raises(ValueError, match="best_metric is probe_accuracy, but must be one of loss"):
+        run_pretraining(options)
+    assert not Path(f"{options.output_dir}/metrics.jsonl").exists()
+
+
 @pytest.mark.slow
 def test_an_interrupted_run_has_the_probes_of_an_uninterrupted_one_and_its_best_weights(
     options, mood_table, monkeypatch

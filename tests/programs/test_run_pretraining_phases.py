@@ -408,6 +408,7 @@ def test_training_ends_where_evaluations_get_no_better_and_the_best_is_kept(opti
     )
     with pytest.raises(ValueError, match=r"best_metric is .*, but must be one of loss, masked_lm"):
         run_pretraining(options)
+    assert not os.path.exists(f"{options.output_dir}/metrics.jsonl")  # before the first step
     options = dataclasses.replace(
         options, best_metric=None, output_dir=f"{options.output_dir}-2", learning_rate=1e-30
     )

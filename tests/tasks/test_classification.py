@@ -150,6 +150,7 @@ def test_every_metric_that_a_task_may_name_is_reported():
     predicted, labels = np.array([1, 1, 0, 1, 0, 0]), np.array([1, 1, 0, 0, 1, 1])
     kept = {"logits": np.eye(2)[predicted], "label_ids": labels}
     found = binary.metrics(kept)
+    assert set(binary.metric_keys) == set(found)
     assert found["eval_accuracy"] == 0.5
     assert found["eval_f1"] == pytest.approx(4 / 7)
     assert found["eval_f1_macro"] == pytest.approx((4 / 7 + 2 / 5) / 2)

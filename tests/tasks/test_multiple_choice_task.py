@@ -88,6 +88,7 @@ def test_padding_choices_get_no_probability_and_change_nothing(tmp_path):
     assert float(found) == pytest.approx(expected, rel=1e-5)
     figures = wide.metrics({name: value.numpy() for name, value in kept.items()})
     assert figures["eval_loss"] == pytest.approx(expected, rel=1e-5)
+    assert set(wide.metric_keys) == set(figures)
     assert figures["eval_accuracy"] == (logits.argmax(axis=1) == [1, 0]).mean()
 
 

@@ -58,6 +58,7 @@ def test_single_sequences_have_no_loss_and_no_figures_of_pairs():
     figures = task.metrics(kept)
     assert list(figures) == ["loss", "masked_lm_accuracy", "masked_lm_loss", "masked_lm_perplexity"]
     assert figures["loss"] == figures["masked_lm_loss"]
+    assert set(task.metric_keys) == set(figures)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +156,7 @@ def test_figures_are_means_over_masked_positions_and_over_pairs():
         "loss": 7 / 4 + 1.0,
         "masked_lm_perplexity": pytest.approx(math.exp(7 / 4)),
     }
+    assert set(PretrainingTask(7, 2).metric_keys) == set(PretrainingTask(7, 2).metrics(kept))
 
 
 def test_the_figures_are_those_of_the_training_loss_up_to_its_epsilon():

@@ -148,6 +148,7 @@ def test_the_figures_are_those_of_conlleval_overall_and_by_type(tmp_path):
         "eval_recall_Y": 0.0,
         "eval_f1_Y": 0.0,
     }
+    assert set(task.metric_keys) == set(task.metrics(kept))
 
 
 def test_labels_of_words_have_accuracy_and_the_macro_f1_of_classification(tmp_path):
@@ -164,6 +165,7 @@ def test_labels_of_words_have_accuracy_and_the_macro_f1_of_classification(tmp_pa
         "loss": 0.0,
         "eval_f1_macro": pytest.approx(expected),
     }
+    assert set(task.metric_keys) == set(task.metrics(kept))
     assert task.sentence_labels(kept, "predictions") == [["DT", "NN", "NN"], ["CC"]]
 
 
