@@ -295,6 +295,7 @@ def _load(path: str, policy: str, devices: tf.distribute.Strategy) -> TrainedMod
             f"The teacher {path} is an export, which gives no logits of tokens and no states. Name the "
             "folder that was exported."
         )
+    logger.info("Loading the teacher, %s", path)
     try:
         with devices.scope():
             return load_model(path, dtype=policy)

@@ -80,7 +80,10 @@ def test_a_student_learns_masked_words_and_relations_and_resumes_exactly(
 def test_a_finished_student_does_not_need_its_teacher(student, pretrained, tmp_path, caplog):
     teacher = tmp_path / "teacher"
     shutil.copytree(pretrained, teacher)
-    run_pretraining(student(teacher=str(teacher), num_train_steps=2))
+    with caplog.at_level("INFO"):
+        run_pretraining(student(teacher=str(teacher), num_train_steps=2))
+    lines = [line for line in caplog.messages if str(teacher) in line]
+    assert lines[0] == f"Loading the teacher, {teacher}" and "variables initialized" in lines[1]
     teacher.rename(tmp_path / "moved")
     with caplog.at_level("INFO"):
         run_pretraining(student(teacher=str(teacher), num_train_steps=2))
