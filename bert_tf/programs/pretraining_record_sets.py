@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bert_tf.data.record_checks import check_records, feature_sizes
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.sidecar import compare_vocabularies
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.manifest import Manifest, file_digests, manifests_of
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
@@ -125,13 +127,17 @@ def choose_objective(
 
 
 def check_vocabulary_of_records(
-    record_set: RecordSet, tokens: Sequence[str], vocab_file: str | None
+    record_set: RecordSet,
+    tokens: Sequence[str],
+    vocab_file: str | None,
+    checkpoint: PretrainedCheckpoint | None = None,
 ) -> None:
     """Raise if the vocabulary is not that of the records. Records without a manifest pass.
 
     Args:
         tokens: the vocabulary in the order of the ids.
         vocab_file: its file, if it has one.
+        checkpoint: initial weights, None for random ones.
 
     Raises:
         ValueError: the sha256 in the manifest is that of another vocabulary.
@@ -141,9 +147,18 @@ def check_vocabulary_of_records(
         if manifest.vocabulary["sha256"] not in digests:
             raise ValueError(
                 f"{vocab_file or 'The vocabulary of the checkpoint'} is not the vocabulary that the "
-                f"records were made with: its sha256 differs from the one in {path}. Give "
-                f"vocab_file={manifest.vocabulary['file']}, or make the records again."
+                f"records were made with: its sha256 differs from the one in {path}. "
+                + _remedy(manifest.vocabulary["file"], checkpoint)
             )
+
+
+def _remedy(vocab_file: str, checkpoint: PretrainedCheckpoint | None) -> str:
+    """Return the remedy for records that were made with this file."""
+    try:
+        compare_vocabularies(vocab_file, checkpoint)
+    except (ValueError, OSError):
+        return "Make the records again with the vocabulary of the checkpoint."
+    return f"Give vocab_file={vocab_file}, or make the records again."
 
 
 def find_case_of_records(record_sets: Iterable[RecordSet], stated: bool | None) -> bool | None:

@@ -222,7 +222,7 @@ def _checked_tasks(
     vocab_file, tokens = find_vocabulary(options, setup.checkpoint)
     if tokens is not None:
         for record_set in record_sets.values():
-            check_vocabulary_of_records(record_set, tokens, vocab_file)
+            check_vocabulary_of_records(record_set, tokens, vocab_file, setup.checkpoint)
         vocab = {token: index for index, token in enumerate(tokens)}
         sidecar.check_vocabulary(vocab, config, vocab_file or "of the checkpoint")
     tasks = make_tasks(options, record_sets, setup.checkpoint)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -229,6 +230,21 @@ def test_records_are_trained_on_with_their_own_vocabulary_only(
     if kind == "unmasked_nsp":
         unknown = without_manifest(kinds[kind].train, tmp_path)
         run_pretraining(dataclasses.replace(options, input_file=unknown))
+
+
+def test_records_of_another_vocabulary_than_the_checkpoints_must_be_made_again(
+    make_options, pretrained, tmp_path
+):
+    other = tmp_path / "other"
+    shutil.copytree(pretrained, other)
+    first, *rest = (other / "vocab.txt").read_text().splitlines()
+    (other / "vocab.txt").write_text("\n".join([first, *reversed(rest)]) + "\n")
+    given = {"vocab_file": None, "bert_config_file": None, "init_checkpoint": str(other)}
+    message = (
+        r"sha256 differs.*json. Make the records again with the vocabulary of the checkpoint.$"
+    )
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(make_options("masked_nsp", do_eval=False, **given))
 
 
 @pytest.mark.parametrize("kind", ["masked_nsp", "unmasked_nsp"])
