@@ -166,7 +166,7 @@ def pretrain(row: str, seed: int, args: argparse.Namespace, vocab_file: Path) ->
         "seed": seed,
     }
     if args.stop_step is not None:
-        given["stop_step"] = args.stop_step
+        given["stop_step"] = min(num_train_steps, args.stop_step)
     try:
         execute("run_pretraining", {**given, **flags}, is_timed=True)
     except subprocess.CalledProcessError as error:

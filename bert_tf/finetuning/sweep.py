@@ -191,6 +191,7 @@ def run_all(
     final = replace(
         chosen.options,
         do_train=False,
+        stop_step=None,
         do_predict=options.do_predict,
         predict_file=options.predict_file,
         report=options.report,

@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_tf.config import ATTENTION_DIRECTIONS
 from bert_tf.finetuning.distillation_options import TeacherOptions
-from bert_tf.options import EncoderFilesOptions, option, require_one_of
+from bert_tf.options import EncoderFilesOptions, option, reject_unused, require_one_of
 from bert_tf.pretraining.phases import Phase, parse_phases
 from bert_tf.pretraining.recipes import RECIPES, with_recipe
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
@@ -137,6 +137,14 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         of_evaluations = ("probe_file", "evaluate_steps", "eval_file")
         self._need("do_eval", of_evaluations)
         self._need("do_train", ("auto_batch",))
+        if not self.do_train:
+            reject_unused(self, ("teacher",), "without do_train")
+        elif (self.stop_step or 0) > self.num_train_steps:
+            raise ValueError(
+                f"stop_step is {self.stop_step}, but must be at most "
+                f"num_train_steps={self.num_train_steps}, the last step. Omit it, or raise "
+                "num_train_steps."
+            )
         if self.auto_batch and (self.gradient_accumulation_steps > 1 or self.teacher):
             raise ValueError(
                 "auto_batch cannot be combined with gradient_accumulation_steps, which it sets, or with "
@@ -194,7 +202,9 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
                 self,
                 max_seq_length=length,
                 train_batch_size=self.train_batch_size * (longest if scale else length) // length,
-                stop_step=min(stop, phase.last_step(self.num_train_steps)),
+                stop_step=min(stop, phase.last_step(self.num_train_steps))
+                if self.do_train
+                else None,
                 input_file=self.input_file.replace(_LENGTH, str(length)),
                 eval_file=self.eval_file and self.eval_file.replace(_LENGTH, str(length)),
             )

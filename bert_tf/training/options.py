@@ -260,6 +260,8 @@ class TrainingOptions(DeviceOptions):
                 f"must be at most train_batch_size={self.train_batch_size}. Use "
                 f"gradient_accumulation_steps={self.train_batch_size} or less."
             )
+        if not self.do_train:
+            reject_unused(self, ("stop_step",), "without do_train")
         for name in ("early_stopping", "best_metric"):
             if getattr(self, name) and not self.evaluate_steps:
                 raise ValueError(

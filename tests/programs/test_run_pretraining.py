@@ -378,6 +378,9 @@ def test_a_checkpoint_without_trained_heads_is_not_evaluated(options, sentence_m
         ({"num_warmup_steps": 151}, r"num_warmup_steps is 151, .*num_train_steps=150.*=15[.]"),
         ({"num_warmup_steps": 9_999}, "num_warmup_steps is 9999"),
         ({"num_warmup_steps": -1}, "num_warmup_steps is -1"),
+        ({"stop_step": 151}, "stop_step is 151, but must be at most num_train_steps=150"),
+        ({"do_train": False, "stop_step": 5}, "stop_step=5 has no effect without do_train. Omit"),
+        ({"do_train": False, "teacher": "big"}, "teacher=big has no effect without do_train. Omit"),
         (
             {"do_eval": False, "evaluate_steps": 0},
             r"eval_file=.*held_out.tf_record has no effect without `do_eval`. Give `do_eval`",
@@ -391,6 +394,10 @@ def test_a_checkpoint_without_trained_heads_is_not_evaluated(options, sentence_m
 def test_options_are_checked_when_made(options, changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(options, **changes)
+
+
+def test_a_training_may_stop_at_its_last_step(options):
+    assert dataclasses.replace(options, stop_step=150).num_train_steps == 150
 
 
 @pytest.mark.parametrize("num_train_steps, expected", [(30, 3), (9_999, 999), (10_000, 10_000)])
