@@ -68,7 +68,7 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
     def main(argv: Sequence[str]) -> int:
         if len(argv) > 1 and _positional_field(options_class) is None:
             raise app.UsageError(f"Unknown argument {argv[1]!r}; every option starts with --.")
-        _set_up_logging()
+        _set_up_logging(options_class)
         options = None
         try:
             options = options_from_flags(options_class, arguments=argv[1:])
@@ -244,18 +244,26 @@ def _unreachable(error: Exception) -> str | None:
 
 
 class _PlainFormatter(logging.Formatter):
-    """Messages without a prefix; warnings and errors begin with their level."""
+    """Messages without a prefix; warnings and errors begin with their level, and name flags."""
+
+    def __init__(self, options_class: type):
+        super().__init__()
+        self._options_class = options_class
 
     def format(self, record: logging.LogRecord) -> str:
         message = super().format(record)
-        return message if record.levelno <= logging.INFO else f"{record.levelname}: {message}"
+        if record.levelno <= logging.INFO:
+            return message
+        if record.name.startswith("bert_tf"):
+            message = with_flags(message, self._options_class)
+        return f"{record.levelname}: {message}"
 
 
-def _set_up_logging() -> None:
+def _set_up_logging(options_class: type) -> None:
     verbosity = flags.FLAGS["verbosity"]  # its default hides what programs log
     absl_logging.set_verbosity(verbosity.value if verbosity.present else absl_logging.INFO)
     handler = absl_logging.get_absl_handler()
-    handler.setFormatter(_PlainFormatter())
+    handler.setFormatter(_PlainFormatter(options_class))
     logging.getLogger("tensorflow").handlers.clear()  # they would repeat every message
     if flags.FLAGS.verbosity <= absl_logging.INFO:
         # Information from TensorFlow and Keras is internal. Only their warnings are for the user.

@@ -539,6 +539,16 @@ def test_an_interruption_exits_with_130_and_tells_the_effect_of_the_same_command
     assert re.search(rf"\nInterrupted\.{effect}\n$", ended.stderr)
 
 
+def test_warnings_name_flags_as_errors_do(run_script):
+    body = """
+    for name in ("bert_tf.here", "keras"):
+        logging.getLogger(name).warning("%s=x is not used. Set `mode`.", "number")
+    logging.getLogger("bert_tf.here").info("number=7")"""
+    ended = run_script("--needed=x", body=body)
+    assert "WARNING: --number=x is not used. Set --mode.\n" in ended.stderr
+    assert "WARNING: number=x is not used. Set `mode`.\nnumber=7\n" in ended.stderr
+
+
 def test_help_shows_every_flag_with_its_text_and_default(run_script):
     ended = run_script("--help")
     for text in (

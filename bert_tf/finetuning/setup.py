@@ -144,7 +144,7 @@ def _with_direction(
     if checkpoint is None or config is None or direction in (None, config.attention_direction):
         return checkpoint
     logger.warning(
-        "%s is of a model with attention_direction=%s, but is used with %s, as set by attention.",
+        "%s is of a model with attention_direction=%s, but is used with %s, as set by `attention`.",
         *(checkpoint.source, config.attention_direction, direction),
     )
     return replace(checkpoint, config=replace(config, attention_direction=direction))
