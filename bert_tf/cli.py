@@ -73,8 +73,9 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         try:
             options = options_from_flags(options_class, arguments=argv[1:])
             workflow(options)
-        except KeyboardInterrupt:
-            print(f"\nInterrupted.{_continuation(options)}", file=sys.stderr)
+        except KeyboardInterrupt as interrupt:
+            effect = f" {interrupt}" if str(interrupt) else _continuation(options)
+            print(f"\nInterrupted.{effect}", file=sys.stderr)
             return 130
         except Exception as error:
             if not is_user_error(error):

@@ -539,6 +539,11 @@ def test_an_interruption_exits_with_130_and_tells_the_effect_of_the_same_command
     assert re.search(rf"\nInterrupted\.{effect}\n$", ended.stderr)
 
 
+def test_an_interruption_may_have_a_message_of_its_own(run_script):
+    ended = run_script("--needed=x", body="raise KeyboardInterrupt('Step 7 is saved.')")
+    assert ended.stderr.endswith("\nInterrupted. Step 7 is saved.\n")
+
+
 def test_warnings_name_flags_as_errors_do(run_script):
     body = """
     for name in ("bert_tf.here", "keras"):

@@ -276,9 +276,10 @@ class BatchTrainer:
         saved: str | None = f"the checkpoint of worker 0 at step {self.step}"
         if self.is_chief:
             saved = checkpoints.latest_checkpoint(output_dir)
-        logger.warning("Ended. Run the same command again to resume from %s.", saved)
+        remedy = f"Run the same command again to resume from {saved}."
         if signal.SIGINT in received:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(remedy)
+        logger.warning("Ended. %s", remedy)
         raise SystemExit(128 + signal.SIGTERM)
 
     def _ends_with(
