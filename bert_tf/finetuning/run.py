@@ -254,7 +254,7 @@ def fine_tune(
         shown = f"{total} {program.examples}"
         if num_examples != total:
             shown += f" in {num_examples} windows"
-        logger.info("%s, %d steps", shown, num_train_steps)
+        logger.info("%s, %d step%s", shown, num_train_steps, "s" * (num_train_steps > 1))
         loop.train(
             trainer,
             learned,
