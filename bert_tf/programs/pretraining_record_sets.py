@@ -5,7 +5,6 @@ They are read from the records and from the manifest next to them, so that they 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,8 +15,6 @@ from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.manifest import Manifest, file_digests, manifests_of
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.vocabulary import vocabulary_digest
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,6 @@ def choose_objective(
                 f"objective={record_set.objectives[0]}, or make them again with "
                 f"objective={objective}."
             )
-    logger.info("The objective is %s", objective)
     return objective
 
 

@@ -5,9 +5,10 @@ Source: google-research/bert, run_pretraining.py.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
 import tensorflow as tf
@@ -76,6 +77,9 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     vocab_file, tokens = find_vocabulary(options, checkpoint)
     sidecar.compare_vocabularies(vocab_file, checkpoint)
     checked = [_checked_tasks(phase, setup) for phase in (*earlier, last)]
+    lines = (_about_records(record_sets, tasks) for _, record_sets, tasks in checked)
+    for line in dict.fromkeys(itertools.chain.from_iterable(lines)):
+        logger.info("%s", line)
     stated = sidecar.find_case(options.do_lower_case, checkpoint, None, vocab_file)
     all_sets = [record_set for _, found, _ in checked for record_set in found.values()]
     case = sidecar.find_case(find_case_of_records(all_sets, stated), None, tokens)
@@ -242,6 +246,16 @@ def _checked_tasks(
     return options, record_sets, tasks
 
 
+def _about_records(
+    record_sets: Mapping[str, RecordSet], tasks: Mapping[str, PretrainingTask]
+) -> Iterator[str]:
+    """Yield lines for the log."""
+    yield from (f"The objective is {task.objective}" for task in tasks.values())
+    for name, record_set in record_sets.items():
+        masked = f"are masked while {'training' if name == 'train' else 'evaluating'}"
+        yield f"The {name} records {'have masks' if record_set.is_masked else masked}"
+
+
 def write_page(folder: str, options: PretrainingOptions, results: Mapping[str, float]) -> None:
     """Write `report.html`, if the options set that."""
     if options.report:
@@ -278,11 +292,6 @@ def make_tasks(
         masker, most = None, options.max_predictions_for(record_set)
         if not record_set.is_masked:
             masker = make_masker(options, record_set, checkpoint, trains=name == "train")
-        logger.info(
-            "The %s records %s",
-            name,
-            "have masks" if masker is None else "are masked while training",
-        )
         tasks[name] = PretrainingTask(
             options.max_seq_length, most, objective, masker, options.z_loss
         )

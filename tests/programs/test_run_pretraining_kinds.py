@@ -195,6 +195,9 @@ def test_masks_of_the_evaluation_may_be_fixed_ones_while_those_of_the_training_c
         run_pretraining(options)
     assert "The train records are masked while training" in caplog.text
     assert "The eval records have masks" in caplog.text
+    with caplog.at_level("INFO"):
+        run_pretraining(make_options("unmasked_nsp", do_train=False))
+    assert "The eval records are masked while evaluating" in caplog.text
 
 
 def test_how_to_mask_is_not_said_for_records_that_have_masks(make_options):

@@ -121,7 +121,7 @@ def test_a_decay_branches_off_any_checkpoint_of_a_stable_rate(options, tmp_path)
 
 
 def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
-    toy_text, tmp_path, monkeypatch
+    toy_text, tmp_path, monkeypatch, caplog
 ):
     for length in (16, 24):
         for name in ("train", "held_out"):
@@ -145,7 +145,10 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
         iterations_per_loop=1,
         save_checkpoints_steps=3,
     )
-    results = run_pretraining(options)
+    with caplog.at_level("INFO"):
+        results = run_pretraining(options)
+    for line in ("The objective is mlm_nsp", "The train records have masks"):
+        assert caplog.messages.count(line) == 1
     assert results["global_step"] == STEPS
     card = Path(options.output_dir, "README.md").read_text()
     count = count_records([records.train.format(length=length) for length in (16, 24)])
