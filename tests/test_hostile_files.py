@@ -51,7 +51,7 @@ from bert_tf.prediction.exports import find_exports
 from bert_tf.pretraining.groups import plan_groups
 from bert_tf.pretraining.make_group import GroupJob
 from bert_tf.pretraining.manifest import Counts, DoneGroup, Manifest, Shard
-from bert_tf.pretraining.runners import remove_stale, start_or_resume
+from bert_tf.pretraining.runners import replace_records, start_or_resume
 from bert_tf.vocabulary import load_vocab
 
 TENSORS = huggingface_tensors(arrays_of("classifier"))
@@ -681,8 +681,10 @@ def test_overwriting_removes_no_file_that_only_a_strangers_manifest_names(tmp_pa
     manifest = Manifest(**values, num_groups=1, groups={0: DoneGroup(0, 1, [], shards, Counts())})
     manifest.write(path)
     job = GroupJob(0, 1, (), (str(folder / "x.tf_record"),), path, 0)
-    start_or_resume(path, manifest, [job], overwrite=True)
-    remove_stale([job])
+    _, jobs = start_or_resume(manifest, [job], overwrite=True)
+    Path(jobs[0].output_files[0]).parent.mkdir()
+    Path(jobs[0].output_files[0]).write_text("new")
+    replace_records([job], jobs, manifest)
     assert [name for name in (*old, *kept) if (folder / name).exists()] == list(kept)
 
 

@@ -47,6 +47,9 @@ class GroupJob:
     manifest_file: str
     num_logged_instances: int
 
+    def relative_to_manifest(self, file: str) -> str:
+        return os.path.relpath(file, os.path.dirname(self.manifest_file) or ".")
+
 
 @dataclass(frozen=True)
 class GroupResult:
@@ -110,7 +113,7 @@ def make_group(
         )
     shards = [
         Shard(
-            os.path.relpath(file, os.path.dirname(job.manifest_file) or "."),
+            job.relative_to_manifest(file),
             writer.count,
             tf.io.gfile.stat(file).length,
         )

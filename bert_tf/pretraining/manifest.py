@@ -84,8 +84,6 @@ class Manifest:
         vocabulary: file, sha256 (`vocabulary_digest`), size.
         num_groups: number of groups of the finished set.
         groups: the groups that are done, by number.
-        overwrites: True until the records of earlier runs, which a run with `overwrite` replaces, are
-            removed.
     """
 
     flags: dict[str, Any]
@@ -95,7 +93,6 @@ class Manifest:
     groups: dict[int, DoneGroup] = field(default_factory=dict)
     format: int = FORMAT
     version: str = ""  # of bert_tf
-    overwrites: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -130,7 +127,6 @@ class Manifest:
         values = {
             "complete": self.is_complete,
             "totals": {**asdict(self.counts), **self.counts.ratios(self.flags["max_seq_length"])},
-            **({"overwrites": True} if self.overwrites else {}),
             **{name: getattr(self, name) for name in _PLAIN_FIELDS},
             "groups": [asdict(group) for _, group in sorted(self.groups.items())],
         }
@@ -191,8 +187,7 @@ def read_manifest(path: str) -> Manifest | None:
         groups = [group_from_json(group) for group in values["groups"]]
         plain = {name: values[name] for name in _PLAIN_FIELDS}
         _check_types(plain, groups)
-        by_number, overwrites = {group.number: group for group in groups}, values.get("overwrites")
-        return Manifest(groups=by_number, overwrites=overwrites is True, **plain)
+        return Manifest(groups={group.number: group for group in groups}, **plain)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} is damaged or of another version ({error!r}). Make the records again, with "

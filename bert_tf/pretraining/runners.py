@@ -19,17 +19,24 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
 import tensorflow as tf
 
 from bert_tf.beam import make_pipeline
-from bert_tf.data.files import file_identity, remove_file, write_text
+from bert_tf.data.files import (
+    TEMPORARY_SUFFIX,
+    is_stream,
+    remove_file,
+    remove_tree,
+    whole_file,
+    write_text,
+)
 from bert_tf.data.parallel import Send, map_as_done
 from bert_tf.limits import parse_json, read_whole
 from bert_tf.pretraining.make_group import GroupJob, GroupResult, make_group
 from bert_tf.pretraining.manifest import (
+    SUFFIX,
     Manifest,
     group_ending,
     group_from_json,
@@ -186,20 +193,26 @@ def _read_note(job: GroupJob) -> GroupResult | None:
 
 
 def start_or_resume(
-    path: str, wanted: Manifest, jobs: Sequence[GroupJob], overwrite: bool
-) -> Manifest:
-    """Return the manifest to fill: the existing one if it has the same flags, else `wanted`.
+    wanted: Manifest, jobs: Sequence[GroupJob], overwrite: bool
+) -> tuple[Manifest, list[GroupJob]]:
+    """Return the manifest to fill, the existing one if it has the same flags, and the jobs that fill it.
 
-    With `overwrite` the old records stay until `remove_stale`, but without their manifest. The new one
-    notes it, so that the run can resume, with or without `overwrite`.
+    With `overwrite` these jobs write into temporary folders. The old records and their manifest stay
+    until `replace_records`. Such a run resumes with or without `overwrite`.
 
     Raises:
         ValueError: records with other or unknown flags exist, or with other numbers of groups, and
             `overwrite` is False.
     """
-    folder = os.path.dirname(path)
+    path, new_jobs = jobs[0].manifest_file, _replacing(jobs)
+    found = _with_same_settings(new_jobs[0].manifest_file, wanted)
+    if found is not None:
+        return _resumed(found, wanted, new_jobs), new_jobs
+    if overwrite:
+        remove_records(new_jobs)  # of a run with other settings
+        return wanted, new_jobs
+    found = read_manifest(path)
     stale = _stale_files(jobs)
-    found = _overwriting(path, wanted) if overwrite else read_manifest(path)
     differences = [] if found is None else found.differences(wanted)
     if found is not None and not found.groups and differences:
         found = None  # an earlier run ended before its first records
@@ -210,39 +223,66 @@ def start_or_resume(
                 + "\n  ".join(differences)
                 + "\nChoose another output_file, or pass `overwrite` to replace them."
             )
-        if not found.overwrites:
-            _refuse_stale(stale, "Remove such files; the command then resumes.")
-        whole = {
-            number: group
-            for number, group in found.groups.items()
-            if all(is_whole(folder, shard) for shard in group.shards)
-        }
-        if len(whole) < len(jobs):
-            logger.info("Resuming: %d of %d groups are written.", len(whole), len(jobs))
-        return replace(wanted, groups=whole, overwrites=found.overwrites)
+        _refuse_stale(stale, "Remove such files; the command then resumes.")
+        return _resumed(found, wanted, jobs), list(jobs)
     existing = [file for job in jobs for file in job.output_files if tf.io.gfile.exists(file)]
-    if existing and not overwrite:
+    if existing:
         raise ValueError(
             f"{existing[0]} exists without a {os.path.basename(path)} that describes it. Choose "
             "another output_file, or pass overwrite to replace it."
         )
-    if not overwrite:
-        _refuse_stale(
-            stale,
-            "Remove such files, choose another output_file, or pass `overwrite` to replace all records "
-            "of this name.",
-        )
+    _refuse_stale(
+        stale,
+        "Remove such files, choose another output_file, or pass `overwrite` to replace all records "
+        "of this name.",
+    )
     remove_notes(jobs)  # of an earlier set
-    return replace(wanted, overwrites=overwrite)
+    return wanted, list(jobs)
 
 
-def _overwriting(path: str, wanted: Manifest) -> Manifest | None:
-    """Return the manifest of a run with `overwrite` and these settings that has not ended, or None."""
+_REPLACEMENT = f".overwrite{TEMPORARY_SUFFIX}"  # ending of a folder next to the files to replace
+
+
+def _replacing(jobs: Sequence[GroupJob]) -> list[GroupJob]:
+    """Return the jobs with files in temporary folders next to those that they replace."""
+    name = os.path.basename(jobs[0].manifest_file).removesuffix(SUFFIX) + _REPLACEMENT
+
+    def place(file: str) -> str:
+        if is_stream(file):
+            return file
+        target = os.path.realpath(file) if os.path.islink(file) else file
+        return os.path.join(os.path.dirname(target), name, os.path.basename(file))
+
+    return [
+        replace(
+            job,
+            output_files=tuple(map(place, job.output_files)),
+            manifest_file=place(job.manifest_file),
+        )
+        for job in jobs
+    ]
+
+
+def _with_same_settings(path: str, wanted: Manifest) -> Manifest | None:
+    """Return the manifest of an overwriting run with these settings that has not ended, or None."""
     try:
         found = read_manifest(path)
     except ValueError:  # damaged, or of another version
         return None
-    return found if found and found.overwrites and not found.differences(wanted) else None
+    return found if found and not found.differences(wanted) else None
+
+
+def _resumed(found: Manifest, wanted: Manifest, jobs: Sequence[GroupJob]) -> Manifest:
+    """Return the manifest to fill, with the groups of an earlier run whose files are whole."""
+    folder = os.path.dirname(jobs[0].manifest_file)
+    whole = {
+        number: group
+        for number, group in found.groups.items()
+        if all(is_whole(folder, shard) for shard in group.shards)
+    }
+    if len(whole) < len(jobs):
+        logger.info("Resuming: %d of %d groups are written.", len(whole), len(jobs))
+    return replace(wanted, groups=whole)
 
 
 def _refuse_stale(stale: Sequence[str], remedy: str) -> None:
@@ -253,27 +293,44 @@ def _refuse_stale(stale: Sequence[str], remedy: str) -> None:
         )
 
 
-def remove_stale(jobs: Sequence[GroupJob]) -> None:
-    """Remove the records that a complete set replaces, except those with the names of new ones."""
+def replace_records(
+    jobs: Sequence[GroupJob], new_jobs: Sequence[GroupJob], manifest: Manifest
+) -> None:
+    """Put complete records in the place of the old ones, which are removed.
+
+    Args:
+        jobs: the groups with the names of the old records.
+        new_jobs: the same groups with the names of the new ones, of `start_or_resume`.
+        manifest: of the new ones.
+    """
+    path, groups = jobs[0].manifest_file, {}
+    replace(manifest, groups={}).write(path)  # the set is unfinished until all files are moved
     for file in _stale_files(jobs):
         remove_file(file)
+    remove_notes(jobs)  # of an earlier set
+    for job, new_job in zip(jobs, new_jobs, strict=True):
+        shards = []
+        group = manifest.groups[job.number]
+        files = zip(job.output_files, new_job.output_files, group.shards, strict=True)
+        for file, new_file, shard in files:
+            if file != new_file:
+                with whole_file(file) as temporary:  # follows links
+                    tf.io.gfile.rename(new_file, temporary, overwrite=True)
+            shards.append(replace(shard, file=job.relative_to_manifest(file)))
+        groups[job.number] = replace(group, shards=shards)
+    remove_records(new_jobs)
+    replace(manifest, groups=groups).write(path)
 
 
-@contextmanager
-def manifest_until_replaced(path: str, jobs: Sequence[GroupJob]) -> Iterator[None]:
-    """Write the old manifest again if the block fails before it has replaced a file of records."""
-    try:
-        old = read_manifest(path)
-    except ValueError:  # damaged, or of another version
-        old = None
-    files = [file for job in jobs for file in job.output_files]
-    before = [file_identity(file) for file in files if tf.io.gfile.exists(file)]
-    try:
-        yield
-    except BaseException:
-        if old and before == [file_identity(file) for file in files if tf.io.gfile.exists(file)]:
-            old.write(path)
-        raise
+def remove_records(jobs: Sequence[GroupJob]) -> None:
+    """Remove the files of these jobs, and the temporary folders of runs with `overwrite`."""
+    files = {jobs[0].manifest_file, *(file for job in jobs for file in job.output_files)}
+    for file in files:
+        if tf.io.gfile.exists(file):
+            remove_file(file)
+    for folder in {os.path.dirname(file) for file in files}:
+        if folder.endswith(_REPLACEMENT) and tf.io.gfile.isdir(folder):
+            remove_tree(folder)
 
 
 def _stale_files(jobs: Sequence[GroupJob]) -> list[str]:

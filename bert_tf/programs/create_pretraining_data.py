@@ -22,7 +22,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.beam import BeamOptions
-from bert_tf.data.files import TEMPORARY_SUFFIX, file_identity, remove_file, run_lock
+from bert_tf.data.files import TEMPORARY_SUFFIX, file_identity, run_lock
 from bert_tf.data.globs import check_not_an_input, check_not_read_again, expand_files, is_same_file
 from bert_tf.data.record_checks import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
@@ -44,8 +44,8 @@ from bert_tf.pretraining.runners import (
     Report,
     Runner,
     Workers,
-    manifest_until_replaced,
-    remove_stale,
+    remove_records,
+    replace_records,
     run,
     start_or_resume,
 )
@@ -80,7 +80,9 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
         default=1,
         min=1,
     )
-    overwrite: bool = option("Replace existing records.", default=False)
+    overwrite: bool = option(
+        "Replace existing records as soon as all new ones are made.", default=False
+    )
     num_logged_instances: int = option(
         "Number of instances that are logged in full.", default=20, min=0
     )
@@ -188,11 +190,13 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     )
     output_files = tuple(file for job in jobs for file in job.output_files)
     with _only_run(path):
-        manifest, missing = _make_missing(path, wanted, jobs, options, settings)
-        _check_text(manifest.counts, input_files, output_files, path)
-        if manifest.overwrites:
-            remove_stale(jobs)
-            dataclasses.replace(manifest, overwrites=False).write(path)
+        manifest, own_jobs = start_or_resume(wanted, jobs, options.overwrite)
+        missing = _make_missing(manifest, own_jobs, options, settings)
+        if not manifest.counts.instances:
+            remove_records(own_jobs)
+        _check_text(manifest.counts, input_files)
+        if own_jobs != jobs:
+            replace_records(jobs, own_jobs, manifest)
         _warn_of_single_documents(manifest, options)
     summary = PretrainingDataSummary(output_files, path, manifest.counts, options.max_seq_length)
     seconds = time.monotonic() - start
@@ -216,14 +220,13 @@ def _only_run(manifest_file: str) -> AbstractContextManager[None]:
 
 
 def _make_missing(
-    path: str,
-    wanted: Manifest,
+    manifest: Manifest,
     jobs: Sequence[GroupJob],
     options: PretrainingDataOptions,
     settings: RecordSettings,
-) -> tuple[Manifest, list[GroupJob]]:
-    """Make the records that do not exist. Return the manifest of all, and the jobs that were done."""
-    manifest = start_or_resume(path, wanted, jobs, options.overwrite)
+) -> list[GroupJob]:
+    """Make the groups that `manifest` lacks, and add them. Return their jobs."""
+    path = jobs[0].manifest_file
     missing = [job for job in jobs if job.number not in manifest.groups]
     if missing:
         if options.num_workers > len(missing):
@@ -237,21 +240,18 @@ def _make_missing(
         runner: Runner = Workers(options.num_workers)
         if options.runner is not None:
             runner = Beam(options.runner, options.runner_flags)
-        # Workers of Beam may write more files after an error.
-        keeps = options.overwrite and options.runner is None
-        with manifest_until_replaced(path, jobs) if keeps else nullcontext():
+        manifest.write(path)
+        is_warned = False
+        for result in run(missing, settings, runner, _make_report(missing)):
+            for words in result.logged:
+                logger.info("%s", words)
+            manifest.groups[result.done.number] = result.done
             manifest.write(path)
-            is_warned = False
-            for result in run(missing, settings, runner, _make_report(missing)):
-                for words in result.logged:
-                    logger.info("%s", words)
-                manifest.groups[result.done.number] = result.done
-                manifest.write(path)
-                if not is_warned:
-                    is_warned = _warn_of_single_documents(manifest, options)
+            if not is_warned:
+                is_warned = _warn_of_single_documents(manifest, options)
     else:
         logger.info("Nothing to do: all records of %s exist.", path)
-    return manifest, missing
+    return missing
 
 
 def _make_report(jobs: Sequence[GroupJob]) -> Report:
@@ -314,13 +314,8 @@ def _warn_of_single_documents(manifest: Manifest, options: PretrainingDataOption
     return True
 
 
-def _check_text(
-    counts: Counts, input_files: Sequence[str], outputs: Sequence[str], path: str
-) -> None:
+def _check_text(counts: Counts, input_files: Sequence[str]) -> None:
     if not counts.instances:
-        for file in (*outputs, path):
-            if tf.io.gfile.exists(file):
-                remove_file(file)
         files = ", ".join(input_files)
         if counts.documents:  # of one token each, with mlm_sop
             raise ValueError(

@@ -664,13 +664,18 @@ def test_records_whose_path_has_two_slashes_are_made_again(tmp_path):
 
 @pytest.mark.parametrize("max_group_bytes", [1500, 4000])
 def test_old_records_are_kept_until_all_new_ones_exist(tmp_path, monkeypatch, max_group_bytes):
+    def old_records():
+        return {path.name: path.read_bytes() for path in (tmp_path / "out").glob("[xy]*[0-9n]")}
+
     old = run_groups(tmp_path, "out")
-    before = contents(tmp_path / "out")
+    before = old_records()
+    assert len(before) == len(old.output_files) + 1
     changes = {"overwrite": True, "random_seed": 7, "max_group_bytes": max_group_bytes}
     (tmp_path / "bad.txt").write_bytes(b"the dog\n\xff\n")
+    files = f"{tmp_path}/a.txt,{tmp_path}/b.txt,{tmp_path}/bad.txt"
     with pytest.raises(ValueError, match="not UTF-8"):
-        run_groups(tmp_path, "out", input_file=f"{tmp_path}/bad.txt", **changes)
-    assert contents(tmp_path / "out") == before
+        run_groups(tmp_path, "out", input_file=files, **changes)
+    assert old_records() == before
     check_record_sets(old.output_files, LIMITS)
 
     def stop_at_second(job, settings, on_progress=None):
@@ -681,13 +686,45 @@ def test_old_records_are_kept_until_all_new_ones_exist(tmp_path, monkeypatch, ma
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("bert_tf.pretraining.runners.make_group", stop_at_second)
         run_groups(tmp_path, "out", **changes)
-    assert before.keys() <= contents(tmp_path / "out").keys()
-    with pytest.raises(ValueError, match=r"only 1 of \d groups are written"):
-        check_record_sets(old.output_files, LIMITS)
+    assert old_records() == before
+    check_record_sets(old.output_files, LIMITS)
+    assert expand_record_files(f"{tmp_path}/out/*") == sorted(old.output_files)
+    assert run_groups(tmp_path, "out") == old  # nothing to do
     new = run_groups(tmp_path, "out", **changes)
     left = {path.name for path in (tmp_path / "out").iterdir()}
     assert left == {*(Path(f).name for f in new.output_files), "x.manifest.json"}
     check_record_sets(new.output_files, LIMITS)
+
+
+def test_a_corpus_without_text_leaves_the_old_records_as_they_are(tmp_path):
+    run_groups(tmp_path, "out")
+    before = contents(tmp_path / "out")
+    (tmp_path / "blank.txt").write_text("\n \n")
+    changes = {"input_file": f"{tmp_path}/blank.txt", "overwrite": True}
+    with pytest.raises(ValueError, match="There is no text in"):
+        run_groups(tmp_path, "out", **changes)
+    assert contents(tmp_path / "out") == before
+    whole = {"output_file": f"{tmp_path}/whole/x", "max_group_bytes": 10**6}
+    run_groups(tmp_path, "whole", **whole)
+    before = contents(tmp_path / "whole")
+    with pytest.raises(ValueError, match="There is no text in"):
+        run_groups(tmp_path, "whole", **whole | changes)
+    assert contents(tmp_path / "whole") == before
+
+
+def test_records_in_several_folders_and_behind_links_are_replaced(tmp_path):
+    for name in ("out", "other", "far"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "out" / "x").symlink_to(tmp_path / "far" / "z")
+    files = f"{tmp_path}/out/x,{tmp_path}/other/y"
+    changes = {"output_file": files, "max_group_bytes": 10**6}
+    run_groups(tmp_path, "out", **changes)
+    new = run_groups(tmp_path, "out", **changes, random_seed=7, overwrite=True)
+    check_record_sets(new.output_files, LIMITS)
+    assert (tmp_path / "out" / "x").is_symlink()
+    assert read_manifest(new.manifest_file).flags["random_seed"] == 7
+    left = {name: sorted(os.listdir(tmp_path / name)) for name in ("out", "other", "far")}
+    assert left == {"out": ["x", "x.manifest.json"], "other": ["y"], "far": ["z"]}
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -695,7 +732,7 @@ def test_old_records_are_kept_until_all_new_ones_exist(tmp_path, monkeypatch, ma
 def test_an_overwriting_run_that_was_stopped_goes_on_and_then_removes_the_old_records(
     tmp_path, monkeypatch, caplog, stop_at, again
 ):
-    """With or without --overwrite, from another number of groups; at last before the removal."""
+    """With or without --overwrite, from another number of groups; at last while files are moved."""
     run_groups(tmp_path, "out", max_group_bytes=4000)
     run_groups(tmp_path, "whole")
 
@@ -704,19 +741,20 @@ def test_an_overwriting_run_that_was_stopped_goes_on_and_then_removes_the_old_re
             raise KeyboardInterrupt
         return make_group(job, *others)
 
-    def stop_at_the_end(jobs):
-        raise KeyboardInterrupt
+    def stop_at_a_move(source, target, overwrite=False, rename=tf.io.gfile.rename):
+        if source.endswith("y-00001-of-00006"):
+            raise KeyboardInterrupt
+        rename(source, target, overwrite)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("bert_tf.pretraining.runners.make_group", stop)
         if stop_at is None:
-            patch.setattr("bert_tf.programs.create_pretraining_data.remove_stale", stop_at_the_end)
+            patch.setattr("tensorflow.io.gfile.rename", stop_at_a_move)
         run_groups(tmp_path, "out", overwrite=True)
     with caplog.at_level("INFO"):
-        summary = run_groups(tmp_path, "out", overwrite=again)
-    assert "Nothing to do" in caplog.text if stop_at is None else f"{stop_at} of" in caplog.text
+        run_groups(tmp_path, "out", overwrite=again)
+    assert f"Resuming: {stop_at or 4} of 6" in caplog.text
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-    assert "overwrites" not in json.loads(Path(summary.manifest_file).read_text())
 
 
 def test_records_whose_manifest_is_damaged_can_be_overwritten(tmp_path):
