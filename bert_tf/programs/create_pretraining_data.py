@@ -194,7 +194,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
         missing = _make_missing(manifest, own_jobs, options, settings)
         if not manifest.counts.instances:
             remove_records(own_jobs)
-        _check_text(manifest.counts, input_files)
+        _check_text(manifest.counts, input_files, options.objective)
         if own_jobs != jobs:
             replace_records(jobs, own_jobs, manifest)
         _warn_of_single_documents(manifest, options)
@@ -314,7 +314,7 @@ def _warn_of_single_documents(manifest: Manifest, options: PretrainingDataOption
     return True
 
 
-def _check_text(counts: Counts, input_files: Sequence[str]) -> None:
+def _check_text(counts: Counts, input_files: Sequence[str], objective: str) -> None:
     if not counts.instances:
         files = ", ".join(input_files)
         if counts.documents:  # of one token each, with mlm_sop
@@ -327,7 +327,7 @@ def _check_text(counts: Counts, input_files: Sequence[str]) -> None:
             f"There is no text in {files}. Expected: one sentence per line, an empty line between "
             "documents."
         )
-    if counts.documents == 1:
+    if counts.documents == 1 and objective == "mlm_nsp":
         logger.warning(
             "The corpus is one document, so that 'random' next sentences come from the same text "
             "and next-sentence prediction learns nothing. Put an empty line between documents."

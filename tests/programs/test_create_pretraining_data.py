@@ -258,6 +258,12 @@ def test_a_corpus_of_one_document_is_warned_about(tmp_path, caplog):
     assert "one document" in caplog.text and "empty line between documents" in caplog.text
 
 
+@pytest.mark.parametrize("objective", ["mlm", "mlm_sop"])
+def test_one_document_is_enough_without_random_next_sentences(tmp_path, caplog, objective):
+    run_with(tmp_path, {"one.txt": "the dog barked\nthe cat walked\n"}, objective=objective)
+    assert "one document" not in caplog.text
+
+
 def test_groups_of_one_document_are_warned_about_at_the_first_and_at_the_end(tmp_path, caplog):
     text = "the dog barked\nthe cat walked\n\n" * 4
     run_with(tmp_path, {"a.txt": text}, max_group_bytes=32, dupe_factor=1)
