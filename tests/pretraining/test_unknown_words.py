@@ -44,6 +44,17 @@ def test_the_unicode_form_is_the_remedy_if_it_helps(caplog):
     assert "the form NFC" in warned(caplog, [unicodedata.normalize("NFD", "서울 Zürich")] * 9)
 
 
+def test_learning_with_all_characters_is_the_remedy_if_a_few_are_missing(caplog):
+    text = warned(caplog, ["the dog !", "the . dog; the", "dog; the dog ?"] * 9)
+    assert "such as ';'. Below" in text and "The vocabulary lacks ; ! ?: learn it with" in text
+    assert "create_vocab --character_coverage=1" in text and "language" not in text
+
+
+def test_another_alphabet_is_not_a_few_missing_characters(caplog):
+    text = "Жил-был у бабушки серенький козлик, вот как, хороший, умный, пёстрый; эхо, юг, цель, щи"
+    assert "Use a vocabulary of this language" in warned(caplog, [text] * 9)
+
+
 @pytest.mark.parametrize(
     "task, example",
     [
