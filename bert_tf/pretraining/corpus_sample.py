@@ -9,7 +9,7 @@ from itertools import groupby, islice
 
 from bert_tf.data.files import is_stream
 from bert_tf.data.lines import read_lines, with_line_feeds
-from bert_tf.pretraining.settings import RecordSettings
+from bert_tf.pretraining.settings import RecordSettings, naming_errors_flag
 from bert_tf.pretraining.wikipedia import detect_format
 
 logger = logging.getLogger(__name__)
@@ -21,16 +21,19 @@ _JSON_OBJECT = re.compile(r'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:')  # its beginning
 _CHINESE = re.compile("[\u3400-\u9fff\uf900-\ufaff]")  # the most frequent characters
 
 
-def sample_lines(files: Sequence[str], settings: RecordSettings | None = None) -> list[str]:
+def sample_lines(
+    files: Sequence[str], errors: str = "strict", settings: RecordSettings | None = None
+) -> list[str]:
     """Return the first lines of up to 20 files with one sentence per line.
 
     Args:
+        errors: as in `read_lines`.
         settings: of records. Warns if most lines are too long for them, or most documents too short.
 
     Raises:
-        ValueError: a file is a pipe, which can be read only once. It is the output of WikiExtractor,
-            with its tags or JSON, or begins with another JSON object, or its lines end with carriage
-            returns only.
+        ValueError: a line is not UTF-8. A file is a pipe, which can be read only once. It is the output
+            of WikiExtractor, with its tags or JSON, or begins with another JSON object, or its lines
+            end with carriage returns only.
     """
     lines: list[str] = []
     words: list[int] = []  # of each line
@@ -40,10 +43,11 @@ def sample_lines(files: Sequence[str], settings: RecordSettings | None = None) -
             "file first."
         )
     for file in files[:: -(-len(files) // _FILES)]:
-        whole_lines = with_line_feeds(read_lines(file, "replace"), file)
+        with naming_errors_flag():
+            first_lines = list(islice(with_line_feeds(read_lines(file, errors), file), _LINES))
         found: list[str] = []
         whole_object = False
-        for line in islice(whole_lines, _LINES):
+        for line in first_lines:
             if not any(found):
                 whole_object = line.rstrip().endswith("}")  # and not the first line of a program
             found.append(line[:_LENGTH])

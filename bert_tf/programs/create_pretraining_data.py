@@ -163,7 +163,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     load_tokenizer.cache_clear()  # the file may have changed since an earlier call
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     _check_case(tokenizer, settings)
-    sample = sample_lines(input_files, settings)
+    sample = sample_lines(input_files, settings.errors, settings)
     if settings.do_lower_case:
         warn_of_lost_letters(sample)
     warn_of_unknown_words(sample, tokenizer)

@@ -143,7 +143,7 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     check_not_an_input((vocab_file, config_file, case_file), files, "output_dir")
     check_not_read_again((vocab_file, config_file, case_file), options.input_file, "output_dir")
     check_writable(options.output_dir)
-    sample = sample_lines(files)
+    sample = sample_lines(files, options.errors)
     if options.do_lower_case:
         warn_of_lost_letters(sample)
 

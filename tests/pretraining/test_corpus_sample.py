@@ -61,7 +61,7 @@ SENTENCE = "The tide is low. "
 )
 def test_lines_that_are_no_sentences_are_warned_about(corpus, caplog, text, objective, warnings):
     settings = RecordSettings(vocab_file="v.txt", max_seq_length=128, objective=objective)
-    sample_lines(corpus(text), settings)
+    sample_lines(corpus(text), settings=settings)
     assert len(caplog.messages) == len(warnings)
     for message, beginning in zip(caplog.messages, warnings, strict=True):
         assert message.startswith(beginning) and "prepare_corpus" in message

@@ -19,8 +19,8 @@ def kill_this_process(settings, job, send):
 
 
 def test_what_a_worker_finds_wrong_is_raised_here_and_what_is_done_stays(tmp_path):
-    write_inputs(tmp_path, {"a.txt": corpus_of(40), "b.txt": b"the dog\n\xff\n"})
-    with pytest.raises(ValueError, match=r"b\.txt:2: .*UTF-8.*offset 8"):
+    write_inputs(tmp_path, {"a.txt": corpus_of(40), "b.txt": b"the dog\n" * 200 + b"\xff\n"})
+    with pytest.raises(ValueError, match=r"b\.txt:201: .*UTF-8.*offset 1600"):
         run_groups(tmp_path, "out", num_workers=2)
     manifest = read_manifest(f"{tmp_path}/out/x.manifest.json")
     assert manifest.num_groups == 4 and 3 not in manifest.groups

@@ -220,6 +220,12 @@ def test_text_that_is_not_utf8_is_named_with_file_and_byte_offset(tmp_path, data
         run_with(tmp_path, {"good.txt": "the dog\n", "bad.txt": data})
 
 
+def test_a_file_that_is_no_text_has_no_warning_before_the_error(tmp_path, caplog):
+    with pytest.raises(ValueError, match=r"\.bin:2: .*not UTF-8.*errors=replace"):
+        run_with(tmp_path, {"a.bin": "été\n".encode() + b"\xe9\xff \xb2\xe4 \xfa\n" * 20})
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("text", ["", "\n\n \t\n", "\u200b\n\u00ad\n"])
 def test_a_corpus_without_text_is_refused(tmp_path, text):
     with pytest.raises(ValueError, match=r"no text in .*empty\.txt.*one sentence per line"):
@@ -368,7 +374,7 @@ def test_an_input_with_the_name_of_a_group_is_never_overwritten(tmp_path):
 
 def test_an_error_leaves_no_record_behind(tmp_path):
     with pytest.raises(ValueError, match="not UTF-8"):
-        run_with(tmp_path, {"bad.txt": b"the dog\n\xff"})
+        run_with(tmp_path, {"bad.txt": b"the dog\n" * 200 + b"\xff"})
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["data.tf_record.manifest.json"]
 
 
@@ -614,7 +620,7 @@ def test_a_finished_set_is_left_as_it_is_and_a_missing_file_made_again(tmp_path,
 
 def test_a_run_that_ended_before_its_first_records_does_not_stop_the_next_one(tmp_path):
     run_groups(tmp_path, "whole")
-    (tmp_path / "a.bin").write_bytes("caf\xe9".encode("latin-1"))
+    (tmp_path / "a.bin").write_bytes(b"the dog\n" * 200 + "caf\xe9".encode("latin-1"))
     with pytest.raises(ValueError, match="not UTF-8"):
         run_groups(tmp_path, "out", input_file=f"{tmp_path}/a.bin")
     run_groups(tmp_path, "out")
@@ -677,7 +683,7 @@ def test_old_records_are_kept_until_all_new_ones_exist(tmp_path, monkeypatch, ma
     before = old_records()
     assert len(before) == len(old.output_files) + 1
     changes = {"overwrite": True, "random_seed": 7, "max_group_bytes": max_group_bytes}
-    (tmp_path / "bad.txt").write_bytes(b"the dog\n\xff\n")
+    (tmp_path / "bad.txt").write_bytes(b"the dog\n" * 200 + b"\xff\n")
     files = f"{tmp_path}/a.txt,{tmp_path}/b.txt,{tmp_path}/bad.txt"
     with pytest.raises(ValueError, match="not UTF-8"):
         run_groups(tmp_path, "out", input_file=files, **changes)

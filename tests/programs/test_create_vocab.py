@@ -106,12 +106,13 @@ def test_output_of_wikiextractor_is_an_error_that_names_prepare_corpus(options, 
         create_vocab(options)
 
 
-def test_bytes_that_are_not_utf8_are_named_with_file_and_offset(options, tmp_path):
+def test_bytes_that_are_not_utf8_are_named_with_file_and_offset(options, tmp_path, caplog):
     (tmp_path / "a.txt").write_bytes(b"low tide\nZ\xfcrich\n" + TEXT.encode())
     message = r"a\.txt:2: .* byte 0xfc at offset 10 of the file .*errors=replace"
     with pytest.raises(ValueError, match=message):
         create_vocab(options)
     assert not list((tmp_path / "new" / "vocab").iterdir())
+    assert not caplog.records
 
 
 def test_bytes_that_are_not_utf8_are_left_out_when_asked(options, tmp_path, caplog):
