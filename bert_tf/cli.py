@@ -185,11 +185,11 @@ _MOST_NAMED = 8  # files
 
 
 def _missing_file(error: Exception, options: Any) -> str | None:
-    """Return the message for a missing file, with the flag that names it; None for other errors."""
+    """Return the message for a missing file or a folder instead of one, with its flag, or None."""
     tf = sys.modules.get("tensorflow")
     if tf is not None and isinstance(error, tf.errors.NotFoundError):
         file, _, _ = error.message.partition("; No such file")
-    elif isinstance(error, FileNotFoundError | ValueError):
+    elif isinstance(error, FileNotFoundError | IsADirectoryError | ValueError):
         file = getattr(error, "filename", None)
     else:
         return None
@@ -199,6 +199,8 @@ def _missing_file(error: Exception, options: Any) -> str | None:
         value = getattr(options, field.name)
         named = value.split(",") if isinstance(value, str) else ()
         if any(f"{file}/".startswith(f"{name.strip().rstrip('/')}/") for name in named if name):
+            if isinstance(error, IsADirectoryError):
+                return f"--{field.name}={value} is a folder, but must be a file. Name a file in it."
             if os.path.isdir(file):
                 return f"--{field.name}={value}: folder {file} contains no file to read."
             folder, name = os.path.split(os.path.abspath(file))

@@ -437,6 +437,12 @@ def test_a_missing_file_without_a_neighbour_is_told_with_what_its_folder_contain
     assert ended.stderr.endswith(found)
 
 
+def test_a_folder_instead_of_a_file_is_named_with_its_flag(run_script, tmp_path):
+    ended = run_script(f"--needed={tmp_path}", body="open(options.needed)")
+    message = f"error: --needed={tmp_path} is a folder, but must be a file. Name a file in it.\n"
+    assert ended.returncode == 1 and ended.stderr.endswith(message)
+
+
 def test_a_folder_without_files_is_called_one(run_script, tmp_path):
     (tmp_path / "empty").mkdir()
     body = "raise FileNotFoundError(2, 'no files', options.needed)"  # as for an empty corpus
