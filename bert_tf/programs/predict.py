@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TextIO
 
 from bert_tf.beam import BeamOptions, make_pipeline
 from bert_tf.data.files import is_stream, open_whole
+from bert_tf.data.globs import check_not_an_input
 from bert_tf.data.lines import count_lines
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import ending_of
@@ -129,6 +130,8 @@ def predict(options: PredictionOptions) -> None:
         ValueError: an input file or an option is wrong, or none of the inputs could be answered.
     """
     files = options.files
+    if options.output_file is not None:
+        check_not_an_input([options.output_file], set(files) - {STANDARD_INPUT})
     if options.runner is not None:
         pipeline = make_pipeline(options.runner, options.runner_flags)
         from bert_tf.programs.predict_beam import predict_on_beam  # imports Beam

@@ -156,14 +156,6 @@ def test_an_interrupted_run_leaves_the_earlier_output(exported, tmp_path, monkey
     assert [json.loads(line) for line in output.splitlines()] == before
 
 
-def test_the_input_may_be_replaced_by_its_answers(exported, tmp_path):
-    file = tmp_path / "text.txt"
-    file.write_text("the sad cat\n")
-    options = {"input_file": str(file), "output_file": str(file)}
-    predict(PredictionOptions(model_dir=str(exported.single), **options))
-    assert json.loads(file.read_text())["label"] == "bad"
-
-
 # ------------------------------------------------------------------------------------------- errors
 
 

@@ -13,6 +13,7 @@ from bert_tf import cli
 from bert_tf.programs.certify import certify
 from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
+from bert_tf.programs.predict import PredictionOptions, predict
 from bert_tf.programs.search import SearchOptions, search
 
 RUN_SCRIPTS = Path(__file__).parents[2] / "run_scripts"
@@ -70,6 +71,11 @@ def test_a_name_that_is_none_is_answered_with_the_one_that_may_be_meant(monkeypa
         (search, SearchOptions, {"documents": "in.json", "query": ("a",)}, "in.json"),
         (search, SearchOptions, {"documents": "docs.txt", "input_file": "in.json"}, "in.json"),
         (certify, CertifyOptions, {"input_file": "in.json", "export_dir": "e"}, "in.html"),
+        (predict, PredictionOptions, {"input_file": "docs.txt,in.json"}, "in.json"),
+        (
+            *(predict, PredictionOptions),
+            *({"input_file": "in.json", "runner": "DirectRunner"}, "in.json"),
+        ),
     ],
 )
 def test_no_program_overwrites_its_input(tmp_path, monkeypatch, program, options, flags, output):
