@@ -89,7 +89,7 @@ def _files_below(folder: str) -> list[str]:
 def check_not_an_input(
     outputs: Iterable[str], inputs: Iterable[str], name: str = "output_file"
 ) -> None:
-    """Raise ValueError if an output would replace an input, perhaps under another name.
+    """Raise ValueError if an output is a folder, or would replace an input under any name.
 
     Args:
         outputs: files to be written. Devices and pipes replace nothing.
@@ -98,6 +98,8 @@ def check_not_an_input(
     """
     inputs = list(inputs)
     for output in outputs:
+        if os.path.isdir(output) or not os.path.basename(output):
+            raise ValueError(f"{name}={output} is a folder, but must be a file. Name a file in it.")
         if not is_stream(output) and any(is_same_file(file, output) for file in inputs):
             raise ValueError(
                 f"{output} would be written, but it is also an input. Choose another {name}."

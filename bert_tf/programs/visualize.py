@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
+from bert_tf.data.globs import check_not_an_input, files_of_checkpoint
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
@@ -93,6 +94,7 @@ def visualize(options: VisualizationOptions) -> None:
             f"model_dir={options.model_dir} is a SavedModel, which shows nothing of its inside. Name "
             "the folder that it was exported from."
         )
+    check_not_an_input([options.output_file], _files(options.model_dir))
     trained = load_model(options.model_dir)
     length = min(options.max_seq_length, trained.max_seq_length)
     trained = with_settings(trained, length)
@@ -104,6 +106,10 @@ def visualize(options: VisualizationOptions) -> None:
     sections = [*view.sections, heads]
     write_text(options.output_file, page(title, view.values, sections))
     logger.info("Wrote %s: open it in a browser", options.output_file)
+
+
+def _files(model_dir: str) -> list[str]:
+    return files_of_checkpoint(model_dir) if tf.io.gfile.isdir(model_dir) else []
 
 
 def make_view(trained: TrainedModel, options: VisualizationOptions) -> View:

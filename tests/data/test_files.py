@@ -282,3 +282,12 @@ def test_an_output_is_never_an_input_under_another_name(tmp_path, output):
     with pytest.raises(ValueError, match=r"but it is also an input\. Choose another output_file\."):
         check_not_an_input([f"{tmp_path}/new", f"{tmp_path}/{output}"], inputs)
     check_not_an_input([f"{tmp_path}/new", "/dev/null"], [*inputs, "/dev/null"])
+
+
+@pytest.mark.parametrize("output", [".", "folder", "folder/", "new/", "link"])
+def test_an_output_is_never_a_folder(tmp_path, monkeypatch, output):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    with pytest.raises(ValueError, match=rf"output_file={output} is a folder, but must be a file"):
+        check_not_an_input([output], [])

@@ -15,6 +15,7 @@ from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from bert_tf.programs.predict import PredictionOptions, predict
 from bert_tf.programs.search import SearchOptions, search
+from bert_tf.programs.visualize import VisualizationOptions, visualize
 
 RUN_SCRIPTS = Path(__file__).parents[2] / "run_scripts"
 
@@ -92,3 +93,22 @@ def test_extract_features_does_not_overwrite_its_input(tmp_path):
     files = dict.fromkeys(("input_file", "output_file"), f"{tmp_path}/in.txt")
     with pytest.raises(ValueError, match=r"in\.txt would be written, but it is also an input"):
         extract_features(ExtractionOptions(init_checkpoint="c", **files))
+
+
+@pytest.mark.parametrize(
+    "program, options, flags",
+    [
+        (predict, PredictionOptions, {}),
+        (predict, PredictionOptions, {"input_file": "in.txt", "runner": "DirectRunner"}),
+        (search, SearchOptions, {"documents": "in.txt", "query": ("a",)}),
+        (certify, CertifyOptions, {"input_file": "in.txt", "export_dir": "e"}),
+        (visualize, VisualizationOptions, {"text": "a"}),
+    ],
+)
+def test_a_folder_as_output_file_is_an_error_before_the_work(
+    tmp_path, monkeypatch, program, options, flags
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("mine\n")
+    with pytest.raises(ValueError, match=r"output_file=\. is a folder, but must be a file"):
+        program(options(model_dir="m", output_file=".", **flags))
