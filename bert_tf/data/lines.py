@@ -108,6 +108,17 @@ def with_line_feeds(lines: Iterable[str], file: str) -> Iterator[str]:
     return chain(first, rest)
 
 
+def read_texts(file: str) -> Iterator[str]:
+    """Return the lines of a file with a text per line.
+
+    Raises:
+        ValueError: the lines end with a carriage return only. Standard input is not checked, because
+            its first line may be answered before the second one arrives.
+    """
+    lines = read_lines(file)
+    return lines if file == STANDARD_INPUT else with_line_feeds(lines, file)
+
+
 def count_lines(files: Iterable[str]) -> int:
     """Count the lines that `read_lines` yields for all files."""
     total = 0

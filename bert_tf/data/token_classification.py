@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from bert_tf.data.label_schemes import WORDS, is_label, marks_entities
-from bert_tf.data.lines import read_lines
+from bert_tf.data.lines import read_lines, with_line_feeds
 from bert_tf.data.tables import check_columns, ending_of
 
 logger = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ def _rows(path: str) -> Iterator[list[str] | str | None]:
     )
     has_tabs = "\t" in next((line for line in rows if not _may_be_comment(line)), "")
     split = re.compile("(\t)" if has_tabs else "( +)").split
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(with_line_feeds(read_lines(path), path), 1):
         check_columns(line.count(" ") + line.count("\t") + 1, path, number)
         if not line.strip(" \t"):
             yield None

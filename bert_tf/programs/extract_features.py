@@ -42,7 +42,7 @@ import tensorflow as tf
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.files import file_identity, open_whole, remove_file, whole_file, write_text
 from bert_tf.data.globs import check_not_an_input, expand_files, files_of_checkpoint
-from bert_tf.data.lines import count_lines, read_lines
+from bert_tf.data.lines import count_lines, read_texts
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.data.records import RecordWriter
 from bert_tf.interop.checkpoint import read_json
@@ -136,7 +136,7 @@ def extract_features(options: ExtractionOptions) -> int:
         model = BertModel(config, dtype=options.policy)
     initialize(model, checkpoint)
 
-    lines = islice(chain.from_iterable(map(read_lines, files)), num_done, None)
+    lines = islice(chain.from_iterable(map(read_texts, files)), num_done, None)
     examples = (pack_line(line, tokenizer, options.max_seq_length) for line in lines)
     found = enumerate(layer_vectors(model, examples, layers, options.batch_size), start=num_done)
     progress = Progress("extract", total, unit="examples")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bert_tf.data.globs import expand_files
-from bert_tf.data.lines import place_of, read_lines
+from bert_tf.data.lines import place_of, read_texts
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
@@ -223,7 +223,7 @@ def read_inputs(
     """
     for file in files:
         if layout.format_of(file) == "text":
-            for number, line in enumerate(read_lines(file), start=1):
+            for number, line in enumerate(read_texts(file), start=1):
                 yield Input({"text": line}, None, file, number)
         else:
             yield from _table_inputs(file, layout, model_fields, optional_fields)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_tf.data.globs import check_not_an_input, expand_files
-from bert_tf.data.lines import place_of, read_lines
+from bert_tf.data.lines import place_of, read_texts
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import TABLE_FORMATS, ending_of, read_table
@@ -255,7 +255,7 @@ def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[Text]:
 
 
 def _texts_of_lines(file: str) -> Iterator[Text]:
-    for number, line in enumerate(read_lines(file), start=1):
+    for number, line in enumerate(read_texts(file), start=1):
         yield line, {"line": number}
 
 

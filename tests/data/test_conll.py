@@ -106,6 +106,11 @@ def test_what_is_refused(written, text, columns, message):
         read_conll(written(text), columns)
 
 
+def test_lines_without_line_feeds_are_an_error(written):
+    with pytest.raises(ValueError, match=r"the file has no line feed"):
+        list(read_conll(written("EU\tB-ORG\rrejects\tO\r")))
+
+
 def test_comments_of_conll_u_are_skipped_and_kept_in_a_file_with_other_labels(written, caplog):
     text = "# newdoc\n# text = a #\na\tX\n#\tY\n\n# text = b\nb\tX\n\n"
     path = written(text)

@@ -5,7 +5,7 @@ import gzip
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.lines import count_lines, read_lines
+from bert_tf.data.lines import count_lines, read_lines, read_texts
 from bert_tf.data.tables import read_table, read_tsv
 
 
@@ -100,6 +100,9 @@ def test_lines_without_line_feeds_are_refused_with_the_command_that_converts_the
     for rows in (read_tsv(path), read_table(path, format="tsv")):
         with pytest.raises(ValueError, match=r"no line feed; .* Convert it: tr '\\r' '\\n' < /"):
             list(rows)
+    with pytest.raises(ValueError, match=r"no line feed; "):
+        read_texts(path)
+    assert list(read_texts(file(b"a\rb\nc\n"))) == ["a\rb", "c"]
     assert [list(row) for row in read_tsv(file(b"a\rb\tc\nd\te\n"))] == [["a\rb", "c"], ["d", "e"]]
 
 

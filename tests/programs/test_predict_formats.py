@@ -339,6 +339,7 @@ def test_a_text_of_a_hundred_thousand_characters_is_answered(run):
             r"in.csv:1: no column is called text_a or text or .* with `text_a_column`",
         ),
         ("in.txt", b"cat\nd\xe9j\xe0\n", r"in.txt:2: .*UTF-8"),
+        ("in.txt", b"the cat\ra dog\r", r"in.txt: the file has no line feed; .*Convert it: tr"),
     ],
 )
 def test_a_file_that_is_not_as_its_format_says_is_named_by_line(
