@@ -210,3 +210,12 @@ def test_the_page_fits_a_phone(page, make, text):
     found, complaints = widths_in_browser(path, 390)
     assert complaints == []
     assert found <= 390
+
+
+def test_a_page_never_replaces_a_file_of_the_model(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    options = VisualizationOptions(
+        model_dir=str(tmp_path), text="the cat", output_file=f"{tmp_path}/config.json"
+    )
+    with pytest.raises(ValueError, match=r"config\.json would be written, but it is also an input"):
+        visualize(options)
