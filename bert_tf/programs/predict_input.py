@@ -15,7 +15,7 @@ from typing import Any
 from bert_tf.data.globs import expand_files
 from bert_tf.data.lines import place_of, read_texts
 from bert_tf.data.streams import STANDARD_INPUT
-from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table
+from bert_tf.data.tables import AS_JSON_LINES, TABLE_FORMATS, TableRow, ending_of, read_table
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.limits import listed
 from bert_tf.options import TableOptions, option
@@ -58,8 +58,18 @@ class InputLayout:
     choices_column: str | None = None
 
     def format_of(self, file: str) -> str:
-        """Return `format`, else the format by the file name, else "text"."""
+        """Return `format`, else the format by the file name, else "text".
+
+        Raises:
+            ValueError: the name ends in .json, as that of an array or of JSON lines may.
+        """
         ending = ending_of(file)
+        if self.format is None and ending == "json":
+            raise ValueError(
+                f"{file}: the format of a .json file is unknown. If each line is a JSON object, rename "
+                "it to .jsonl, or give input_format=jsonl to predict or certify; if each line is a "
+                f"text, .txt or input_format=text. {AS_JSON_LINES}"
+            )
         return self.format or (ending if ending in TABLE_FORMATS else "text")
 
 

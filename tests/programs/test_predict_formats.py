@@ -350,6 +350,16 @@ def test_a_file_that_is_not_as_its_format_says_is_named_by_line(
     assert not list((tmp_path / "new").iterdir())
 
 
+def test_json_lines_may_have_another_name_if_the_format_is_given(run):
+    content = '{"text": "the cat"}\n{"text": "a dog"}\n'
+    with pytest.raises(ValueError, match=r"in\.json: the format of a \.json file is unknown"):
+        run(tiny.classifier(), {"in.json": content})
+    lines = json_lines(run(tiny.classifier(), {"in.json": content}, input_format="jsonl"))
+    assert [line["text"] for line in lines] == ["the cat", "a dog"]
+    with pytest.raises(ValueError, match=r'Write a table as JSON lines: to_json\("train\.jsonl"'):
+        run(tiny.classifier(), {"in.json": f"[{content}]"}, input_format="jsonl")
+
+
 def test_a_column_that_is_not_there_is_named_with_those_that_are(run):
     with pytest.raises(ValueError, match=r"no column 'sentense'; did you mean \"sentence\"\?"):
         run(tiny.classifier(), {"in.csv": CSV}, text_a_column="sentense")

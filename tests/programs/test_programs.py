@@ -66,17 +66,17 @@ def test_a_name_that_is_none_is_answered_with_the_one_that_may_be_meant(monkeypa
     assert "Unknown program 'run_clasifier'. Did you mean run_classifier? Usage:" in error
 
 
+TEXT = {"input_file": "in.json,docs.txt", "input_format": "text"}
+
+
 @pytest.mark.parametrize(
     "program, options, flags, output",
     [
         (search, SearchOptions, {"documents": "in.json", "query": ("a",)}, "in.json"),
         (search, SearchOptions, {"documents": "docs.txt", "input_file": "in.json"}, "in.json"),
-        (certify, CertifyOptions, {"input_file": "in.json", "export_dir": "e"}, "in.html"),
-        (predict, PredictionOptions, {"input_file": "docs.txt,in.json"}, "in.json"),
-        (
-            *(predict, PredictionOptions),
-            *({"input_file": "in.json", "runner": "DirectRunner"}, "in.json"),
-        ),
+        (certify, CertifyOptions, {**TEXT, "export_dir": "e"}, "in.html"),
+        (predict, PredictionOptions, TEXT, "in.json"),
+        (predict, PredictionOptions, {**TEXT, "runner": "DirectRunner"}, "in.json"),
     ],
 )
 def test_no_program_overwrites_its_input(tmp_path, monkeypatch, program, options, flags, output):
