@@ -1,4 +1,4 @@
-"""Files that are not UTF-8: UTF-16 and UTF-32 with a byte order mark, and workbooks."""
+"""Files that are not UTF-8: UTF-16, UTF-32 with a byte order mark, and workbooks."""
 
 from __future__ import annotations
 
@@ -29,6 +29,18 @@ def workbook_error(file: str) -> ValueError:
         f"{file} is a spreadsheet workbook or a zip archive, but must be a text file. "
         "Export the table as CSV (UTF-8), or unpack the archive."
     )
+
+
+def check_no_bare_utf16(file: str, stream: Any) -> None:
+    """Raise ValueError if the first line has the bytes 0x00 of letters in UTF-16."""
+    line = stream.peek(4).partition(b"\n")[0]
+    even, odd = line[::2], line[1::2]
+    for encoding, high, low in (("utf-16le", odd, even), ("utf-16be", even, odd)):
+        if len(line) >= 4 and 2 * high.count(0) > len(high) and not low.count(0):
+            raise ValueError(
+                f"{file}: the first line looks like UTF-16 without a byte order mark. Convert the file: "
+                f"iconv -f {encoding} -t utf8 {file}"
+            )
 
 
 def wide_encoding(stream: Any) -> str | None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
-from bert_tf.data.encodings import check_no_workbook, wide_encoding, wide_lines
+from bert_tf.data.encodings import check_no_bare_utf16, check_no_workbook, wide_encoding, wide_lines
 from bert_tf.data.streams import BLOCK, STANDARD_INPUT, open_binary
 from bert_tf.limits import MAX_WHOLE_FILE, bounded_lines, check_size
 
@@ -39,8 +39,8 @@ def read_lines(
             end of the file.
 
     Raises:
-        ValueError: a line is not UTF-8 (the message has line and byte offset), or the file is a
-            spreadsheet workbook.
+        ValueError: a line is not UTF-8 (the message has line and byte offset), the file is UTF-16
+            without a byte order mark, or it is a spreadsheet workbook.
     """
     file = os.fspath(path)
     errors = "replace" if file == STANDARD_INPUT else errors
@@ -53,6 +53,8 @@ def read_lines(
         if not start and end is None and (encoding := wide_encoding(stream)):
             yield from wide_lines(file, stream, encoding, errors)
             return
+        if not start:
+            check_no_bare_utf16(place_of(file), stream)
         name = f"{file} from byte {start}" if start else place_of(file)
         for line in bounded_lines(stream, name):
             try:

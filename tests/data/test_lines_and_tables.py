@@ -95,6 +95,20 @@ def test_an_empty_file_has_no_lines(file):
 # TSV by column number
 
 
+@pytest.mark.parametrize("encoding", ["utf-16le", "utf-16be"])
+@pytest.mark.parametrize("text", ["text,label\r\na,x\r\n", "“Café”, he said\nno\n"])
+def test_utf_16_without_a_byte_order_mark_is_an_error_with_the_command(file, encoding, text):
+    with pytest.raises(ValueError, match=rf"UTF-16 without .* iconv -f {encoding} -t utf8 /"):
+        list(read_lines(file(text.encode(encoding))))
+
+
+@pytest.mark.parametrize(
+    "data", [b"a\0\n", b"text\0a\n", b"a\0b\0\0c\n", b"\0\0\0\0", b"ab\na\0b\0"]
+)
+def test_a_text_may_contain_zero_bytes(file, data):
+    assert list(read_lines(file(data))) == data.decode().removesuffix("\n").split("\n")
+
+
 def test_lines_without_line_feeds_are_refused_with_the_command_that_converts_them(file):
     path = file(b"text\tlabel\ra\tx\rb\ty\r")
     for rows in (read_tsv(path), read_table(path, format="tsv")):
