@@ -152,7 +152,10 @@ def _name(row: TableRow, column: str, value: Any) -> str:
         value = json.dumps(value)  # such as 1 or true in JSON
     if not isinstance(value, str) or not value.strip():
         raise _wrong(row, column, value, "a label")
-    return value.strip()
+    value = value.strip()
+    if "\n" in value or "\r" in value:  # labels.txt has one label a line
+        raise _wrong(row, column, value, "a label without line ends")
+    return value
 
 
 def _names(row: TableRow, column: str, value: Any, separator: str) -> tuple[str, ...]:

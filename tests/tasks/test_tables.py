@@ -84,6 +84,14 @@ def test_a_label_that_is_none_is_refused_by_line(tmp_path, value):
         list(read_examples(path, text_a="t", label="l"))
 
 
+@pytest.mark.parametrize("value", ["very\ngood", "very\rgood"])
+def test_a_label_of_two_lines_is_refused_by_line(tmp_path, value):
+    path = jsonl(tmp_path / "t.jsonl", {"t": "a", "l": "x\n"}, {"t": "a", "l": value})
+    message = r"t.jsonl:2: column 'l' .*, but must contain a label without line ends"
+    with pytest.raises(ValueError, match=message):
+        list(read_examples(path, text_a="t", label="l"))
+
+
 def test_labels_are_sorted_as_words():
     assert labels_of("b", "a", "C", "b", "a") == ["C", "a", "b"]
     assert labels_of("10", "9", "none") == ["10", "9", "none"]
