@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -219,17 +220,27 @@ def _labels(
 
 
 def _warn_of_similar_labels(labels: Sequence[str], file: str) -> None:
-    groups: dict[str, list[str]] = {}
+    groups: dict[str | float, list[str]] = {}
     for label in labels:
-        groups.setdefault(" ".join(label.casefold().split()), []).append(label)
+        groups.setdefault(_meaning(label), []).append(label)
     similar = [group for group in groups.values() if len(group) > 1]
     if similar:
         logger.warning(
-            "%s: labels that differ only in case or spaces are different classes: %s. Use one spelling "
-            "if they are one class.",
+            "%s: labels that differ only in case or spaces, or are equal numbers, are different "
+            "classes: %s. Use one spelling if they are one class.",
             file,
             "; ".join(" and ".join(map(repr, group)) for group in similar[:3]),
         )
+
+
+def _meaning(label: str) -> str | float:
+    """Return the number of a finite number, such as "1" and "1.0", else the text in one spelling."""
+    try:
+        if math.isfinite(number := float(label)):
+            return number
+    except ValueError:
+        pass
+    return " ".join(label.casefold().split())
 
 
 def _check_same_problem_type(problem_type: str, trained: ClassificationTask | None) -> None:

@@ -432,6 +432,21 @@ def test_labels_in_two_unicode_forms_are_refused_with_both_and_their_lines(tmp_p
         read_data(table_options(tmp_path, rows))
 
 
+@pytest.mark.parametrize(
+    "labels, warned",
+    [
+        (("Yes", "no", "yes"), "'Yes' and 'yes'"),
+        (("1", "0.0", "1.0", "0"), "'0' and '0.0'; '1' and '1.0'"),
+        (("1", "nan", "NaN"), "'NaN' and 'nan'"),
+        (("1", "1.5", "one"), None),
+    ],
+)
+def test_labels_that_may_be_one_class_are_warned_of(tmp_path, caplog, labels, warned):
+    read_data(table_options(tmp_path, [("x", label) for label in labels * 2]))
+    found = [text for text in caplog.messages if "different classes" in text]
+    assert [warned in text for text in found] == [True] * (warned is not None)
+
+
 def test_a_label_of_the_dev_set_that_is_unknown_is_refused_before_training(tmp_path, pretrained):
     (tmp_path / "dev.tsv").write_text("text\tlabel\nx\ta\ny\tc\n")
     options = table_options(
