@@ -35,11 +35,10 @@ def warn_of_unknown_words(lines: Iterable[str], tokenizer: FullTokenizer) -> Non
     found = fraction(lines, lower)
     if found < _WORTH_A_WARNING or found * counts.total() < _FEWEST:
         return
-    split, unk_token = (
-        tokenizer.wordpiece_tokenizer.tokenize,
-        tokenizer.wordpiece_tokenizer.unk_token,
-    )
-    unknown = {word: n for word, n in counts.most_common() if split(word) == [unk_token]}
+    split = tokenizer.wordpiece_tokenizer
+    unknown = {
+        word: n for word, n in counts.most_common() if split.tokenize(word) == [split.unk_token]
+    }
     characters = (char for char, _ in count_characters(unknown).most_common() if char not in vocab)
     missing = list(islice(characters, _FEW_CHARACTERS))
     remedy = (
