@@ -35,6 +35,7 @@ class Head(keras.layers.Layer):
         self.num_outputs = num_outputs
         with self.variable_scope():
             self.build_variables()
+        self.built = True
 
     @contextlib.contextmanager
     def variable_scope(self):

@@ -59,6 +59,15 @@ def assert_close(found, expected, atol=1e-5):
     np.testing.assert_allclose(np.asarray(found, np.float64), expected, rtol=0, atol=atol)
 
 
+@pytest.mark.parametrize("model_type", [BertForSequenceClassification, BertForPreTraining])
+def test_a_summary_before_the_first_call_counts_the_parameters_of_the_heads(model_type):
+    lines: list[str] = []
+    model_type(CONFIG, **({} if model_type is BertForPreTraining else {"num_labels": 2})).summary(
+        print_fn=lines.append
+    )
+    assert "unbuilt" not in "".join(lines)
+
+
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_erf", "relu", "tanh", "linear"])
 def test_every_output_of_the_encoder_equals_the_numpy_bert(hidden_act):
     config = changed(hidden_act=hidden_act)
