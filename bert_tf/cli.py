@@ -68,14 +68,13 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
     def main(argv: Sequence[str]) -> int:
         if len(argv) > 1 and _positional_field(options_class) is None:
             raise app.UsageError(f"Unknown argument {argv[1]!r}; every option starts with --.")
-        _set_up_logging(options_class)
+        _set_up_logging()
         options = None
         try:
             options = options_from_flags(options_class, arguments=argv[1:])
             workflow(options)
-        except KeyboardInterrupt as interrupt:
-            effect = f" {interrupt}" if str(interrupt) else _continuation(options)
-            print(f"\nInterrupted.{effect}", file=sys.stderr)
+        except KeyboardInterrupt:
+            print(f"\nInterrupted.{_continuation(options)}", file=sys.stderr)
             return 130
         except Exception as error:
             if not is_user_error(error):
@@ -200,7 +199,8 @@ def _missing_file(error: Exception, options: Any) -> str | None:
         named = value.split(",") if isinstance(value, str) else ()
         if any(f"{file}/".startswith(f"{name.strip().rstrip('/')}/") for name in named if name):
             if isinstance(error, IsADirectoryError):
-                return f"--{field.name}={value} is a folder, but must be a file. Name a file in it."
+                remedy = " Name a file in it." if file == value else ""
+                return f"--{field.name}={value}: {file} is a folder, but must be a file.{remedy}"
             if os.path.isdir(file):
                 return f"--{field.name}={value}: folder {file} contains no file to read."
             folder, name = os.path.split(os.path.abspath(file))
@@ -247,26 +247,18 @@ def _unreachable(error: Exception) -> str | None:
 
 
 class _PlainFormatter(logging.Formatter):
-    """Messages without a prefix; warnings and errors begin with their level, and name flags."""
-
-    def __init__(self, options_class: type):
-        super().__init__()
-        self._options_class = options_class
+    """Messages without a prefix; warnings and errors begin with their level."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = super().format(record)
-        if record.levelno <= logging.INFO:
-            return message
-        if record.name.startswith("bert_tf"):
-            message = with_flags(message, self._options_class)
-        return f"{record.levelname}: {message}"
+        return message if record.levelno <= logging.INFO else f"{record.levelname}: {message}"
 
 
-def _set_up_logging(options_class: type) -> None:
+def _set_up_logging() -> None:
     verbosity = flags.FLAGS["verbosity"]  # its default hides what programs log
     absl_logging.set_verbosity(verbosity.value if verbosity.present else absl_logging.INFO)
     handler = absl_logging.get_absl_handler()
-    handler.setFormatter(_PlainFormatter(options_class))
+    handler.setFormatter(_PlainFormatter())
     logging.getLogger("tensorflow").handlers.clear()  # they would repeat every message
     if flags.FLAGS.verbosity <= absl_logging.INFO:
         # Information from TensorFlow and Keras is internal. Only their warnings are for the user.
