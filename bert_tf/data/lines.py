@@ -66,7 +66,7 @@ def read_lines(
                     if b"\0" in line:
                         raise ValueError(
                             f"{file}:{_line_number(file, offset)}: this is not text: there is a byte "
-                            "0x00."
+                            "0x00. Name a text file."
                         ) from error
                 raise ValueError(
                     f"{file}:{_line_number(file, offset)}: not UTF-8: byte "

@@ -94,9 +94,9 @@ def _warn_of_lines(words: Sequence[int], settings: RecordSettings, file: str) ->
     long = sum(number > settings.max_seq_length for number in filled)
     if 2 * long > len(filled):
         logger.warning(
-            "%.0f%% of the first lines have more words than max_seq_length = %d. Each line is read as "
-            "one sentence, and what exceeds max_seq_length is left out of the records. Let "
-            "prepare_corpus write one sentence per line first: input_file=%s.",
+            "%.0f%% of the first lines have more words than --max_seq_length=%d. Each line is read as "
+            "one sentence, and what exceeds this is left out of the records. Let "
+            "prepare_corpus write one sentence per line first: --input_file=%s.",
             100 * long / len(filled),
             settings.max_seq_length,
             file,
@@ -108,7 +108,7 @@ def _warn_of_lines(words: Sequence[int], settings: RecordSettings, file: str) ->
             "%.0f%% of the first documents have one line, so that their next sentences are always "
             "random (next_sentence_labels 1), and next-sentence prediction learns nothing from them. If "
             "a line has several sentences, let prepare_corpus write one sentence per line first: "
-            "input_file=%s. For texts of one sentence use objective=mlm.",
+            "--input_file=%s. For texts of one sentence use --objective=mlm.",
             100 * single / len(documents),
             file,
         )

@@ -154,12 +154,12 @@ def _warn_of_long_document(groups: Sequence[Group], number: int, max_group_bytes
     is_missing = group_size(largest) > 2 * max_group_bytes
     logger.warning(
         "The text makes %d groups instead of %d, because a group ends only at the first empty line "
-        "after its planned end. The largest group has %s bytes (max_group_bytes is %s), from byte %s "
+        "after its planned end. The largest group has %s bytes (--max_group_bytes=%d), from byte %s "
         "of %s, and must fit into memory.%s",
         len(groups),
         number,
         f"{group_size(largest):,}",
-        f"{max_group_bytes:,}",
+        max_group_bytes,
         f"{first.start:,}",
         first.file,
         " Is an empty line missing between documents?" if is_missing else "",

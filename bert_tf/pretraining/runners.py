@@ -229,7 +229,7 @@ def start_or_resume(
     if existing:
         raise ValueError(
             f"{existing[0]} exists without a {os.path.basename(path)} that describes it. Choose "
-            "another output_file, or pass overwrite to replace it."
+            "another output_file, or pass `overwrite` to replace it."
         )
     _refuse_stale(
         stale,

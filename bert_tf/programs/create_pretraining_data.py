@@ -115,8 +115,8 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
             ]
             if given:
                 raise ValueError(
-                    f"masking=none writes records without masks, but {', '.join(given)} are settings "
-                    "of masks. Give them to run_pretraining, which has no max_ngram_size, "
+                    "masking=none writes records without masks, but settings of masks are given: "
+                    f"{', '.join(given)}. Give them to run_pretraining, which has no max_ngram_size, "
                     "span_masking and segmented_text, or leave out masking=none."
                 )
 

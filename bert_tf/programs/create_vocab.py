@@ -137,7 +137,7 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
         if tf.io.gfile.exists(file) and not options.overwrite:
             raise ValueError(
                 f"{file} exists, and models trained with it are useless without it. Choose "
-                "another output_dir, or pass overwrite to replace it."
+                "another output_dir, or pass `overwrite` to replace it."
             )
     files = expand_files(options.input_file, folders=True)
     check_not_an_input((vocab_file, config_file, case_file), files, "output_dir")

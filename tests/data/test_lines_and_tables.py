@@ -263,7 +263,9 @@ def test_a_part_of_a_file_in_utf_16_is_refused_with_the_command_that_converts_it
 
 
 def test_a_file_that_is_no_text_is_not_to_be_converted(file):
-    with pytest.raises(ValueError, match=r"rows.tsv:1: this is not text: there is a byte 0x00"):
+    with pytest.raises(
+        ValueError, match=r"rows.tsv:1: this is not text: there is a byte 0x00\. Name"
+    ):
         list(read_lines(file(b"\xff\x80\0\x01\n")))
 
 

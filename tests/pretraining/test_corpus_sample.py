@@ -64,7 +64,7 @@ def test_lines_that_are_no_sentences_are_warned_about(corpus, caplog, text, obje
     sample_lines(corpus(text), settings=settings)
     assert len(caplog.messages) == len(warnings)
     for message, beginning in zip(caplog.messages, warnings, strict=True):
-        assert message.startswith(beginning) and "prepare_corpus" in message
+        assert message.startswith(beginning) and "--input_file=" in message
 
 
 def test_a_pipe_is_an_error_because_a_corpus_is_read_more_than_once(tmp_path):

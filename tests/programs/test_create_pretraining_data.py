@@ -440,7 +440,7 @@ def test_records_without_masks_hold_the_text_as_it_is(tmp_path):
 
 def test_flags_of_masks_contradict_records_without_masks():
     names = {"input_file": "a", "output_file": "b", "vocab_file": "c"}
-    with pytest.raises(ValueError, match="but do_whole_word_mask, masked_lm_prob are settings"):
+    with pytest.raises(ValueError, match="masks are given: do_whole_word_mask, masked_lm_prob"):
         PretrainingDataOptions(**names, masking="none", do_whole_word_mask=True, masked_lm_prob=0.2)
     with pytest.raises(ValueError, match="exclude each other"):
         PretrainingDataOptions(**names, span_masking=True, max_ngram_size=3)
@@ -808,7 +808,7 @@ def test_records_without_a_manifest_are_not_overwritten_unasked(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/data.tf_record").write_bytes(b"somebody's")
     with pytest.raises(
-        ValueError, match=r"data\.tf_record exists without a data\.tf_record\.manif"
+        ValueError, match=r"data\.tf_record exists without a data.*manif.*pass `overwrite`"
     ):
         run_with(tmp_path)
     assert (tmp_path / "out/data.tf_record").read_bytes() == b"somebody's"

@@ -81,7 +81,7 @@ def test_a_vocabulary_that_the_next_run_would_count_is_an_error(options, tmp_pat
 
 def test_an_existing_vocabulary_is_kept_unless_told_otherwise(options):
     first = create_vocab(options)
-    with pytest.raises(ValueError, match=r"vocab\.txt exists, .*overwrite"):
+    with pytest.raises(ValueError, match=r"vocab\.txt exists, .*`overwrite`"):
         create_vocab(options)
     other = dataclasses.replace(options, vocab_size=149, overwrite=True)
     assert create_vocab(other).vocab_file == first.vocab_file
