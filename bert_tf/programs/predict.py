@@ -145,6 +145,7 @@ def predict(options: PredictionOptions) -> None:
     with open_output(options.output_file) as output:  # fails before the model is loaded
         model = choose_model(make_predictor(options), options)
         check_column_flags(options.layout, model.fields)
+        check_answer_names(options, model)
         inputs = read_inputs(files, options.layout, model.fields, model.optional_fields)
         write = make_writer(options.answer_format, model, output)
         if typed:
@@ -202,6 +203,22 @@ def _check_unused(options: PredictionOptions, model: TextModel, use: str, *names
                 f"{name} is {value}, but it is for {use}, and {options.model_dir} with "
                 f"task={options.task} gives {model.columns[0]}. Omit it{remedy}."
             )
+
+
+def check_answer_names(options: PredictionOptions, model: TextModel) -> None:
+    """Raise ValueError if an answer would replace a column that the output repeats."""
+    if options.answer_format == "text":
+        return
+    answers = {name.partition(".")[0] for name in model.columns} | {"error"}
+    for flag in ("text_a_column", "text_b_column", "choices_column"):
+        value = getattr(options, flag) or ""
+        for name in value.split(",") if flag == "choices_column" else [value]:
+            if name in answers:
+                raise ValueError(
+                    f"{flag} is {value}, but {name!r} is the name of an answer, which "
+                    "would replace the text in the output. Rename the column, or use "
+                    "output_format=text."
+                )
 
 
 _LABELLED_WORD = re.compile(r"\S+[ \t](.*[ \t])?(O|[BI]-\S+)")

@@ -33,6 +33,7 @@ from bert_tf.programs.predict import (
     PredictionOptions,
     Totals,
     answered,
+    check_answer_names,
     choose_model,
     make_predictor,
     make_writer,
@@ -70,6 +71,7 @@ def predict_on_beam(
         )
     model = choose_model(make_predictor(options), options)
     check_column_flags(options.layout, model.fields)
+    check_answer_names(options, model)
     fields = (model.fields, model.optional_fields)
     size, totals = options.batch_size * BATCHES_AT_ONCE, Totals()
     with _parts_folder(options.output_file) as folder:

@@ -126,6 +126,30 @@ def test_a_flag_of_tables_is_rejected_if_no_input_is_a_table(tmp_path, flags):
     assert PredictionOptions(model_dir="m", **given).files == [f"{tmp_path}/in.txt"]
 
 
+@pytest.mark.parametrize(
+    "make, name, flags",
+    [
+        (tiny.classifier, "label", {"text_a_column": "label"}),
+        (
+            *(tiny.classifier, "probabilities"),
+            {"text_a_column": "probabilities", "output_format": "tsv"},
+        ),
+        (tiny.classifier, "error", {"text_a_column": "error"}),
+        (tiny.answerer, "answer", {"text_a_column": "q", "text_b_column": "answer"}),
+        (tiny.chooser, "choice", {"text_a_column": "q", "choices_column": "a,choice"}),
+    ],
+)
+def test_an_answer_never_replaces_a_text(run, make, name, flags):
+    content = f"q,a,{name}\nwho ?,a dog,the cat\n"
+    with pytest.raises(ValueError, match=rf"'{name}' is the name of an answer.* Rename the column"):
+        run(make(), {"in.csv": content}, **flags)
+
+
+def test_a_bare_answer_replaces_no_text(run):
+    flags = {"text_a_column": "label", "output_format": "text"}
+    assert run(tiny.classifier(), {"in.csv": "label\nthe cat\n"}, column_separator="comma", **flags)
+
+
 def test_choices_are_a_list_or_some_columns(run):
     listed = run(
         tiny.chooser(), {"in.jsonl": '{"text_a": "who ?", "choices": ["a dog", "a log", "owls"]}\n'}
