@@ -51,8 +51,10 @@ class ChoiceModel(TextModel):
         return text, [checked_text(choice) for choice in choices]
 
     def parse_line(self, line: str) -> tuple[str, list[str]]:
-        """Return (text, choices), separated by tabs."""
+        """Return (text, choices), separated by tabs, without blank choices at the end."""
         text, *choices = line.split("\t")
+        while choices and not choices[-1].strip():
+            choices.pop()
         return text, choices
 
     def short(self, answer: Mapping[str, Any]) -> str:

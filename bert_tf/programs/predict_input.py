@@ -194,15 +194,18 @@ class Input:
         if self.error is not None:
             raise ValueError(self.error)
         if self.values is None:
-            return model.parse_line(self.shown["text"])
-        for choices in (value for value in self.values if isinstance(value, list)):
+            item = model.parse_line(self.shown["text"])
+        else:
+            item = model.parse_fields(self.values)
+        parts = item if isinstance(item, tuple) else ()
+        for choices in (part for part in parts if isinstance(part, list)):
             for index, choice in enumerate(choices):
                 if not choice.strip():
                     raise ValueError(
                         f"Choice {index}, counted from 0, is blank, but only the last choices may be. "
                         "Write a text, or remove it."
                     )
-        return model.parse_fields(self.values)
+        return item
 
 
 def check_column_flags(layout: InputLayout, model_fields: Sequence[str]) -> None:

@@ -173,6 +173,10 @@ def test_a_blank_choice_before_another_is_an_error_of_its_line(run):
     refused, answered = json_lines(run(tiny.chooser(), {"in.jsonl": "".join(lines)}))
     assert "in.jsonl:1: Choice 1, counted from 0, is blank" in refused["error"]
     assert len(answered["probabilities"]) == 2
+    text = "who ?\ta dog\t\towls\nwho ?\ta dog\ta log\t\n"
+    refused, of_line = json_lines(run(tiny.chooser(), {"in.txt": text}))
+    assert "in.txt:1: Choice 1, counted from 0, is blank" in refused["error"]
+    assert of_line["probabilities"] == pytest.approx(answered["probabilities"], abs=1e-6)
 
 
 def test_a_usual_name_of_a_column_may_be_in_any_case(run):
