@@ -45,9 +45,8 @@ class ChoiceModel(TextModel):
                 f"{choices!r:.60}."
             )
         if len(choices) < 2:
-            raise ValueError(
-                f"There are {len(choices)} choices for {beginning(text)}, but must be 2 or more."
-            )
+            count = "is 1 choice" if choices else "are 0 choices"
+            raise ValueError(f"There {count} for {beginning(text)}, but must be 2 or more.")
         return text, [checked_text(choice) for choice in choices]
 
     def parse_line(self, line: str) -> tuple[str, list[str]]:

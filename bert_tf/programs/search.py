@@ -95,11 +95,11 @@ class SearchOptions(TableOptions):
         super().__post_init__()
         self._need("reranker", ("depth",))
         # A string would be taken for many texts of one letter.
-        is_list = isinstance(self.query, list | tuple) and len(self.query)
-        if self.query is not None and not (is_list and all(map(str.strip, self.query))):
-            raise ValueError(
-                f"query is {self.query!r}, but must be a list of texts that are not empty."
-            )
+        if self.query is not None and not (isinstance(self.query, list | tuple) and self.query):
+            raise ValueError(f"query is {self.query!r}, but must be a list of one or more texts.")
+        for text in self.query or ():
+            if not text.strip():
+                raise ValueError(f"query is {text!r}, but must be a text that is not empty.")
         if self.query is not None and self.input_file:
             raise ValueError("Give either `query` or `input_file`.")
         if self.reranker and self.depth < self.top_k:

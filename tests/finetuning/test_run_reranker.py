@@ -370,7 +370,7 @@ def test_search_refuses_what_it_cannot_use(pretrained, reranker, sentence_model,
             search(SearchOptions(**{**given, "model_dir": str(folder)}))
     with pytest.raises(ValueError, match="depth is 3, but must be top_k=10 or more"):
         SearchOptions(**given, reranker="r", depth=3)
-    with pytest.raises(ValueError, match=r"query is \(' ',\), but must be a list"):
+    with pytest.raises(ValueError, match="query is ' ', but must be a text that is not empty"):
         SearchOptions(**{**given, "query": (" ",)})
     with pytest.raises(ValueError, match="Give either `query` or `input_file`"):
         SearchOptions(**given, input_file="b")

@@ -63,7 +63,7 @@ def test_choices_are_filled_up_and_cut_again(tmp_path):
     assert [answers[1]["choice"], answers[1]["probabilities"]] == ["aa", [0.5, 0.25, 0.25]]
     with pytest.raises(ValueError, match="A choice for 'q' is empty"):
         Predictor(folder).predict([("q", ["a", ""])])
-    with pytest.raises(ValueError, match="There are 1 choices"):
+    with pytest.raises(ValueError, match="There is 1 choice for"):
         Predictor(folder).predict([("q", ["a"])])
 
 

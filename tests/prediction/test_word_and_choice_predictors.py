@@ -85,7 +85,9 @@ def test_the_best_choice_is_named_whatever_their_number(chooser):
 
 
 def test_one_choice_is_none(chooser):
-    with pytest.raises(ValueError, match="There are 1 choices for 'in the barn'"):
+    with pytest.raises(
+        ValueError, match="There is 1 choice for 'in the barn', but must be 2 or more"
+    ):
         chooser.predict([("in the barn", ["the kind cat"])])
 
 
