@@ -72,7 +72,7 @@ class Trainer:
     Raises:
         TypeError: an option is unknown.
         ValueError: the run would overwrite other files in `output_dir`, an option is out of range,
-            `best_metric` is not a metric of the task, no architecture was found, or `output_dir`
+            `best_metric` is not a metric of the task, or no architecture was found. `output_dir`
             contains another model. The embedder of `init_checkpoint` has an unsupported module.
     """
 

@@ -296,7 +296,7 @@ def _refuse_stale(stale: Sequence[str], remedy: str) -> None:
 def replace_records(
     jobs: Sequence[GroupJob], new_jobs: Sequence[GroupJob], manifest: Manifest
 ) -> None:
-    """Put complete records in the place of the old ones, which are removed.
+    """Replace the old records by complete new ones.
 
     Args:
         jobs: the groups with the names of the old records.
