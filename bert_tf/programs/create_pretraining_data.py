@@ -262,8 +262,9 @@ def _make_report(jobs: Sequence[GroupJob]) -> Report:
     fractions, instances = dict.fromkeys(sizes, 0.0), dict.fromkeys(sizes, 0)
 
     def report(number: int, fraction: float, made: int) -> None:
-        # A worker's last message may come after its result.
-        fractions[number] = max(fraction, fractions[number])
+        if fractions[number] >= 1.0:  # a worker's last message may come after its result
+            return
+        fractions[number] = fraction
         instances[number] = made
         all_done = all(fraction >= 1.0 for fraction in fractions.values())
         done = sum(sizes[n] * fraction for n, fraction in fractions.items())

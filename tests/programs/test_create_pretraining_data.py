@@ -579,6 +579,12 @@ def test_more_workers_than_groups_are_said_to_have_nothing_to_do(tmp_path, caplo
     assert "1 group(s) of text for --num_workers=2" in caplog.text
 
 
+def test_the_end_of_the_progress_is_shown_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("bert_tf.pretraining.runners._SECONDS_BETWEEN_REPORTS", 0)
+    run_groups(tmp_path, "out", max_group_bytes=10**6, dupe_factor=1)
+    assert capsys.readouterr().err.count(" 100%") == 1
+
+
 # ------------------------------------------------------------------------------------- going on
 
 
