@@ -296,7 +296,7 @@ def _refuse_stale(stale: Sequence[str], remedy: str) -> None:
 def replace_records(
     jobs: Sequence[GroupJob], new_jobs: Sequence[GroupJob], manifest: Manifest
 ) -> None:
-    """Replace the old records by complete new ones.
+    """Replace the old records by the new ones, which are complete.
 
     Args:
         jobs: the groups with the names of the old records.
