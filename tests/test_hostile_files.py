@@ -684,7 +684,9 @@ def test_overwriting_removes_no_file_that_only_a_strangers_manifest_names(tmp_pa
     _, jobs = start_or_resume(manifest, [job], overwrite=True)
     Path(jobs[0].output_files[0]).parent.mkdir()
     Path(jobs[0].output_files[0]).write_text("new")
-    replace_records([job], jobs, manifest)
+    group = DoneGroup(0, 1, [], [Shard("x.tf_record", 1, 3)], Counts())
+    replace_records([job], jobs, Manifest(**values, num_groups=1, groups={0: group}))
+    assert (folder / "x.tf_record").read_text() == "new"
     assert [name for name in (*old, *kept) if (folder / name).exists()] == list(kept)
 
 
