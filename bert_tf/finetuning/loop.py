@@ -27,9 +27,15 @@ from bert_tf.finetuning.batch_lengths import (
     without_needless_padding,
 )
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
-from bert_tf.finetuning.same_run import check_same_steps, note_training
+from bert_tf.finetuning.same_run import check_same_data, note_end, note_training
 from bert_tf.modeling.flops import flops_per_token
-from bert_tf.report.model_card import noted_step, write_card, write_training_card
+from bert_tf.report.model_card import (
+    data_rows,
+    noted_step,
+    resolved_values,
+    write_card,
+    write_training_card,
+)
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
@@ -125,13 +131,23 @@ def train(
         num_train_steps = min(num_train_steps, trainer.step)
     first_step = trainer.step
     is_over = first_step >= num_train_steps
-    note = functools.partial(note_training, options, is_batched=batches is not None)
-    if trainer.is_chief and first_step:
-        check_same_steps(options, num_all_steps)
-    if trainer.is_chief and not is_over:
-        note(planned, num_all_steps)
-    elif trainer.is_chief and (planned_step(options.output_dir) or 0) > trainer.step:
-        note(trainer.step, num_all_steps)  # it was planned to be longer
+    if trainer.is_chief:
+        data = list(data_rows(command or options, counted_files or files))
+        if first_step:
+            check_same_data(options, num_all_steps, data)
+        if not is_over:
+            note_training(
+                options,
+                planned,
+                num_all_steps,
+                first_step,
+                command,
+                resolved_values(options, trainer.optimizer.schedule),
+                data,
+                is_batched=batches is not None,
+            )
+        elif (planned_step(options.output_dir) or 0) > first_step:
+            note_end(options.output_dir, first_step)  # it was planned to be longer
     config = trainer.model.config
     flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
     with naming_damaged_file(files, id_limits):
@@ -158,22 +174,12 @@ def train(
             ),
         )
     if trainer.is_chief and trainer.step < num_train_steps:
-        note(trainer.step, num_all_steps)  # it has ended early
+        note_end(options.output_dir, trainer.step)  # it has ended early
     trainer.take_averages()
     is_noted = noted_step(options.output_dir) == trainer.step
     is_other = first_step > num_train_steps  # not the training that these options describe
     if trainer.is_chief and not (is_over and (is_noted or is_other)):
-        size = num_parameters(trainer.model)
-        counted = files if counted_files is None else counted_files
-        write_training_card(
-            command or options,
-            task,
-            size,
-            first_step,
-            trainer.step,
-            trainer.optimizer,
-            counted,
-        )
+        write_training_card(command or options, task, num_parameters(trainer.model), trainer.step)
     results, is_new = evaluations.at(trainer.step)
     if is_new and trainer.is_chief:
         MetricsLog(folder, options.tensorboard).write("eval", trainer.step, results or {})

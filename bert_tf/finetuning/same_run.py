@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import zip_longest
+from types import MappingProxyType
+from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import write_text
-from bert_tf.interop.checkpoint import file_beside, read_json, typed
+from bert_tf.interop.checkpoint import file_beside
+from bert_tf.interop.read import folder_of
 from bert_tf.interop.tokenizer_files import stated_cases
+from bert_tf.report.command_line import changed_options, shown_value
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.options import TrainingOptions
-from bert_tf.training.unfinished import LAST_STEP, TRAINING_FILE
+from bert_tf.training.unfinished import (
+    ALL_STEPS,
+    DATA,
+    EARLIER,
+    FLAGS,
+    INITIAL,
+    LAST_STEP,
+    USED,
+    read_note,
+    write_note,
+)
 from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
 
-_ALL_STEPS = "steps"  # key of `TRAINING_FILE`: of the whole training, without `stop_step`
 # Options that define the meaning of the moments in a checkpoint.
 _SAME_TRAINING = ("optimizer", "ema_decay")
 # Options that may change, but usually by mistake.
@@ -49,17 +60,11 @@ _OF_THE_MODEL = ("max_seq_length", "scale", "margin", "doc_stride", "answer_span
 
 def check_same_training(options: TrainingOptions, folder: str) -> None:
     """Raise if the checkpoints of `folder` have another optimizer. Log other changes."""
-    path = os.path.join(folder, TRAINING_FILE)
-    if latest_checkpoint(folder) is None or not tf.io.gfile.exists(path):
+    if latest_checkpoint(folder) is None:
         return
-    there = read_json(path)
-    of_the_model = set(_OF_THE_MODEL)
-    if hasattr(options, "document_context"):  # run_ner trains with the flag alone
-        of_the_model.discard("doc_stride")
     changed = {
-        name: f"{_shown(there[name])} there, {_shown(value)} now"
-        for name, value in _noted(options).items()
-        if name in there and there[name] != value and not (value is None and name in of_the_model)
+        name: f"{shown_value(there)} there, {shown_value(now)} now"
+        for name, (there, now) in _changes(read_note(folder), _noted(options), options).items()
     }
     rejected = [f"`{name}`: {text}" for name, text in changed.items() if name in _SAME_TRAINING]
     if rejected:
@@ -73,17 +78,39 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
         logger.warning("The run resumes with a change: %s: %s", name, text)
 
 
-def _shown(value: object) -> str:
-    return "the default" if value is None else str(value)
+def _changes(
+    there: Mapping[str, Any], now: Mapping[str, Any], options: TrainingOptions
+) -> dict[str, tuple[Any, Any]]:
+    """Return name -> (value there, value now) of noted values that differ."""
+    of_the_model = set(_OF_THE_MODEL)
+    if hasattr(options, "document_context"):  # run_ner trains with the flag alone
+        of_the_model.discard("doc_stride")
+    return {
+        name: (there[name], value)
+        for name, value in now.items()
+        if name in there and there[name] != value and not (value is None and name in of_the_model)
+    }
 
 
-def check_same_steps(options: TrainingOptions, num_train_steps: int) -> None:
-    """Warn if a run that resumes has another number of steps, as with other data."""
-    path = os.path.join(options.output_dir, TRAINING_FILE)
-    if hasattr(options, "num_train_steps") or not tf.io.gfile.exists(path):
-        return  # `check_same_training` compares the flag
-    there = typed(read_json(path), _ALL_STEPS, int, path)
-    if there not in (None, num_train_steps):
+def check_same_data(
+    options: TrainingOptions, num_train_steps: int, data: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Warn if a run that resumes has other data, or another number of steps.
+
+    Args:
+        data: rows of the data in the model card.
+    """
+    note = read_note(options.output_dir)
+    known = {name: text for name, text in note.get(DATA, ())}
+    for name, text in data if known else ():
+        if known.get(name) != text:
+            logger.warning(
+                "The run resumes with other data: %s: %s there, %s now",
+                *(name, known.get(name, "none"), text),
+            )
+    there = note.get(ALL_STEPS)
+    is_compared = hasattr(options, "num_train_steps")  # by `check_same_training`
+    if not is_compared and there not in (None, num_train_steps):
         logger.warning(
             "The run resumes with a change: %d steps there, %d now. For other data use another "
             "output_dir.",
@@ -92,20 +119,63 @@ def check_same_steps(options: TrainingOptions, num_train_steps: int) -> None:
 
 
 def note_training(
-    options: TrainingOptions, last_step: int, num_train_steps: int, is_batched: bool = False
+    options: TrainingOptions,
+    last_step: int,
+    num_train_steps: int,
+    first_step: int = 0,
+    command: TrainingOptions | None = None,
+    used: Mapping[str, str] = MappingProxyType({}),
+    data: Sequence[tuple[str, str]] = (),
+    is_batched: bool = False,
 ) -> None:
-    """Write `training.json`, which the functions above read when the run resumes.
+    """Write `training.json` of a run with steps to train.
+
+    The functions above, the model card and report.html read it.
 
     Args:
         last_step: step at which the training ends; for `unfinished.planned_step`.
         num_train_steps: without `stop_step`.
+        first_step: steps taken before this run, in the same folder or by `init_optimizer`.
+        command: options whose flags are noted, those of all phases; default: `options`.
+        used: name -> text of resolved values.
+        data: rows of the data in the model card.
         is_batched: the data have batches of their own, whose size is not an option to compare.
     """
-    noted = {**_noted(options), LAST_STEP: last_step, _ALL_STEPS: num_train_steps}
+    now = {**_noted(options), USED: dict(used), DATA: [list(row) for row in data]}
     if is_batched:
-        noted.pop("train_batch_size", None)
-    path = os.path.join(options.output_dir, TRAINING_FILE)
-    write_text(path, json.dumps(noted, indent=2) + "\n")
+        now.pop("train_batch_size", None)
+    flags = changed_options(command or options)
+    if options.init_checkpoint:
+        path = options.init_checkpoint  # a folder of this machine is found from any other
+        flags["init_checkpoint"] = path if "://" in path else os.path.abspath(path)
+    there: dict[str, Any] = {}
+    if latest_checkpoint(options.output_dir) is not None:
+        there = read_note(options.output_dir)
+        if FLAGS in there:
+            flags = {name: value for name, value in flags.items() if name not in INITIAL}
+            flags |= {name: there[FLAGS][name] for name in INITIAL if name in there[FLAGS]}
+    elif options.init_optimizer:
+        there = read_note(folder_of(str(options.init_checkpoint)))
+    note = {**now, LAST_STEP: last_step, ALL_STEPS: num_train_steps, FLAGS: flags}
+    if there and first_step:
+        note[EARLIER] = _earlier(there, now, first_step, options)
+    write_note(options.output_dir, note)
+
+
+def _earlier(
+    there: Mapping[str, Any], now: Mapping[str, Any], first_step: int, options: TrainingOptions
+) -> list[dict[str, Any]]:
+    """Return the parts of a training before `first_step`, without a last one that equals `now`."""
+    newest = {name: there[name] for name in now if name in there}
+    parts = [*there.get(EARLIER, ()), {**newest, "step": first_step}]
+    before = [part for part in parts if part["step"] < first_step]
+    last = parts[len(before)]  # a later checkpoint may have been removed
+    return [*before, {**last, "step": first_step}] if _changes(last, now, options) else before
+
+
+def note_end(folder: str, step: int) -> None:
+    """Note that the training in a folder ends at `step`."""
+    write_note(folder, {**read_note(folder), LAST_STEP: step})
 
 
 def _noted(options: TrainingOptions) -> dict[str, object]:

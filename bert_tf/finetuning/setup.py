@@ -42,6 +42,7 @@ from bert_tf.training.optimization import OPTIMIZERS
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.strategy import is_chief
+from bert_tf.training.unfinished import FLAGS, read_note
 
 logger = logging.getLogger(__name__)
 
@@ -228,8 +229,7 @@ def make_trainer(
         jit_compile=options.jit_compile,
     )
     if trainer.resume(options.output_dir) is not None:
-        if not num_train_steps:
-            _warn_of_unused(setup, task)
+        _warn_of_unused(setup, task, will_train=bool(num_train_steps))
         return trainer
     if num_train_steps:
         _warn_of_unnamed_checkpoints(options.output_dir)
@@ -248,18 +248,21 @@ def make_trainer(
     return trainer
 
 
-def _warn_of_unused(setup: Setup, task: Task) -> None:
-    """Warn that an evaluation has the weights of `output_dir`, not those of `init_checkpoint`."""
+def _warn_of_unused(setup: Setup, task: Task, will_train: bool) -> None:
+    """Warn that the weights are those of `output_dir`, not those of another `init_checkpoint`."""
     options, head = setup.options, TYPES.get(task.name)
     given, newest = options.init_checkpoint, latest_checkpoint(options.output_dir)
-    used = [os.path.realpath(path) for path in (options.output_dir, newest) if path]
-    if not given or os.path.realpath(given) in used:
+    flags = read_note(options.output_dir).get(FLAGS)
+    first = flags.get("init_checkpoint") if flags and will_train else None
+    used = [os.path.realpath(path) for path in (options.output_dir, newest, first) if path]
+    if not given or os.path.realpath(given) in used or (will_train and flags is None):
         return
     arrays = {} if setup.checkpoint is None else setup.checkpoint.arrays
-    if arrays and head is not None and head.variables and not any(map(head.owns, arrays)):
+    has_head = head is None or not head.variables or any(map(head.owns, arrays))
+    if arrays and not has_head and not will_train:
         return  # the encoder that the training began with, as in the reference's commands
     logger.warning(
-        "The weights are those of %s; init_checkpoint=%s is not used. To evaluate it, use an "
+        "The weights are those of %s; init_checkpoint=%s is not used. To use it, give an "
         "output_dir without checkpoints.",
         *(newest, given),
     )

@@ -5,35 +5,57 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bert_tf.interop.hub import SCHEME
 
 
-def changed_flags(
-    options: Any,
-    left_out: Collection[str] = (),
-    shown: Callable[[str, Any], str] = lambda name, value: str(value),
-) -> list[str]:
-    """Return the flags that differ from their defaults or from those of a recipe, quoted for a shell.
+def changed_options(options: Any) -> dict[str, Any]:
+    """Return name -> value of the options that differ from their defaults or from those of a recipe.
 
     Args:
         options: dataclass of a program's flags.
-        left_out: names of flags to skip.
-        shown: (name, value) -> text of the value; default: `str`.
     """
-    flags, of_recipe = [], getattr(options, "of_recipe", {})
+    changed, of_recipe = {}, getattr(options, "of_recipe", {})
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         is_default = value == field.default == of_recipe.get(field.name, field.default)
-        if is_default or value is None or field.name in left_out:
+        if not is_default and value is not None:
+            changed[field.name] = value
+    return changed
+
+
+def as_flags(
+    values: Mapping[str, Any],
+    left_out: Collection[str] = (),
+    shown: Callable[[str, Any], str] = lambda name, value: str(value),
+) -> list[str]:
+    """Return options as flags, quoted for a shell.
+
+    Args:
+        values: name -> value.
+        left_out: names of flags to skip.
+        shown: (name, value) -> text of the value; default: `str`.
+    """
+    flags = []
+    for name, value in values.items():
+        if name in left_out:
             continue
         if isinstance(value, bool):
-            flags.append(f"--{'' if value else 'no'}{field.name}")
+            flags.append(f"--{'' if value else 'no'}{name}")
         else:
-            flags.append(f"--{field.name}={shlex.quote(shown(field.name, value))}")
+            flags.append(f"--{name}={shlex.quote(shown(name, value))}")
     return flags
+
+
+def changed_flags(options: Any, left_out: Collection[str] = (), **arguments: Any) -> list[str]:
+    """Return `as_flags` of `changed_options`."""
+    return as_flags(changed_options(options), left_out, **arguments)
+
+
+def shown_value(value: Any) -> str:
+    return "the default" if value is None else str(value)
 
 
 def without_folders(flag: str, value: Any) -> str:

@@ -34,9 +34,10 @@ from bert_tf.interop.hub import NO_LICENSE, SCHEME
 from bert_tf.pretraining.manifest import manifests_of
 from bert_tf.registry import TYPES
 from bert_tf.report.best_run import best_of_runs
-from bert_tf.report.command_line import changed_flags, without_folders
+from bert_tf.report.command_line import as_flags, changed_flags, shown_value, without_folders
 from bert_tf.report.model_use import use_of_others, use_of_ours
 from bert_tf.tasks.base import Task
+from bert_tf.training.unfinished import DATA, EARLIER, FLAGS, USED, read_note
 
 logger = logging.getLogger(__name__)
 
@@ -62,43 +63,43 @@ _LEFT_OUT = (
 )
 
 
-def write_training_card(
-    options: Any,
-    task: Task,
-    num_parameters: int,
-    first_step: int,
-    step: int,
-    optimizer: Any,
-    files: Sequence[str],
-) -> None:
-    """Write the facts and the card of a model that was trained.
+def write_training_card(options: Any, task: Task, num_parameters: int, step: int) -> None:
+    """Write the facts and the card of a model that was trained, as `training.json` notes it.
 
     Args:
         options: `TrainingOptions` of the program.
-        first_step: steps taken before this run, by a run in the same folder or by `init_optimizer`.
         step: optimizer steps taken.
-        optimizer: with a `WarmupDecay` as its schedule.
-        files: records that it was trained on.
     """
-    schedule = optimizer.schedule
-    used = {
-        "steps of warm-up": f"{schedule.num_warmup_steps:,} of {schedule.num_train_steps:,}",
-        "peak learning rate": f"{schedule.learning_rate:g}",
-        "precision": f"`{options.policy}`",
-    }
-    facts = _facts(options, options.license, task.name, task, num_parameters) | {
-        "data": list(_data_rows(options, files)),
+    note = read_note(options.output_dir)
+    flags = note.get(FLAGS, {})
+    start = flags.get("init_checkpoint")
+    facts = _facts(start, options.license, task.name, task, num_parameters) | {
+        "data": note.get(DATA, []),
         "training": {
             "program": getattr(options, "program", None),
             "step": int(step),
-            "train_batch_size": options.train_batch_size,
-            "flags": changed_flags(options, _LEFT_OUT, without_folders),
-            "used": used,
-            "earlier": _earlier(options.output_dir, first_step, step, used),
+            "flags": as_flags(flags, _LEFT_OUT, without_folders),
+            "used": note.get(USED, {}),
+            "earlier": [_earlier(part, note) for part in note.get(EARLIER, ())],
             "versions": _versions(),
         },
     }
     _write_facts(options.output_dir, facts)
+
+
+def resolved_values(options: Any, schedule: Any) -> dict[str, str]:
+    """Return name -> text of values that the flags alone do not tell.
+
+    Args:
+        options: `TrainingOptions`, of one phase.
+        schedule: `WarmupDecay`.
+    """
+    return {
+        "examples per step": f"{options.train_batch_size:,}",
+        "steps of warm-up": f"{schedule.num_warmup_steps:,} of {schedule.num_train_steps:,}",
+        "peak learning rate": f"{schedule.learning_rate:g}",
+        "precision": f"`{options.policy}`",
+    }
 
 
 def note_evaluation(folder: str, options: Any) -> None:
@@ -126,15 +127,19 @@ def note_evaluation(folder: str, options: Any) -> None:
     )
 
 
-def _earlier(
-    folder: str, first_step: int, step: int, used: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """Return the last step and the settings of each earlier training that this one continues."""
-    there = _read_facts(folder).get("training", {}) if first_step else {}
-    found = list(there.get("earlier", ()))
-    if there and there["step"] <= first_step < step and there.get("used", used) != used:
-        found.append({"step": there["step"], "used": there["used"]})
-    return found
+def _earlier(part: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the last step of an earlier part of the training, its settings, and its other data."""
+    changed = {
+        f"`--{name}`": _code(without_folders(name, shown_value(value)))
+        for name, value in part.items()
+        if name not in (USED, DATA, "step") and value != note.get(name)
+    }
+    data = part.get(DATA)
+    return {
+        "step": part["step"],
+        "used": {**part.get(USED, {}), **changed},
+        "data": data if data != note.get(DATA) else None,
+    }
 
 
 def noted_step(folder: str) -> int | None:
@@ -164,10 +169,10 @@ def write_conversion_card(
     there = _read_facts(source_folder)
     stated = _license_in(_read(os.path.join(source_folder, CARD_FILE)) or "")
     license = options.license or stated or there.get("license", NO_LICENSE)
-    facts = _facts(options, license, head, task, num_parameters) | {
+    facts = _facts(options.init_checkpoint, license, head, task, num_parameters) | {
         "architecture": architecture,
         "conversion": {
-            "flags": changed_flags(options, _LEFT_OUT, without_folders),
+            "flags": changed_flags(options, _LEFT_OUT, shown=without_folders),
             "versions": _versions(),
         },
     }
@@ -200,9 +205,9 @@ def write_card(folder: str) -> None:
 
 
 def _facts(
-    options: Any, license: str, head: str, task: Task | None, num_parameters: int
+    start: str | None, license: str, head: str, task: Task | None, num_parameters: int
 ) -> dict[str, Any]:
-    start = options.init_checkpoint or ""
+    start = start or ""
     is_hub = start.startswith(SCHEME)
     return {
         "license": license,
@@ -264,7 +269,7 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     use = use_of_ours(entry, facts["arguments"], program)
     parts = {
         "Model": _table(_model_rows(folder, facts)),
-        "Data": _table(_trained_on(facts)) if "data" in facts else None,
+        "Data": _data(facts) if "data" in facts else None,
         "Training": _training(program, facts["training"]) if "training" in facts else None,
         "Metrics": _metrics(folder, facts),
         "Conversion": _conversion(facts["conversion"]) if "conversion" in facts else None,
@@ -282,11 +287,13 @@ def _training(program: str, training: Mapping[str, Any]) -> str:
     flags = "\n".join(training["flags"])
     used = training.get("used")  # missing in facts of version 1.0
     resolved = f"The run used:\n\n{_table(used.items())}\n\n" if used else ""
+    after = ""
     for part in training.get("earlier", ()):
+        after = f" after step {part['step']:,}"
         resolved += f"Until step {part['step']:,} it used:\n\n{_table(part['used'].items())}\n\n"
     return (
-        f"{by}{training['step']:,} steps of {training['train_batch_size']:,} examples. Flags that "
-        f"differ from their defaults:\n\n```\n{flags}\n```\n\n{resolved}{training['versions']}"
+        f"{by}{training['step']:,} steps. Flags{after} that differ from their defaults:\n\n"
+        f"```\n{flags}\n```\n\n{resolved}{training['versions']}"
     )
 
 
@@ -319,7 +326,12 @@ def _model_rows(folder: str, facts: Mapping[str, Any]) -> Iterable[tuple[str, st
     yield "positions", f"{config['max_position_embeddings']:,}"
 
 
-def _data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
+def data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """Return the rows of the data in the card.
+
+    Args:
+        files: records to train on.
+    """
     for name in _TRAINED_ON_FLAGS:
         value = getattr(options, name, None)
         if value:
@@ -331,6 +343,8 @@ def _data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
         for shard in manifest.shards
     }
     names = [os.path.normpath(file) for file in files]
+    if not names:
+        return
     if all(name in records for name in names):
         yield "records to train on", f"{sum(records[name] for name in names):,}"
     elif sum(tf.io.gfile.stat(file).length for file in files) <= _MOST_COUNTED:
@@ -346,6 +360,16 @@ def _data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
                 f"{counts.sentences:,} sentences, {counts.tokens:,} tokens"
             ),
         )
+
+
+def _data(facts: Mapping[str, Any]) -> str:
+    """Return a table of the data, and one of each earlier part of the training with other data."""
+    text = _table(_trained_on(facts))
+    parts = facts.get("training", {}).get("earlier", [])
+    for part, following in zip(parts, [*parts[1:], {}], strict=True):
+        if part.get("data") and part["data"] != following.get("data"):
+            text += f"\n\nUntil step {part['step']:,}:\n\n{_table(part['data'])}"
+    return text
 
 
 def _trained_on(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

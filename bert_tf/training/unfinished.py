@@ -1,13 +1,15 @@
-"""Warnings about model folders whose training has not ended."""
+"""training.json, the note of the training of a folder, and warnings if that has not ended."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import lock_holder
+from bert_tf.data.files import lock_holder, write_text
 from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.interop.hub import SCHEME
 from bert_tf.training.checkpoints import LOCK_FILE, checkpoint_step, latest_checkpoint
@@ -15,15 +17,40 @@ from bert_tf.training.checkpoints import LOCK_FILE, checkpoint_step, latest_chec
 logger = logging.getLogger(__name__)
 
 TRAINING_FILE = "training.json"
-LAST_STEP = "last_step"  # its key for the step at which the training ends
+# Its keys. The others are options, as `finetuning/same_run.py` compares them.
+LAST_STEP = "last_step"  # step at which the training ends
+ALL_STEPS = "steps"  # of the whole training, without `stop_step`
+FLAGS = "flags"  # name -> value of those that differ from their defaults
+USED = "used"  # name -> text of resolved values
+DATA = "data"  # rows of the data in the model card
+EARLIER = "earlier"  # options, USED and DATA of earlier steps, each with the last "step"
+# Flags of which a run that resumes makes no use: FLAGS has those of the first run.
+INITIAL = ("init_checkpoint", "init_layers", "init_optimizer")
+
+_TYPES = {LAST_STEP: int, ALL_STEPS: int, FLAGS: dict, USED: dict, DATA: list, EARLIER: list}
+
+
+def read_note(folder: str) -> dict[str, Any]:
+    """Return the values of training.json, {} without the file.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    path = os.path.join(folder, TRAINING_FILE)
+    note = read_json(path) if tf.io.gfile.exists(path) else {}
+    for key, kind in _TYPES.items():
+        if typed(note, key, kind, path) is None:
+            note.pop(key, None)
+    return note
+
+
+def write_note(folder: str, note: dict[str, Any]) -> None:
+    write_text(os.path.join(folder, TRAINING_FILE), json.dumps(note, indent=2) + "\n")
 
 
 def planned_step(folder: str) -> int | None:
     """Return the step at which the training in a folder ends, or None if unknown."""
-    path = os.path.join(folder, TRAINING_FILE)
-    if not tf.io.gfile.exists(path):
-        return None
-    return typed(read_json(path), LAST_STEP, int, path)
+    return read_note(folder).get(LAST_STEP)
 
 
 def warn_if_unfinished(folder: str) -> None:

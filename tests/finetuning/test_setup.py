@@ -103,9 +103,9 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     same_run.check_same_training(changed, str(tmp_path))
     assert "with a change: num_train_epochs: 3.0 there, 4.0 now" in caplog.text
     assert "with a change: max_seq_length: 64 there, 32 now" in caplog.text
-    same_run.check_same_steps(changed, 2)
+    same_run.check_same_data(changed, 2)
     assert "steps there" not in caplog.text
-    same_run.check_same_steps(changed, 3)
+    same_run.check_same_data(changed, 3)
     assert "with a change: 2 steps there, 3 now. For other data use another" in caplog.text
 
 

@@ -227,7 +227,9 @@ def test_our_own_card_is_written_anew(trained, pretrained, mood_tables):
     short_training(pretrained, mood_tables, trained, **changes)
     assert "\nlicense: cc-by-4.0\n" in card(trained)
     assert "`cc-by-4.0`, as stated by the author." in section(trained, "Licence")
-    assert f": {step + 2} steps of 16 examples" in section(trained, "Training")
+    text = section(trained, "Training")
+    assert f": {step + 2} steps. Flags after step {step} that differ" in text
+    assert "| examples per step | 16 |" in text
 
 
 def test_the_metrics_name_the_data_of_the_last_evaluation(
