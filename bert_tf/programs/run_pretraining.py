@@ -143,6 +143,7 @@ def _run_phase(
         return results
 
     results: Mapping[str, float] | None = None
+    first_step = trainer.step
     if options.do_train:
         if trainer.step < options.num_train_steps:
             write_files(folder, texts)
@@ -158,7 +159,8 @@ def _run_phase(
             counted_files=_all_files(whole),
         )
     if not options.do_eval:
-        write_page(folder, whole, {"global_step": trainer.step})
+        if trainer.step > first_step or not tf.io.gfile.exists(os.path.join(folder, "report.html")):
+            write_page(folder, whole, {"global_step": trainer.step})
         return {}
     note_evaluation(folder, options)
     found = dict(results or evaluate_now())

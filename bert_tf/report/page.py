@@ -28,9 +28,10 @@ import tensorflow as tf
 from bert_tf.data.files import write_text
 from bert_tf.model_files import read_task
 from bert_tf.report.charts import Part, line_chart, paragraph
-from bert_tf.report.command_line import changed_flags
+from bert_tf.report.command_line import as_flags, changed_options
 from bert_tf.report.teacher import NOTE, student_and_teacher
 from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.training.unfinished import FLAGS, INITIAL, read_note
 
 logger = logging.getLogger(__name__)
 
@@ -120,16 +121,27 @@ def _repeats(name: str, results: Mapping[str, float]) -> bool:
 
 
 def _origin(command: Command, folder: str) -> Section:
-    """Return the evaluated checkpoint, its initial checkpoint, and the command."""
-    start = getattr(command.options, "init_checkpoint", None)
-    evaluated = latest_checkpoint(folder)
+    """Return the checkpoint, its initial checkpoint, and the commands that trained and evaluated it."""
+    now, evaluated = changed_options(command.options), latest_checkpoint(folder)
+    trained = read_note(folder).get(FLAGS, now) if evaluated else now
+    start = trained.get("init_checkpoint")
     rows = [("Checkpoint", evaluated or start), ("Started from", start if evaluated else None)]
-    lines = [f"python -m bert_tf {command.program}", *changed_flags(command.options)]
     parts = [paragraph(f"{name}: ", value) for name, value in rows if value]
-    parts.append({"kind": "command", "text": " \\\n    ".join(lines)})
+    parts.append(_command(command.program, trained))
+    evaluation, training = (
+        {name: value for name, value in values.items() if name not in INITIAL}
+        for values in (now, trained)
+    )
+    if evaluation != training:
+        parts += [paragraph("Evaluated by: "), _command(command.program, evaluation)]
     return Section(
         "Checkpoint and command", parts, "Flags at their defaults are omitted.", wide=True
     )
+
+
+def _command(program: str, values: Mapping[str, Any]) -> Part:
+    lines = [f"python -m bert_tf {program}", *as_flags(values)]
+    return {"kind": "command", "text": " \\\n    ".join(lines)}
 
 
 def page(title: str, values: Mapping[str, Any], sections: Sequence[Section]) -> str:
