@@ -366,7 +366,7 @@ def _data(facts: Mapping[str, Any]) -> str:
     """Return a table of the data, and one of each earlier part of the training with other data."""
     text = _table(_trained_on(facts))
     parts = facts.get("training", {}).get("earlier", [])
-    for part, following in zip(parts, [*parts[1:], {}], strict=True):
+    for part, following in zip(parts, [*parts[1:], {}], strict=False):
         if part.get("data") and part["data"] != following.get("data"):
             text += f"\n\nUntil step {part['step']:,}:\n\n{_table(part['data'])}"
     return text
