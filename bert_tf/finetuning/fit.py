@@ -71,9 +71,9 @@ class Trainer:
 
     Raises:
         TypeError: an option is unknown.
-        ValueError: the run would overwrite other files in `output_dir`, an option is out of range,
-            `best_metric` is not a metric of the task, or no architecture was found. `output_dir`
-            contains another model. The embedder of `init_checkpoint` has an unsupported module.
+        ValueError: the run would overwrite other files in `output_dir`, an option is out of range, no
+            architecture was found, or `output_dir` contains another model. `best_metric` is not a metric
+            of the task. The embedder of `init_checkpoint` has an unsupported module.
     """
 
     def __init__(

@@ -57,7 +57,10 @@ class Task(abc.ABC):
 
     @property
     def metric_keys(self) -> Sequence[str] | None:
-        """Keys of `metrics`, valid as `best_metric`; None if they depend on the data."""
+        """Keys of `metrics`, valid as `best_metric`; None if they depend on the data.
+
+        A subclass with other metrics overrides it.
+        """
         return None
 
     @property
