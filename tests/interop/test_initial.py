@@ -125,6 +125,11 @@ def test_configuration_alone_is_no_checkpoint(tmp_path):
     write_json(tmp_path / "config.json", {"vocab_size": 13})
     with pytest.raises(FileNotFoundError, match=r"has no model.safetensors"):
         read_checkpoint(tmp_path)
+    (tmp_path / "model-00001-of-00002.safetensors").touch()
+    with pytest.raises(
+        FileNotFoundError, match=r"model-00001-of-00002.safetensors needs its index"
+    ):
+        read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(
