@@ -190,11 +190,15 @@ def test_other_modules_are_named_with_a_remedy_that_works(tmp_path):
     folder = tmp_path / "whole"
     BertModel(CONFIG).save_pretrained(folder, FullTokenizer(TOKENS))
     folder_with(folder, ["Transformer", "Pooling"], {"pooling_mode": ["mean", "max"]})
-    with pytest.raises(ValueError, match=r"'mean\+max' is not supported.* Its encoder can be exported"):
+    with pytest.raises(
+        ValueError, match=r"'mean\+max' is not supported.* Its encoder can be exported"
+    ):
         load_served(ExportOptions(model_dir=str(folder), export_dir="unused"))
     served = load_served(ExportOptions(model_dir=str(folder), export_dir="unused", head="encoder"))
     assert served.max_seq_length
-    with pytest.raises(ValueError, match=r"is not supported.* Its embeddings can be used: `embed` with"):
+    with pytest.raises(
+        ValueError, match=r"is not supported.* Its embeddings can be used: `embed` with"
+    ):
         bert_tf.load(str(folder)).predict(["a"])
     with pytest.raises(ValueError, match=r"is not supported.* Give pooling=mean for the means"):
         bert_tf.load(str(folder)).embed(["a"])
