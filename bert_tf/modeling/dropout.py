@@ -101,16 +101,16 @@ if keras.config.backend() == "tensorflow":
 
     # One compiled pass over the elements instead of a dozen.
     _compiled_drop = tf.function(_plain_drop, jit_compile=True, autograph=False)
-
-    def _drop(x, key, rate: float):
-        function = _compiled_drop if _SCOPE.compiled else _plain_drop
-
-        @tf.custom_gradient
-        def drop(x):
-            # Dropout is linear in x. The key gives the gradient's mask, so no mask is kept.
-            return function(x, key, rate), lambda upstream: function(upstream, key, rate)
-
-        return drop(x)
-
 else:
-    _drop = _plain_drop
+    _compiled_drop = _plain_drop
+
+
+def _drop(x, key, rate: float):
+    function = _compiled_drop if _SCOPE.compiled else _plain_drop
+
+    @ops.custom_gradient
+    def drop(x):
+        # Dropout is linear in x. The key gives the gradient's mask, so no mask is kept.
+        return function(x, key, rate), lambda upstream: function(upstream, key, rate)
+
+    return drop(x)
