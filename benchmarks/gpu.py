@@ -1,19 +1,22 @@
 """Pre-training step on a GPU: TensorFlow, the Keras layers on JAX, and `transformers` on PyTorch.
 
     python benchmarks/gpu.py                                # BERT-Base and -Large, 128 and 512 tokens
-    python benchmarks/gpu.py --sizes=tiny --lengths=24 --batch_size=2 --steps=2 --peak_tflops=1
+    python benchmarks/gpu.py --sizes=tiny --lengths=24 --batch_size=2 --reads=1 --peak_tflops=1
 
 Needs keras, numpy, and tensorflow or jax. Sides whose packages are missing are omitted; those of
 PyTorch need torch and transformers. First compares our outputs in float32 and bfloat16 with the NumPy
 BERT of the tests. If a difference is too large, it exits with status 1. Then each side trains in its own
 process on the same random examples (20 predictions each, dropout 0.1, AdamW, gradients clipped to norm
-1). Last is a table for docs/results.md. The exit status is 1 if one of our sides failed.
+1). It reads the loss after 5 steps, as trainings do, so that the GPU does not wait for Python. Several
+processes can compile at the same time (--processes), but are timed one after the other. Last is a table
+for docs/results.md. The exit status is 1 if one of our sides failed.
 
 MFU, the model FLOP utilization, is the FLOPs of the matrix products divided by --peak_tflops (dense
 bfloat16, one card). No side uses TF32.
 """
 
 import argparse
+import fcntl
 import functools
 import importlib.util
 import itertools
@@ -22,6 +25,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -49,6 +53,7 @@ SIDES = (
     *("torch-bf16-compile", "torch-bf16", "torch-fp32"),
 )
 TOLERANCES = {"float32": 1e-4, "mixed_bfloat16": 0.2}  # precision policy -> of outputs of size 1
+STEPS_PER_READ = 5
 
 HEADER = (
     "| size | batch x length | side | ms | MFU | times as fast as the best PyTorch |",
@@ -57,7 +62,7 @@ HEADER = (
 
 
 def jax_step(side: str, arguments: argparse.Namespace):
-    """Return a function that takes a step and returns its loss."""
+    """Return a function that takes some steps and returns the last loss."""
     import jax
     import keras
     from keras import ops
@@ -109,11 +114,12 @@ def jax_step(side: str, arguments: argparse.Namespace):
 
     seeds = itertools.count()
 
-    def step() -> float:
-        loss, *state[:] = update(*state, np.uint32(next(seeds)))
+    def take(count: int) -> float:
+        for _ in range(count):
+            loss, *state[:] = update(*state, np.uint32(next(seeds)))
         return float(loss)
 
-    return step
+    return take
 
 
 def tensorflow_step(side: str, arguments: argparse.Namespace):
@@ -126,7 +132,15 @@ def tensorflow_step(side: str, arguments: argparse.Namespace):
 def torch_step(side: str, arguments: argparse.Namespace):
     import torch
 
-    return training.torch_step(side, arguments, "cuda" if torch.cuda.is_available() else "cpu")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    step = training.torch_step(side, arguments, device)
+
+    def take(count: int) -> float:
+        for _ in range(count):
+            loss = step()
+        return float(loss)
+
+    return take
 
 
 def compare_with_numpy() -> dict[str, Any]:
@@ -178,14 +192,19 @@ def work(side: str, arguments: argparse.Namespace) -> None:
         return
     make = {"tensorflow": tensorflow_step, "jax": jax_step, "torch": torch_step}[framework]
     arguments.task = "pretraining"
-    step = make(side, arguments)
-    started, seconds = time.perf_counter(), []
-    losses = [step(), step()]  # compiles
-    first_steps = time.perf_counter() - started
-    for _ in range(arguments.steps):
-        start = time.perf_counter()
-        losses.append(step())
-        seconds.append(time.perf_counter() - start)
+    with open(__file__, "rb") as lock:  # a file that all processes have
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        started, seconds = time.perf_counter(), []
+        take = make(side, arguments)
+        losses = [take(1), take(STEPS_PER_READ)]  # compiles
+        first_steps = time.perf_counter() - started
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # waits until no other process compiles or is timed
+        take(STEPS_PER_READ)
+        for _ in range(arguments.reads):
+            start = time.perf_counter()
+            losses.append(take(STEPS_PER_READ))
+            seconds.append((time.perf_counter() - start) / STEPS_PER_READ)
     if not np.isfinite(losses).all():
         raise ValueError(f"The losses are {losses}.")
     found = {"seconds": median(seconds), "first_steps": first_steps}
@@ -232,7 +251,8 @@ def main() -> None:
     parser.add_argument("--sizes", default="base,large", help="comma list")
     parser.add_argument("--lengths", default="128,512", help="tokens, comma list")
     parser.add_argument("--batch_size", type=int, default=0, help="default: 32,768 tokens")
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--reads", type=int, default=6, help=f"of {STEPS_PER_READ} steps each")
+    parser.add_argument("--processes", type=int, default=1, help="that compile at the same time")
     parser.add_argument("--sides", default=",".join(SIDES), help="comma list")
     parser.add_argument("--peak_tflops", type=float, default=989.0, help="default: H100, H200")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -264,17 +284,22 @@ def main() -> None:
             flags = (f"--size={size}", f"--max_seq_length={length}", f"--batch_size={batch_size}")
             print(f"{size}, {batch_size} x {length}", flush=True)
             seconds = {}
-            for side in sides:
-                found = run(side, *flags, f"--steps={arguments.steps}")
+
+            def time_side(side: str, flags=flags, seconds=seconds) -> None:
+                found = run(side, *flags, f"--reads={arguments.reads}")
                 if found is None:
                     failed.append(side)
-                    continue
+                    return
                 seconds[side] = found["seconds"]
                 print(
-                    f"  {side:20}{1000 * found['seconds']:10.1f} ms, the first two steps "
+                    f"  {side:20}{1000 * found['seconds']:10.1f} ms, until the sixth step "
                     f"{found['first_steps']:.0f} s, loss {found['first']:.3f} -> {found['last']:.3f}",
                     flush=True,
                 )
+
+            with ThreadPoolExecutor(arguments.processes) as pool:
+                list(pool.map(time_side, sides))
+            seconds = {side: seconds[side] for side in sides if side in seconds}
             flops = batch_size * length
             config = training.config_of(size)
             flops *= flops_per_token(config, length, training.PREDICTIONS / length)

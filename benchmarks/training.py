@@ -133,7 +133,7 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
         batch = pack_batch(batch, length)
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(distribute(strategy, dataset))
-    return lambda: trainer.take_steps(iterator, 1)[0]["loss"]
+    return lambda count=1: trainer.take_steps(iterator, count)[0]["loss"]
 
 
 def tensorflow_peer_step(side: str, arguments: argparse.Namespace):
@@ -225,7 +225,7 @@ def torch_step(side: str, arguments: argparse.Namespace, device: str = "cpu"):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        return float(loss)
+        return loss.detach()
 
     return step
 
@@ -308,7 +308,7 @@ def work(side: str, arguments: argparse.Namespace) -> None:
     step = make.get(side.split("-")[0], tensorflow_peer_step)(side, arguments)
     loss = step()
     step()
-    answer_turns(step, loss)
+    answer_turns(step, float(loss))
 
 
 def main() -> None:
