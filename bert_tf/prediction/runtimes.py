@@ -94,7 +94,11 @@ class SavedModel(Runtime):
             problem = str(error)
         self.version = f"TensorFlow {tf.__version__}"
         try:
-            self._model = tf.saved_model.load(path)  # owns the weights
+            with tf.io.gfile.GFile(f"{path}/saved_model.pb", "rb") as file:
+                # oneDNN's layout: beside a GPU, TensorFlow would look for its LayerNorm there.
+                self._device = "CPU:0" if b"FusedBatchNormV3" in file.read() else ""
+            with tf.device(self._device):
+                self._model = tf.saved_model.load(path)  # owns the weights
         except Exception as error:
             if problem is None or "not registered" not in str(error):
                 raise
@@ -114,7 +118,8 @@ class SavedModel(Runtime):
 
         specs = self.signatures[signature]["inputs"]
         tensors = {name: tf.constant(v, specs[name]["dtype"]) for name, v in inputs.items()}
-        outputs = self._model.signatures[signature](**tensors)
+        with tf.device(self._device):
+            outputs = self._model.signatures[signature](**tensors)
         return {name: value.numpy() for name, value in outputs.items()}
 
     def token_ids(self, texts):

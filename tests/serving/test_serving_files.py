@@ -20,6 +20,7 @@ import bert_tf
 from bert_tf.data.packing import pack_texts
 from bert_tf.model_folder import load_model_folder
 from bert_tf.modeling.activations import get_activation
+from bert_tf.prediction import runtimes
 from bert_tf.programs import model_to_export
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.programs.model_to_export import load_served
@@ -191,6 +192,11 @@ def test_a_graph_for_any_device_has_plain_operations_and_the_same_answers(
         found = served(**{name: tf.constant(value) for name, value in ids.items()})["logits"]
         np.testing.assert_allclose(found, logits, rtol=0, atol=atol)
         normalizations[device] = operations_of(tmp_path / device)["FusedBatchNormV3"]
+        with tf.device("CPU:1"):  # stands for a GPU
+            runtime = runtimes.SavedModel(str(tmp_path / device))
+            np.testing.assert_allclose(runtime.ask("tokens", ids)["logits"], found, atol=1e-6)
+        used = {variable.device[-5:] for variable in runtime._model.weights}
+        assert used == {"CPU:0" if normalizations[device] else "CPU:1"}
     # In float32 the plain layout is never slower (docs/experiments.md), so it is that of both.
     assert normalizations == {"cpu": 1 + 2 * 2 if precision == "bfloat16" else 0, "any": 0}
 
