@@ -98,8 +98,8 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
         min=0,
     )
     device: str = option(
-        "Layout of a SavedModel; every device can run both. cpu: in bfloat16, one oneDNN operation per "
-        "LayerNorm and transposed kernels; in float32 the same as any. any: plain operations.",
+        "Layout of a SavedModel. cpu: for CPUs; in bfloat16, one oneDNN operation per LayerNorm and "
+        "transposed kernels, and in float32 the same as any. any: plain operations, for GPUs too.",
         default="cpu",
         choices=("cpu", "any"),
     )
