@@ -124,12 +124,13 @@ def distribute(
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Return the batches for `strategy`, each split into one part for each replica.
 
-    One CPU needs no split, so the dataset itself is returned, without autotuning. After minutes of
+    One device needs no split, so the dataset itself is returned, without autotuning. After minutes of
     training, the iterator of an autotuned or distributed dataset can take a minute to end (TensorFlow
-    2.21).
+    2.21). Distribution would also copy integers to a GPU, from where TensorFlow copies them back to pass
+    them to a compiled function, after the step before.
     """
-    devices, options = strategy.extended.worker_devices, tf.data.Options()
-    if isinstance(strategy, tf.distribute.OneDeviceStrategy) and "CPU" in devices[0]:
+    options = tf.data.Options()
+    if isinstance(strategy, tf.distribute.OneDeviceStrategy):
         options.autotune.enabled = False
         return dataset.with_options(options)
     # All workers read the same batches, and each takes its part. By default each reads other files.

@@ -98,9 +98,10 @@ def test_two_runs_in_one_process_share_the_strategy_and_their_reductions_do_not_
     assert total(tf.constant([1.0, 2.0, 3.0])).numpy().tolist() == [2, 4, 6]
 
 
-def test_one_cpu_reads_the_dataset_itself_without_a_thread_that_tunes_it():
+@pytest.mark.parametrize("device", ["CPU:0", "GPU:0"])  # nothing is computed on it
+def test_one_device_reads_the_dataset_itself_without_a_thread_that_tunes_it(device):
     dataset = tf.data.Dataset.range(8).batch(4)
-    read = distribute(make_strategy(num_gpus=0), dataset)
+    read = distribute(tf.distribute.OneDeviceStrategy(device), dataset)
     assert isinstance(read, tf.data.Dataset)
     assert read.options().autotune.enabled is False
     assert [batch.tolist() for batch in read.as_numpy_iterator()] == [[0, 1, 2, 3], [4, 5, 6, 7]]
