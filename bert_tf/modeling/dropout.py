@@ -78,10 +78,11 @@ def _uint32(value: int):
 
 def scaled_mask(shape, key, rate: float, dtype):
     """Return 0 for dropped values, else 1 / (1 - rate). Key and shape determine the mask."""
-    size = 1
+    position = _uint32(0)
     for length in shape:
-        size = size * length
-    position = ops.cast(ops.reshape(ops.arange(size, dtype="int32"), shape), "uint32")
+        # One range for each axis: TensorFlow makes ranges on the host, also if there is a GPU.
+        along = ops.cast(ops.arange(length), "uint32")
+        position = ops.expand_dims(position, -1) * ops.cast(length, "uint32") + along
     # Each key has its own stride. With one stride for all, two masks could be shifted copies of each
     # other. Two rounds of shift and multiplication suffice because only the high bits are compared.
     stride = ops.bitwise_or(mix(ops.bitwise_xor(key, _uint32(_GOLDEN_RATIO))), _uint32(1))

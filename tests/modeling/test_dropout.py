@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.dropout import Dropout, dropout_seed, fold_in
+from bert_tf.modeling.dropout import Dropout, dropout_seed, fold_in, scaled_mask
 
 RATE = 0.3
 
@@ -77,6 +77,26 @@ def test_masks_are_the_same_inside_and_outside_a_compiled_function(jit_compile):
     with dropout_seed(9):
         expected = made(tf.ones((4, 5)), training=True)
     np.testing.assert_allclose(dropped(tf.ones((4, 5)), tf.constant(9, tf.uint32)), expected)
+
+
+def test_a_mask_depends_on_the_position_in_memory_not_on_the_shape():
+    flat = scaled_mask((2 * 3 * 5 * 7,), tf.constant(9, tf.uint32), RATE, "float32").numpy()
+    # The values that every version had: a run that resumes needs them.
+    assert np.flatnonzero(flat == 0)[:8].tolist() == [0, 2, 10, 20, 22, 23, 25, 27]
+    for shape in ((2, 3, 5, 7), (6, 35), (210, 1)):
+        mask = scaled_mask(shape, tf.constant(9, tf.uint32), RATE, "float32")
+        np.testing.assert_array_equal(mask.numpy().ravel(), flat)
+
+
+def test_no_large_tensor_is_made_on_the_host_if_there_is_a_gpu():
+    @tf.function
+    def mask(key):
+        return scaled_mask((4, 8, 16, 16), key, RATE, "float32")
+
+    graph = mask.get_concrete_function(tf.TensorSpec((), tf.uint32)).graph
+    # TensorFlow's kernels of Range for GPUs compute on the host.
+    lengths = [each.outputs[0].shape[0] for each in graph.get_operations() if each.type == "Range"]
+    assert sorted(lengths) == [4, 8, 16, 16]
 
 
 def test_nothing_is_dropped_outside_training_or_at_rate_zero():
