@@ -24,6 +24,7 @@ from tiny_runs import (  # noqa: E402, F401
     pretrained,
     records,
     sentence_model,
+    steps_without_training,
     toy_text,
 )
 from tiny_squad import squad2_model, squad_model, squad_sets  # noqa: E402, F401

@@ -162,6 +162,23 @@ def interrupt_at(monkeypatch, step: int) -> None:
     monkeypatch.setattr(MetricsLog, "write", interrupting_write)
 
 
+@pytest.fixture
+def steps_without_training(monkeypatch):
+    """Steps read their batches and are counted, but change no weight: without a graph to trace.
+
+    For tests of files and messages, whose time would go into tracing.
+    """
+    from bert_tf.training.batch_trainer import BatchTrainer
+
+    def take_steps(trainer, iterator, steps, is_terminated=False):
+        for _ in range(steps):
+            next(iterator)
+        trainer.optimizer.iterations.assign_add(steps)
+        return dict.fromkeys(trainer._step.reported, 1.0), None, is_terminated
+
+    monkeypatch.setattr(BatchTrainer, "take_steps", take_steps)
+
+
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
     """Function (name, make) -> folder, filled by `make(folder)` in the first process that needs it."""

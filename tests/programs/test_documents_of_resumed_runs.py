@@ -12,6 +12,8 @@ from tiny_runs import Interruption, interrupt_at, pretraining_options, sentence_
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.programs.run_pretraining import run_pretraining
 
+pytestmark = pytest.mark.usefixtures("steps_without_training")
+
 
 @pytest.fixture
 def options(records, toy_text, tmp_path):
