@@ -128,6 +128,7 @@ def test_settings_that_do_not_fit_the_examples_are_refused(
         run_embeddings(options(tmp_path / "out", **given, **changes))
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_settings_of_the_model_are_the_defaults(pretrained, embedding_files, tmp_path):
     changes = {"normalize": False, "scale": 7.0, "matryoshka_dims": "4", "query_prefix": "a "}
     given = {"do_train": True, "train_file": embedding_files["pairs"][0], "num_train_epochs": 1.0}
@@ -215,6 +216,7 @@ def test_classes_of_one_text_each_are_refused(pretrained, tmp_path):
     assert not list((tmp_path / "other").glob("model.ckpt*"))
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_a_folder_keeps_its_pooling_and_prefixes(pretrained, embedding_files, tmp_path):
     given = {
         "train_file": embedding_files["pairs"][0],
