@@ -241,6 +241,7 @@ def test_a_student_resumes_exactly_with_states_and_texts_without_labels(
     assert_bit_equal(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
 
 
+@pytest.mark.usefixtures("steps_without_training")
 @pytest.mark.parametrize(
     "changes",
     [
