@@ -109,6 +109,7 @@ def test_a_run_in_two_parts_ends_with_the_bits_of_one(tmp_path, caplog):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_a_dataset_of_unknown_size_is_evaluated_whole(tmp_path):
     dataset = tf.data.Dataset.from_tensor_slices(features()).batch(4)
     trainer = bert_tf.Trainer(task(), output_dir=str(tmp_path), num_train_steps=2, **SETTINGS)
@@ -141,6 +142,7 @@ def test_data_of_another_type_is_a_type_error(tmp_path):
         trainer.fit(dataset, evaluate=dataset.map(lambda batch: (batch, batch["label_ids"])))
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_a_dataset_without_end_is_for_training_alone(tmp_path):
     def endless():
         while True:
@@ -186,6 +188,7 @@ def test_a_new_process_evaluates_the_averages_of_the_weights(tmp_path):
     assert bert_tf.Trainer(task(), **given).evaluate(data) == pytest.approx(after_training)
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_averages_do_not_replace_the_weights_of_a_checkpoint_before_the_first_step(tmp_path):
     data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
     trainer_of(tmp_path / "first").fit(data)
@@ -194,6 +197,7 @@ def test_averages_do_not_replace_the_weights_of_a_checkpoint_before_the_first_st
     assert trainer_of(tmp_path / "b", ema_decay=0.5, **given).evaluate(data) == plain
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_the_same_command_again_keeps_what_is_noted_of_the_training(tmp_path):
     data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
     given = {**SETTINGS, "output_dir": tmp_path, "num_train_steps": 2}
@@ -204,6 +208,7 @@ def test_the_same_command_again_keeps_what_is_noted_of_the_training(tmp_path):
     assert [file.read_text() for file in files] == before
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_an_interrupted_training_is_warned_of_until_it_ends(tmp_path, monkeypatch, caplog):
     data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
     given = {**SETTINGS, "output_dir": tmp_path, "num_train_steps": 4, "save_checkpoints_steps": 1}
