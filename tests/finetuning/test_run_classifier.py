@@ -166,6 +166,7 @@ def test_the_columns_of_the_predictions_are_in_the_order_of_the_labels(sentence_
 # -------------------------------------------------------------------------------------- other tables
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_cola_has_no_header_in_train_and_dev_and_is_evaluated_by_matthews_correlation(
     pretrained, tmp_path
 ):
@@ -255,20 +256,18 @@ def test_a_table_of_pairs_names_the_second_column(tmp_path):
 # -------------------------------------------------------------------------- start, stop and afterwards
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_the_encoder_comes_from_pre_training_and_the_output_layer_is_named_as_new(
     training, pretrained, caplog
 ):
-    options = dataclasses.replace(
-        training,
-        num_train_epochs=0.2,  # one step, which moves nothing by more than 0.1 / sqrt(0.001) rates
-    )
+    options = dataclasses.replace(training, num_train_epochs=0.2)  # one step
     with caplog.at_level("INFO"):
         run_classifier(options)
     assert "new, with random values: output_weights, output_bias" in caplog.text
     before = checkpoint_arrays(latest_checkpoint(str(pretrained)))
     after = checkpoint_arrays(latest_checkpoint(options.output_dir))
     word = "bert/embeddings/word_embeddings"
-    np.testing.assert_allclose(after[word], before[word], atol=options.learning_rate * 4)
+    np.testing.assert_array_equal(after[word], before[word])
     assert not any(name.startswith("cls/") for name in after)
 
 
@@ -332,6 +331,7 @@ def test_the_labels_are_those_of_the_training_even_where_the_data_have_fewer(
     assert results["eval_accuracy"] > 0.9
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_the_longest_input_is_what_the_model_has_positions_for_unless_it_is_said(training):
     run_classifier(dataclasses.replace(training, max_seq_length=None, num_train_epochs=0.2))
     task = json.loads((Path(training.output_dir) / "task.json").read_text())
@@ -479,6 +479,7 @@ def test_a_glue_file_with_missing_columns_is_named_with_its_line(training, tmp_p
         run_classifier(dataclasses.replace(training, **given))
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_training_keeps_the_order_of_the_labels_of_the_model_that_it_begins_with(
     sentence_model, mood_tables, tmp_path, caplog
 ):
