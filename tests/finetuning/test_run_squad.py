@@ -273,10 +273,9 @@ def test_an_unknown_best_metric_is_an_error_before_the_training(
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_training_goes_on_from_an_earlier_run_with_its_head(training, squad_model, caplog):
-    options = dataclasses.replace(
-        training, init_checkpoint=str(squad_model), num_train_epochs=0.1, warmup_proportion=0.0
-    )
+    options = dataclasses.replace(training, init_checkpoint=str(squad_model), num_train_epochs=0.1)
     with caplog.at_level("INFO"):
         run_squad(options)
     assert "new, with random values" not in caplog.text
@@ -284,10 +283,11 @@ def test_training_goes_on_from_an_earlier_run_with_its_head(training, squad_mode
     after = checkpoint_arrays(latest_checkpoint(options.output_dir))
     name = "cls/squad/output_weights"
     assert before[name].shape == (2, 16)
-    np.testing.assert_allclose(after[name], before[name], atol=options.learning_rate * 4)
+    np.testing.assert_array_equal(after[name], before[name])
     assert after["global_step"] == 1
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_the_head_is_named_as_new_after_pre_training(training, caplog):
     with caplog.at_level("INFO"):
         run_squad(training)
@@ -377,6 +377,7 @@ def test_a_model_trained_with_characters_cuts_its_answers_by_characters(
 # ------------------------------------------------------------------------------------------- bad input
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_what_is_left_out_is_counted_and_named(training, squad_sets, tmp_path, caplog):
     values = json.loads((squad_sets / "train.json").read_text())
     paragraphs = values["data"][0]["paragraphs"]
