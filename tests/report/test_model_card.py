@@ -134,6 +134,7 @@ def test_the_head_of_the_page_is_yaml_as_the_hub_reads_it(sentence_model):
 # ------------------------------------------------------------------------------------- who may write
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_a_later_evaluation_brings_the_figures_up_to_date(pretrained, mood_tables, tmp_path):
     write_results(f"{tmp_path}/test_results.txt", {"test_f1": 0.5, "global_step": 1}, "of before")
     short_training(pretrained, mood_tables, tmp_path, do_eval=False)
@@ -156,6 +157,7 @@ def test_a_later_evaluation_brings_the_figures_up_to_date(pretrained, mood_table
     assert after.partition("\n## Use\n")[2] == before.partition("\n## Use\n")[2]
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_a_page_that_a_person_wrote_stays_as_it_is(pretrained, mood_tables, tmp_path, caplog):
     (tmp_path / "README.md").write_text("# Mine\n")
     with caplog.at_level("INFO"):
@@ -221,6 +223,7 @@ def test_the_card_follows_from_the_files_of_the_folder(trained):
     assert not (trained / "README.md").exists()
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_our_own_card_is_written_anew(trained, pretrained, mood_tables):
     step = int(read_results(trained)["global_step"])
     changes = {"num_train_epochs": 12.4, "license": "cc-by-4.0"}
