@@ -33,10 +33,22 @@ def holder(tmp_path):
     process.wait()
 
 
-def test_a_second_process_is_refused_and_told_who_the_first_is(tmp_path, holder):
+def test_a_second_process_is_told_who_the_first_is_and_refused_until_that_is_killed(
+    tmp_path, holder
+):
+    path = tmp_path / LOCK_FILE
     refused = pytest.raises(ValueError, match=f"{tmp_path} is in use: process {holder.pid} is")
     with refused, folder_lock(str(tmp_path)):
         raise AssertionError("both hold the lock")
+    assert lock_holder(str(path)) == str(holder.pid)  # found without taking it
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    assert path.exists()
+    assert lock_holder(str(path)) is None
+    with folder_lock(str(tmp_path)):
+        assert path.read_text() == str(os.getpid())
+        assert lock_holder(str(path)) is None  # this process itself
+    assert lock_holder(str(path)) is None
 
 
 def test_the_process_is_unknown_if_it_has_just_removed_its_file(tmp_path, monkeypatch):
@@ -46,25 +58,6 @@ def test_the_process_is_unknown_if_it_has_just_removed_its_file(tmp_path, monkey
     monkeypatch.setattr("bert_tf.data.files.open_locked", open_locked)
     with pytest.raises(ValueError, match=r"process \? is training"), folder_lock(str(tmp_path)):
         pass
-
-
-def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.wait()
-    assert (tmp_path / LOCK_FILE).exists()
-    with folder_lock(str(tmp_path)):
-        assert (tmp_path / LOCK_FILE).read_text() == str(os.getpid())
-
-
-def test_the_process_that_holds_a_lock_is_found_without_taking_it(tmp_path, holder):
-    path = str(tmp_path / LOCK_FILE)
-    assert lock_holder(path) == str(holder.pid)
-    holder.kill()
-    holder.wait()
-    assert lock_holder(path) is None
-    with folder_lock(str(tmp_path)):
-        assert lock_holder(path) is None  # this process itself
-    assert lock_holder(path) is None
 
 
 def test_nothing_is_left_of_a_lock(tmp_path):
