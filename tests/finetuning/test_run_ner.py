@@ -194,7 +194,8 @@ def test_every_word_is_predicted_with_its_label_by_model_and_export(pos_model, t
         *(("the", "DT"), ("owl", "NN"), ("is", "VBZ"), ("in", "IN"), ("a", "DT"), ("barn", "NN"))
     ]
     assert [(word["start"], word["end"]) for word in first[:2]] == [(0, 3), (4, 7)]
-    export_saved_model(ExportOptions(model_dir=str(pos_model), export_dir=str(tmp_path / "1")))
+    given = {"export_dir": str(tmp_path / "1"), "signature": "serving_default", "warm_up": False}
+    export_saved_model(ExportOptions(model_dir=str(pos_model), **given))
     served = load_saved_model(str(tmp_path / "1"))
     answers = served.answers(texts)
     assert [list(answer) for answer in answers] == [["words"], ["words"]]
@@ -220,6 +221,7 @@ def test_words_without_labels_get_a_column_of_labels(ner_model, tmp_path):
     assert not (tmp_path / "test_results.txt").exists()
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_document_context_is_trained_with_and_kept_to(pretrained, conll_folder, tmp_path, caplog):
     options = ner_training(
         pretrained, conll_folder, tmp_path, document_context=True, num_train_epochs=1.0
@@ -334,6 +336,7 @@ def test_bad_input_is_an_error_that_says_where(
     assert not list(tmp_path.glob("output/model.ckpt*"))
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_labels_that_break_the_scheme_are_counted_and_named(
     pretrained, conll_folder, tmp_path, caplog
 ):
