@@ -79,6 +79,7 @@ def trained(
     return [(line["loss"], line["gradient_norm"]) for line in lines], values
 
 
+@pytest.mark.slow
 def test_large_tables_are_learned_in_parts_in_call_after_call(tmp_path):
     """As in test_batch_trainer.py, with a loss over the whole batch."""
     lines, _ = trained(tmp_path, parts=2, sizes={"vocab_size": 200_000, "hidden_size": 64})
