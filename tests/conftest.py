@@ -17,6 +17,7 @@ tf.config.set_logical_device_configuration(
 from tiny_embeddings import embedding_files  # noqa: E402, F401  (fixtures for all tests)
 from tiny_runs import (  # noqa: E402, F401
     exported,
+    models_loaded_once,
     mood_tables,
     mrpc_folder,
     once,

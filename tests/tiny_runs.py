@@ -10,6 +10,7 @@ Fixtures return folders; no test may change what is in them.
 """
 
 import fcntl
+import functools
 import json
 import os
 import random
@@ -177,6 +178,18 @@ def steps_without_training(monkeypatch):
         return dict.fromkeys(trainer._step.reported, 1.0), None, is_terminated
 
     monkeypatch.setattr(BatchTrainer, "take_steps", take_steps)
+
+
+@pytest.fixture(scope="module")
+def models_loaded_once():
+    """predict and search load a model once for all tests of a module that give the same settings."""
+    from bert_tf.predictor import Predictor
+
+    cached = functools.cache(Predictor)
+    with pytest.MonkeyPatch.context() as patch:
+        for program in ("predict", "search"):
+            patch.setattr(f"bert_tf.programs.{program}.Predictor", cached)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,8 @@ from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
 
+pytestmark = pytest.mark.usefixtures("models_loaded_once")
+
 SCORES = np.array([[1.0, -0.5, 2.0], [0.5, 0.0, 7.0]], "float32")
 EXISTS = np.array([[1, 1, 1], [1, 1, 0]], "int32")
 TEXTS = ("the owl is in the barn", "the dog is in the barn", "a cat", "a bad dog")
@@ -530,6 +532,7 @@ def test_other_modules_need_a_pooling_that_search_has(pretrained, tmp_path):
     assert json.loads(output.read_text())["documents"][0]["text"] == "a cat"
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_an_evaluation_during_training_stops_it_and_keeps_the_best(pretrained, data, tmp_path):
     given = {"train_file": data["train"], "eval_file": data["dev"], "do_train": True}
     settings = {"init_checkpoint": str(pretrained), "num_train_epochs": 3.0, "num_negatives": 1}

@@ -19,6 +19,8 @@ from bert_tf.programs.predict import (
 )
 from bert_tf.programs.predict_input import Input
 
+pytestmark = pytest.mark.usefixtures("models_loaded_once")
+
 
 def answers(model_dir, tmp_path, text, **options):
     """What `predict` writes for the file with `text`."""
