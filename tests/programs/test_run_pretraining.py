@@ -152,6 +152,7 @@ def test_the_report_has_the_curves_up_to_the_last_step_and_the_command(pretraine
     assert "--num_train_steps=150" in command["text"]
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_the_report_is_written_while_training(options, monkeypatch):
     options = dataclasses.replace(options, num_train_steps=4, num_warmup_steps=0, evaluate_steps=2)
     interrupt_at(monkeypatch, 3)
@@ -339,7 +340,7 @@ def test_ids_of_the_evaluation_records_are_looked_at_as_well(options, toy_text, 
         run_pretraining(dataclasses.replace(options, eval_file=other))
 
 
-def test_a_damaged_record_in_the_middle_is_named(options, tmp_path):
+def test_a_damaged_record_in_the_middle_is_named(options, toy_text, tmp_path):
     data = bytearray(Path(options.input_file).read_bytes())
     data[len(data) // 2] ^= 0xFF
     damaged = tmp_path / "damaged.tf_record"
@@ -347,7 +348,11 @@ def test_a_damaged_record_in_the_middle_is_named(options, tmp_path):
     with pytest.raises(
         ValueError, match=r"damaged.tf_record is damaged: record \d+ cannot be read"
     ):
-        run_pretraining(dataclasses.replace(options, input_file=str(damaged)))
+        run_pretraining(
+            dataclasses.replace(
+                options, input_file=str(damaged), bert_config_file=f"{toy_text}/one_layer.json"
+            )
+        )
 
 
 def test_a_run_goes_on_only_with_the_model_that_wrote_its_folder(
