@@ -120,21 +120,27 @@ def test_a_decay_branches_off_any_checkpoint_of_a_stable_rate(options, tmp_path)
     assert rates[2:7] == [rates[2]] * 5 and rates[7] < 0.3 * rates[6]
 
 
-def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
-    toy_text, tmp_path, monkeypatch, caplog
-):
+@pytest.fixture(scope="module")
+def two_lengths(toy_text, tmp_path_factory):
+    """Records of 16 and 24 tokens, as `train` and `held_out` with {length}."""
+    folder = tmp_path_factory.mktemp("two_lengths")
     for length in (16, 24):
         for name in ("train", "held_out"):
-            path = tmp_path / f"{name}-{length}.tf_record"
+            path = folder / f"{name}-{length}.tf_record"
             sizes = {"max_seq_length": length, "max_predictions_per_seq": length // 8}
             write_records(toy_text / f"{name}.txt", path, **sizes)
-    records = SimpleNamespace(
-        train=str(tmp_path / "train-{length}.tf_record"),
-        held_out=str(tmp_path / "held_out-{length}.tf_record"),
+    return SimpleNamespace(
+        train=str(folder / "train-{length}.tf_record"),
+        held_out=str(folder / "held_out-{length}.tf_record"),
     )
-    options = pretraining_options(records, toy_text, tmp_path / "output")
+
+
+@pytest.fixture(scope="module")
+def phased(two_lengths, toy_text, tmp_path_factory):
+    """Options of a run in two phases that has ended."""
+    folder = tmp_path_factory.mktemp("phased")
     options = dataclasses.replace(
-        options,
+        pretraining_options(two_lengths, toy_text, folder / "output"),
         bert_config_file=str(toy_text / "one_layer.json"),
         phases="16:0.5,24:0.5",
         max_predictions_per_seq=None,
@@ -145,48 +151,63 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
         iterations_per_loop=1,
         save_checkpoints_steps=3,
     )
-    with caplog.at_level("INFO"):
-        results = run_pretraining(options)
-    for line in ("The objective is mlm_nsp", "The train records have masks"):
-        assert caplog.messages.count(line) == 1
+    results = run_pretraining(options)
     assert results["global_step"] == STEPS
-    card = Path(options.output_dir, "README.md").read_text()
-    count = count_records([records.train.format(length=length) for length in (16, 24)])
+    return options
+
+
+def test_phases_have_their_lengths(phased, two_lengths):
+    card = Path(phased.output_dir, "README.md").read_text()
+    count = count_records([two_lengths.train.format(length=length) for length in (16, 24)])
     assert f"| records to train on | {count:,} |" in card
     assert "--phases=16:0.5,24:0.5" in card and "--stop_step" not in card
-    tokens = [line["tokens"] for line in lines(options.output_dir)]
+    tokens = [line["tokens"] for line in lines(phased.output_dir)]
     assert len(tokens) == STEPS
     assert np.mean(tokens[:4]) == pytest.approx(np.mean(tokens[4:]), rel=0.15)  # less the padding
-    assert [phase.train_batch_size for phase in options.phase_options()] == [24, 16]
-    *_, command = data_of(Path(options.output_dir, "report.html").read_text())["sections"]
+    assert [phase.train_batch_size for phase in phased.phase_options()] == [24, 16]
+    *_, command = data_of(Path(phased.output_dir, "report.html").read_text())["sections"]
     flags = command["parts"][-1]["text"]
     assert "--phases=16:0.5,24:0.5" in flags and "train-{length}.tf_record" in flags
     assert "--stop_step" not in flags
-    assert [line["step"] for line in lines(options.output_dir, "eval")] == [3, 4, 6, STEPS]
+    assert [line["step"] for line in lines(phased.output_dir, "eval")] == [3, 4, 6, STEPS]
+    task = json.loads(Path(phased.output_dir, "task.json").read_text())
+    assert (task["max_seq_length"], task["max_predictions_per_seq"]) == (24, 3)
+
+
+@pytest.mark.long  # the optimizer: test_a_decay_branches_off_any_checkpoint_of_a_stable_rate
+def test_a_run_starts_from_within_the_second_phase_of_another(phased, tmp_path):
     inside = dataclasses.replace(
-        options,
+        phased,
         output_dir=str(tmp_path / "inside"),
-        init_checkpoint=f"{options.output_dir}/model.ckpt-6",
+        init_checkpoint=f"{phased.output_dir}/model.ckpt-6",
         init_optimizer=True,
     )
-    run_pretraining(inside)  # from within the second phase
+    run_pretraining(inside)
     assert [line["step"] for line in lines(inside.output_dir)] == [7, STEPS]
     assert [line["step"] for line in lines(inside.output_dir, "eval")] == [STEPS]
-    for interruption in (4, 6):  # between the phases, and in the second
-        folder = str(tmp_path / f"parts-{interruption}")
-        without = {"do_eval": False, "eval_file": None, "evaluate_steps": 0}
-        parts = dataclasses.replace(options, output_dir=folder, **without)
-        with monkeypatch.context() as patch, pytest.raises(Interruption):
-            interrupt_at(patch, step=interruption)
-            run_pretraining(parts)
+
+
+@pytest.mark.parametrize(
+    "interruption",
+    [4, pytest.param(6, marks=pytest.mark.long)],  # between the phases, and in the second
+)
+def test_phases_resume_exactly_across_a_boundary(
+    phased, tmp_path, monkeypatch, caplog, interruption
+):
+    without = {"do_eval": False, "eval_file": None, "evaluate_steps": 0}
+    parts = dataclasses.replace(phased, output_dir=str(tmp_path / "parts"), **without)
+    with monkeypatch.context() as patch, pytest.raises(Interruption):
+        interrupt_at(patch, step=interruption)
         run_pretraining(parts)
-        found, expected = (
-            checkpoint_arrays(f"{folder}/model.ckpt-{STEPS}")
-            for folder in (parts.output_dir, options.output_dir)
-        )
-        assert_bit_equal(found, expected)
-    task = json.loads(Path(options.output_dir, "task.json").read_text())
-    assert (task["max_seq_length"], task["max_predictions_per_seq"]) == (24, 3)
+    with caplog.at_level("INFO"):
+        run_pretraining(parts)
+    for line in ("The objective is mlm_nsp", "The train records have masks"):
+        assert caplog.messages.count(line) == 1
+    found, expected = (
+        checkpoint_arrays(f"{folder}/model.ckpt-{STEPS}")
+        for folder in (parts.output_dir, phased.output_dir)
+    )
+    assert_bit_equal(found, expected)
 
 
 @pytest.mark.parametrize(
