@@ -1,5 +1,7 @@
 """What a client should not send is answered all the same, by the models of every task."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -31,21 +33,32 @@ MODELS = {
 TABLES = ("words", "choices")  # inputs with a second dimension
 
 
-# "single" and "encoder" are like "pair", "squad2" like "squad"; "masked_lm" takes what "ner" takes
-LIKE_OTHERS = ("single", "encoder", "squad2", "masked_lm")
+# One model of one or two texts, and one of places in a text. The others are long.
+NOT_LONG = ("pair", "squad")
+
+
+@pytest.fixture(scope="module")
+def served(request, tmp_path_factory):
+    """Function (name in MODELS) -> the SavedModel, made once."""
+
+    @functools.cache
+    def of(name):
+        fixture, options, _ = MODELS[name]
+        folder = str(tmp_path_factory.mktemp("served") / name)
+        model_dir = str(request.getfixturevalue(fixture))
+        export_saved_model(ExportOptions(model_dir=model_dir, export_dir=folder, **options))
+        return tf.saved_model.load(folder)
+
+    return of
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(n, marks=pytest.mark.long if n in LIKE_OTHERS else ()) for n in MODELS],
+    params=[pytest.param(n, marks=() if n in NOT_LONG else pytest.mark.long) for n in MODELS],
 )
-def model(request, tmp_path_factory):
+def model(request, served):
     """Signatures on text, what each takes, and the SavedModel."""
-    fixture, options, signatures = MODELS[request.param]
-    folder = str(tmp_path_factory.mktemp("served") / request.param)
-    model_dir = str(request.getfixturevalue(fixture))
-    export_saved_model(ExportOptions(model_dir=model_dir, export_dir=folder, **options))
-    return tf.saved_model.load(folder), signatures
+    return served(request.param), MODELS[request.param][2]
 
 
 def column(name, texts):
@@ -147,13 +160,10 @@ def test_a_bad_text_does_not_change_the_answer_to_another(model):
                 np.testing.assert_allclose(first, value.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_places_are_counted_in_characters_where_bytes_are_not_utf8(squad_model, tmp_path):
+def test_places_are_counted_in_characters_where_bytes_are_not_utf8(served):
     """Each byte sequence that is no character counts as one, as `bytes.decode` replaces it."""
-    folder = str(tmp_path / "1")
-    export_saved_model(ExportOptions(model_dir=str(squad_model), export_dir=folder))
-    loaded = tf.saved_model.load(folder)
     context = b"\xff The \xe7 cat is in the barn.\x80 The owl is in the lake. \xfe"
-    outputs = loaded.signatures["serving_default"](
+    outputs = served("squad").signatures["serving_default"](
         question=tf.constant([b"the cat in the"]), context=tf.constant([context])
     )
     start, end = int(outputs["start"][0]), int(outputs["end"][0])
