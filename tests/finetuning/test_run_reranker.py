@@ -2,6 +2,7 @@
 
 import json
 import math
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -600,10 +601,11 @@ def test_its_lists_calibrate_an_export(reranker):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not find_spec("sentence_transformers"), reason="an optional peer")
 def test_sentence_transformers_gives_the_same_scores(reranker, tmp_path):
-    from bert_tf.programs.convert_checkpoint import convert
+    import sentence_transformers
 
-    sentence_transformers = pytest.importorskip("sentence_transformers")
+    from bert_tf.programs.convert_checkpoint import convert
 
     convert(reranker, tmp_path / "folder")
     peer = sentence_transformers.CrossEncoder(str(tmp_path / "folder"), device="cpu")
