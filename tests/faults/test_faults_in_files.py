@@ -28,6 +28,7 @@ def train_records(records, toy_text, record_file, output_dir):
     """40 steps on these records; the last checkpoint."""
     own = SimpleNamespace(train=str(record_file), held_out=records.held_out)
     options = {
+        "bert_config_file": str(toy_text / "one_layer.json"),
         "do_eval": False,
         "eval_file": None,
         "evaluate_steps": 0,

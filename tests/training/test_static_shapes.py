@@ -26,7 +26,7 @@ from bert_tf.training.options import TrainingOptions
 
 B, S = 4, 9
 LABELS = ("O", "B-X", "I-X")
-NOT_LONG = ("pretraining", "embeddings", "distilled_classification")
+NOT_LONG = ("pretraining",)
 
 
 def student_of(task):
