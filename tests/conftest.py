@@ -69,7 +69,6 @@ SLOW = (
     "test_prepare_corpus.py::test_the_script_does_it_and_names_what_is_wrong",
     "test_compiled_runs.py",
     "test_cli.py::test_messages_below_the_level_that_a_user_set_are_not_shown",
-    "test_cli.py::test_tensorflow_is_loaded_without_its_messages",
     "test_predict.py::test_the_script_answers_a_pipe_on_standard_output_alone_even_where_it_is_not_utf_8",
     "test_serving_files.py::test_the_script_exports_and_says_how_the_model_is_asked",
     "test_serving_files.py::test_a_file_for_ids_has_no_custom_operation_and_loads_with_tensorflow_alone",
@@ -120,16 +119,7 @@ LONG = (
     "test_faults_in_training.py::test_killed_before_a_file_gets_its_name",
     "test_faults_in_training.py::test_a_disk_that_is_full",
     "test_faults_in_training.py::test_a_clock_that_jumps",
-    *(
-        f"test_certify.py::test_every_type_of_task_passes[{kind}"
-        for kind in ("choices", "crf", "embedder", "encoder", "entities", "masks", "pair")
-    ),
     "test_certify.py::test_an_export_of_other_weights_is_named_as_such",
-    "test_certify.py::test_an_embedder_passes_with_its_prefixes[False",
-    *(
-        f"test_serving_int8.py::test_every_type_of_task_is_exported[{kind}"
-        for kind in ("choices", "crf", "entities", "masks", "pair")
-    ),
     *(
         f"test_serving_guide.py::test_the_body_is_answered[{kind}"
         for kind in ("choices", "embeddings", "words")
@@ -158,7 +148,6 @@ LONG = (
     "test_sweep.py::test_evaluations_on_the_way_keep_the_best",  # test_best_checkpoint.py
     "test_sweep.py::test_a_series_may_start_from_the_moments_of_another_run",
     "test_compiled_runs.py",  # test_step.py compares single steps
-    "test_run_embeddings.py::test_onnx_files_give_the_same_vectors",  # test_serving_onnx.py
     "test_run_embeddings.py::test_the_best_evaluation_during_training_is_kept",  # test_run_reranker.py
     "test_run_embeddings.py::test_the_trainer_has_the_metrics_of_the_program[pairs-2-triplet",
     "test_run_embeddings.py::test_a_resumed_run",  # other programs: test_same_command_again.py
@@ -171,13 +160,11 @@ LONG = (
     "test_distillation.py::test_choices_learn_states",
     "test_distillation.py::test_choices_have_the_logits_of_the_teacher",
     "test_distillation.py::test_words_learn_from_a_teacher",
-    "test_run_on_workers.py",  # test_three_workers.py
+    "test_run_on_workers.py",  # test_batch_trainer_workers.py
     "test_serving_crf.py::test_exports_are_certified",
     "test_pretraining_probe.py::test_an_interrupted_run_has_the_probes",
     "test_serving_consumers.py::test_code_for_hub_load",
     "test_serving_consumers.py::test_tfx_sends",
-    *(f"test_serving_bad_input.py::test_bad_texts_are_answered[{kind}" for kind in ("ner", "swag")),
-    "test_serving_int8.py::test_every_type_of_task_is_exported[embedder",
     "test_predict_beam.py::test_a_pipeline_writes_the_bytes_of_predict[question_answering",
     "test_run_pretraining_kinds.py::test_without_pairs_the_head_stays",
     "test_run_pretraining_kinds.py::test_evaluations_mask_the_fraction_of_the_last_step",
@@ -208,7 +195,6 @@ LONG = (
     "test_exported_text_models.py::test_real_tflite_files_answer_as_the_model[choices",
     "test_exported_text_models.py::test_real_tflite_files_answer_as_the_model[masks",
     "test_serving_consumers.py::test_spark_nlp_finds_the_vocabulary_the_inputs_and_both_vectors[hugging",
-    "test_run_embeddings.py::test_scores_and_classes_are_learned[classes",
     "test_run_embeddings.py::test_texts_alone_are_learned_from_a_teacher",
     "test_run_reranker.py::test_the_other_losses_learn_it_too",  # test_embedding_losses.py
     "test_run_reranker.py::test_a_student_learns_the_states_of_a_teacher_too",
@@ -217,6 +203,68 @@ LONG = (
     "test_records.py::test_a_forged_length_with_its_checksum_is_an_error_and_does_not_end_the_process[GZIP",
     "test_huggingface_labels.py::test_export_uses_the_head",  # test_pretrained.py exports such a folder
     "test_fused.py::test_a_whole_model_has_the_loss_and_gradients_of_the_plain_layers[relu",
+    # Kinds, formats and precisions of what another test checks for one of them.
+    "test_certify.py::test_every_type_of_task_passes",  # test_the_program_writes_a_page_and_a_json
+    "test_certify.py::test_an_int8_range_that_is_saturated_is_found[False",
+    "test_certify.py::test_an_embedder_passes_with_its_prefixes",  # the_encoder_of_an_embedder
+    *(
+        f"test_certify.py::test_a_fault_of_an_exporter_is_found[{kind}"
+        for kind in ("the other GELU", "the pooler", "weights of another step")
+    ),
+    "test_serving_int8.py::test_every_type_of_task_is_exported",  # test_an_export_answers_nearly
+    "test_serving_guide.py::test_the_body_is_answered[masked",
+    "test_serving_guide.py::test_the_body_is_answered[questions",
+    *(
+        f"test_serving_other_names.py::test_{test}[{kind}"
+        for test, kind in (
+            ("hugging_faces_names_give_the_logits_of_tokens_bit_for_bit", "answerer"),
+            ("hugging_faces_names_give_the_logits_of_tokens_bit_for_bit", "tagger"),
+            ("examples_are_answered_as_their_texts_are_bit_for_bit", "answerer"),
+            ("examples_are_answered_as_their_texts_are_bit_for_bit", "pairs"),
+            ("examples_are_answered_as_their_texts_are_bit_for_bit", "regression"),
+            ("examples_are_answered_as_their_texts_are_bit_for_bit", "tagger"),
+        )
+    ),
+    "test_serving_consumers.py::test_clients_of_hugging_faces",  # test_serving_other_names.py
+    "test_serving_in_c.py::test_requests_go_in_and_the_outputs_that_python_gets_come_out[pair",
+    "test_serving_crf.py::test_other_formats_label_ids_too_and_answer_on_text[onnx",
+    "test_serving_openvino.py::test_the_ids_are_those_of_the_python_classes[masks",
+    "test_serving_openvino.py::test_the_ids_are_those_of_the_python_classes[questions",
+    *(
+        f"test_exported_text_models.py::test_every_type_of_task_answers_as_the_model[{kind}"
+        for kind in ("entities", "multi_label", "pair")
+    ),
+    "test_export_accuracy.py::test_answers_are_scored",  # test_the_metric_is_logged_and_written
+    "test_serving_files.py::test_only_the_signatures_that_were_asked_for_are_written[ner_model-serving",
+    "test_serving_files.py::test_a_lite_model_answers_batches_of_any_shape[float16",
+    "test_serving_files.py::test_other_tasks_have_the_outputs_of_their_ids[tflite-ner",
+    "test_serving_files.py::test_a_graph_for_any_device_has_plain_operations_and_the_same_answers[float32",
+    "test_answerers.py::test_the_served_threshold",  # test_exported_text_models.py: lengths, settings
+    "test_predict_beam.py::test_every_output_format_is_that_of_predict[text",
+    "test_predict_beam.py::test_a_file_of_another_format_is_named_and_leaves_no_output[columns",
+    "test_predict_beam.py::test_a_file_of_another_format_is_named_and_leaves_no_output[json",
+    "test_classifier_kinds.py::test_exported_they_answer",  # test_exported_text_models.py
+    "test_run_embeddings.py::test_scores_and_classes_are_learned",  # test_what_can_be_learned
+    "test_distillation.py::test_a_student_resumes_exactly",  # test_pretraining_with_teacher.py
+    "test_distillation.py::test_a_narrower_student",  # test_pretraining_with_teacher.py has states
+    "test_bilstm.py::test_a_run_with_it_notes_it",  # test_run_ner.py: test_the_feature_based_way
+    "test_examples.py::test_the_code_of_a_notebook",  # test_the_search_finds_the_text
+    "test_examples.py::test_the_custom_head_counts",
+    "test_model_card.py::test_our_own_card_is_written_anew",
+    "test_gpu_benchmark.py::test_the_tiny_command",
+    "test_keras_fit.py::test_a_classifier_learns_by_fit_on_two_devices",  # as_keras_compiles_it
+    "test_many_devices.py",  # test_batch_trainer.py: two devices
+    "test_three_workers.py",  # test_batch_trainer_workers.py: two
+    "test_step.py::test_in_float16_a_step_is_about_that_of_float32",  # test_failures.py
+    "test_fused.py::test_in_bfloat16",
+    "test_crf.py::test_xla_compiles_the_gradient",  # test_jax_backend.py compiles it too
+    "test_gradient_cache.py::test_devices_with_different_numbers_of_examples",
+    "test_loop.py::test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume[lamb",
+    "test_models.py::test_a_left_to_right_model_is_saved_and_compiled_as_one[True",
+    "test_faults_in_generation.py::test_a_folder_that_cannot_be_written",  # test_faults_in_training.py
+    "test_cli.py::test_messages_below_the_level",  # test_a_log_is_cut_down_to_its_severe_messages
+    "test_cli.py::test_packed_kernels_are_kept_where_no_weight_changes[True-0",
+    "test_cli.py::test_a_missing_file_is_named_with_its_flag_and_its_neighbour[__import__('bert_tf",
     "test_commands_of_pretraining.py",  # test_commands.py runs the README's, which pre-train too
     "test_commands_of_guides.py::test_the_commands_of_a_guide_do_what_it_says[squad.md",
     "test_examples.py::test_keras_fit_learns",  # test_keras_fit.py

@@ -16,6 +16,7 @@ def has_some_to_run(name):
 
 # Only `make test-all` runs these.
 LONG = (
+    "classification.md",
     "distillation.md",
     "embeddings.md",
     "formats.md",
@@ -25,6 +26,7 @@ LONG = (
     "ner.md",
     "own_data.md",
     "prediction.md",
+    "serving.md",
 )
 
 
