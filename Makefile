@@ -6,6 +6,8 @@ VENV := .venv
 # of the time is spent waiting: for a file's end, a lock, a process that a test starts. If a process crashes, the run
 # ends with the name of its test; pytest-xdist 3.8 would wait for ever after it has replaced the process.
 PROCESSES = 3
+# Keep compiled tests and modules, even where containers turn that off: hundreds of processes load them.
+export PYTHONDONTWRITEBYTECODE =
 TESTS = $(VENV)/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 
 .PHONY: quickstart test test-slow test-all faults fuzz fuzz-coverage coverage docs lint format clean
@@ -19,12 +21,9 @@ test: $(VENV)/.installed-test
 	$(VENV)/bin/mypy
 	$(TESTS) -m "not slow"
 
-# Faults, fuzzing, the commands of the documents, several workers, examples, packaging. In two parts,
-# because XLA keeps all code that it has compiled in a process: some GB after an hour.
-PART_1 = tests/serving tests/prediction tests/programs
+# Faults, fuzzing, the commands of the documents, several workers, examples, packaging.
 test-slow: $(VENV)/.installed-test
-	$(TESTS) -m "slow and not long" $(PART_1)
-	$(TESTS) -m "slow and not long" $(PART_1:%=--ignore=%)
+	$(TESTS) -m "slow and not long"
 
 test-all: test test-slow
 	$(TESTS) -m long
