@@ -17,14 +17,19 @@ from bert_tf.training import strategy
 TEXTS = ["a good film", "a bad film", "the cat sat", "a good dog", "no bad cat"]
 
 
+@pytest.fixture(scope="module")
+def answers(sentence_model):
+    return Predictor(str(sentence_model)).predict(TEXTS)
+
+
 @pytest.fixture
-def labelled(sentence_model, tmp_path):
+def labelled(answers, tmp_path):
     """A table on which the model is right about all rows but the last."""
-    answers = [answer["label"] for answer in Predictor(str(sentence_model)).predict(TEXTS)]
-    (labels,) = {tuple(a["probabilities"]) for a in Predictor(str(sentence_model)).predict(TEXTS)}
-    wrong = next(label for label in labels if label != answers[-1])
+    found = [answer["label"] for answer in answers]
+    (labels,) = {tuple(answer["probabilities"]) for answer in answers}
+    wrong = next(label for label in labels if label != found[-1])
     path = tmp_path / "dev.jsonl"
-    rows = zip(TEXTS, [*answers[:-1], wrong], strict=True)
+    rows = zip(TEXTS, [*found[:-1], wrong], strict=True)
     lines = (json.dumps({"text_a": text, "label": label}) + "\n" for text, label in rows)
     path.write_text("".join(lines))
     return path

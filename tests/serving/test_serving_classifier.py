@@ -1,8 +1,9 @@
-"""SavedModels on raw text: loaded in a new process, they answer as the Keras model does on its ids."""
+"""SavedModels on raw text: they answer as the Keras model does on its ids, in a new process too."""
 
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,8 @@ import pytest
 import tensorflow as tf
 from packed_windows import pack_windows
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-from tiny_runs import sentence_options
 
 from bert_tf.data.packing import pack
-from bert_tf.finetuning.classification import run_classifier
 from bert_tf.model_folder import load_model_folder
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.text_ops.windows import graph_document_windows
@@ -95,19 +94,31 @@ def pair(pair_model):
 
 
 @pytest.fixture(scope="module")
-def served(exported, single):
-    """What a new process answers: text and ids to the model of sentences, text to that of pairs."""
+def calls(exported, single):
+    """Text and ids to the model of sentences, text to that of pairs."""
     firsts, seconds = zip(*PAIRS, strict=True)
-    calls = [
+    return [
         (str(exported.single), "serving_default", {"text_a": TEXTS}),
         (str(exported.single), "tokens", packed(single, [(text, None) for text in TEXTS])),
         (str(exported.pair), "serving_default", {"text_a": firsts, "text_b": seconds}),
     ]
-    return ask(calls)
+
+
+@pytest.fixture(scope="module")
+def served(calls):
+    """The answers of the SavedModels to the calls."""
+    answers = []
+    for folder, signature, inputs in calls:
+        function = tf.saved_model.load(folder).signatures[signature]
+        dtype = tf.int32 if signature == "tokens" else tf.string
+        outputs = function(**{name: tf.constant(values, dtype) for name, values in inputs.items()})
+        answers.append({name: value.numpy() for name, value in outputs.items()})
+        answers[-1]["label"] = [label.decode() for label in answers[-1]["label"]]
+    return answers
 
 
 def ask(calls, **environment):
-    """What a new process answers to (folder, signature, inputs)."""
+    """The answers of a new process to (folder, signature, inputs), and the packages it imported."""
     process = subprocess.run(
         [sys.executable, "-c", SERVE],
         env=os.environ | environment,
@@ -119,8 +130,13 @@ def ask(calls, **environment):
     return json.loads(process.stdout)
 
 
-def test_a_new_process_needs_nothing_but_tensorflow_and_tensorflow_text(served):
-    assert served["more"] == []
+def test_a_new_process_needs_nothing_but_tensorflow_and_tensorflow_text(calls, served):
+    found = ask(calls)
+    assert found["more"] == []
+    for answer, expected in zip(found["answers"], served, strict=True):
+        assert answer["label"] == expected["label"]
+        for name in ("logits", "probabilities"):
+            np.testing.assert_allclose(answer[name], expected[name], rtol=0, atol=1e-5)
 
 
 def assert_answers(answers, logits, labels):
@@ -133,12 +149,12 @@ def assert_answers(answers, logits, labels):
 
 def test_sentences_of_every_kind_are_answered_as_by_the_keras_model(served, single):
     logits = keras_logits(single, [(text, None) for text in TEXTS])
-    assert_answers(served["answers"][0], logits, ("bad", "good"))
-    assert served["answers"][0]["label"][0] == "good"
+    assert_answers(served[0], logits, ("bad", "good"))
+    assert served[0]["label"][0] == "good"
 
 
 def test_ids_are_answered_as_text_is(served):
-    text, ids = served["answers"][:2]
+    text, ids = served[:2]
     assert ids["label"] == text["label"]
     np.testing.assert_allclose(ids["logits"], text["logits"], rtol=0, atol=1e-5)
 
@@ -146,7 +162,7 @@ def test_ids_are_answered_as_text_is(served):
 def test_kernels_that_are_packed_once_answer_every_request_as_before(exported, served):
     # Requests of several sizes, the same words at other places, and two models in one process.
     firsts, seconds = zip(*PAIRS, strict=True)
-    texts, pairs = served["answers"][0]["logits"], served["answers"][2]["logits"]
+    texts, pairs = served[0]["logits"], served[2]["logits"]
     requests = [slice(1), slice(None), slice(None, None, -1), slice(3, 7), slice(4, 5), slice(None)]
     single = [(str(exported.single), "serving_default", {"text_a": TEXTS[r]}) for r in requests]
     pair = (str(exported.pair), "serving_default", {"text_a": firsts, "text_b": seconds})
@@ -158,14 +174,14 @@ def test_kernels_that_are_packed_once_answer_every_request_as_before(exported, s
 
 def test_pairs_of_every_kind_are_answered_as_by_the_keras_model(served, pair):
     assert ("", "calm dog " * 1200)[1] in PAIRS[2]
-    assert_answers(served["answers"][2], keras_logits(pair, PAIRS), ("0", "1"))
+    assert_answers(served[2], keras_logits(pair, PAIRS), ("0", "1"))
 
 
 def test_the_other_texts_of_a_batch_cannot_be_seen(exported, served):
     function = tf.saved_model.load(str(exported.single)).signatures["serving_default"]
     for index, text in enumerate(TEXTS):
         alone = function(text_a=tf.constant([text]))["logits"].numpy()[0]
-        together = served["answers"][0]["logits"][index]
+        together = served[0]["logits"][index]
         np.testing.assert_allclose(alone, together, rtol=0, atol=1e-5)
 
 
@@ -273,28 +289,18 @@ def test_what_has_no_task_is_refused_where_a_task_is_asked_for(pretrained, tmp_p
 
 
 @pytest.fixture(scope="module")
-def windowed(pretrained, mood_tables, tmp_path_factory):
-    """--output_dir of a classifier that reads long texts in windows."""
-    folder = tmp_path_factory.mktemp("windowed")
-    run_classifier(
-        sentence_options(
-            pretrained,
-            mood_tables,
-            folder,
-            doc_stride=3,
-            window_pooling="max",
-            max_seq_length=9,
-            do_predict=False,
-            do_eval=False,
-            num_train_epochs=1.0,
-        )
-    )
+def windowed(sentence_model, tmp_path_factory):
+    """`sentence_model`, as if trained on windows of long texts."""
+    folder = shutil.copytree(sentence_model, tmp_path_factory.mktemp("windowed") / "model")
+    path = folder / "task.json"
+    windows = {"doc_stride": 3, "window_pooling": "max", "max_seq_length": 9}
+    path.write_text(json.dumps(json.loads(path.read_text()) | windows))
     return folder
 
 
 @pytest.mark.parametrize("length", [3, 9])
 def test_a_classifier_with_windows_reads_the_whole_text(windowed, tmp_path, length):
-    export(windowed, tmp_path / "1", max_seq_length=length)
+    export(windowed, tmp_path / "1", max_seq_length=length, signature="serving_default")
     function = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
     trained = load_model_folder(str(windowed))
     tokenizer = trained.tokenizer

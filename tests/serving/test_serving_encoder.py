@@ -56,7 +56,10 @@ def encoder(pretrained):
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
 def test_embeddings_are_pooled_from_the_real_tokens_alone(pretrained, encoder, tmp_path, pooling):
-    found = export(pretrained, tmp_path / "1", pooling=pooling, normalize=False)
+    """They have the length 1 unless that is switched off; here, for all poolings but the default."""
+    is_default = pooling == "mean"
+    options = {} if is_default else {"pooling": pooling, "normalize": False}
+    found = export(pretrained, tmp_path / "1", signature="serving_default,pair", **options)
     embeddings = found["serving_default"](text_a=TEXTS)["embedding"]
     paired = found["pair"](text_a=TEXTS, text_b=TEXTS[::-1])["embedding"]
     for row, (text_a, text_b) in enumerate(zip(TEXTS, TEXTS[::-1], strict=True)):
@@ -65,16 +68,15 @@ def test_embeddings_are_pooled_from_the_real_tokens_alone(pretrained, encoder, t
             last = layers[-1]
             expected = {"mean": last.mean(axis=0), "max": last.max(axis=0)}
             expected |= {"cls": last[0], "pooled": pooled}
-            np.testing.assert_allclose(vector, expected[pooling], rtol=0, atol=1e-5)
-
-
-def test_embeddings_have_the_length_1_unless_that_is_switched_off(pretrained, tmp_path):
-    embeddings = export(pretrained, tmp_path / "1")["serving_default"](text_a=TEXTS)["embedding"]
-    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1.0, atol=1e-6)
+            length = np.linalg.norm(expected[pooling]) if is_default else 1
+            np.testing.assert_allclose(vector, expected[pooling] / length, rtol=0, atol=1e-5)
+    if is_default:
+        np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1.0, atol=1e-6)
 
 
 def test_layers_and_pieces_are_those_of_extract_features(pretrained, encoder, tmp_path):
-    found = export(pretrained, tmp_path / "1", layers="-1,0", max_seq_length=9)
+    options = {"layers": "-1,0", "max_seq_length": 9, "signature": "serving_default"}
+    found = export(pretrained, tmp_path / "1", **options)
     outputs = found["serving_default"](text_a=TEXTS)
     assert outputs["layer_features"].shape == (4, 2, 9, 16)
     for row, text in enumerate(TEXTS):
@@ -114,7 +116,8 @@ def test_what_an_encoder_cannot_give_is_refused(pretrained, tmp_path, options, m
 
 
 def test_masks_are_filled_as_by_the_mask_filler(pretrained, tmp_path):
-    fill = export(pretrained, tmp_path / "1", head="masked_lm", top_k=3)["serving_default"]
+    options = {"head": "masked_lm", "top_k": 3, "signature": "serving_default"}
+    fill = export(pretrained, tmp_path / "1", **options)["serving_default"]
     texts = [
         "the [MASK] cat in the [MASK]",
         "no mask at all",

@@ -56,8 +56,8 @@ def logits(sentence_model, ids):
     return load_model_folder(str(sentence_model)).model(ids)["logits"].numpy()
 
 
-def test_the_metadata_say_what_the_file_is(sentence_model, tmp_path):
-    values = export(sentence_model, tmp_path / "1")
+def test_the_metadata_say_what_the_file_is(sentence_model, exported):
+    values = json.loads((exported.single / "assets.extra" / "export.json").read_text())
     vocabulary = (sentence_model / "vocab.txt").read_bytes()
     assert values["vocab_sha256"] == hashlib.sha256(vocabulary).hexdigest()
     assert values["vocab_size"] == len(vocabulary.splitlines())
@@ -70,7 +70,7 @@ def test_the_metadata_say_what_the_file_is(sentence_model, tmp_path):
     expected |= {"oldest_tensorflow_proven": proven[0], "tensorflow_proven": proven}
     assert {name: values[name] for name in expected} == expected
     assert values["custom_ops"] == ["FastWordpieceTokenizeWithOffsets"]
-    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    loaded = tf.saved_model.load(str(exported.single))
     assert sorted(values["signatures"]) == sorted(loaded.signatures)
     for name, function in loaded.signatures.items():
         described = values["signatures"][name]
@@ -98,10 +98,7 @@ def check_source(source, model_dir, flags):
     assert 0 <= age.total_seconds() < 600
 
 
-def test_an_export_names_its_checkpoint_and_its_command(sentence_model, pretrained, tmp_path):
-    values = export(sentence_model, tmp_path / "x" / "1", precision="bfloat16")
-    flags = [f"--model_dir={sentence_model.name}", "--export_dir=1", "--precision=bfloat16"]
-    check_source(values["source"], sentence_model, flags)
+def test_an_export_names_its_checkpoint_and_its_command(pretrained, tmp_path):
     values = export(pretrained, tmp_path / "2", head="masked_lm", format="tflite")
     flags = [f"--model_dir={pretrained.name}", "--export_dir=2", "--head=masked_lm"]
     check_source(values["source"], pretrained, [*flags, "--format=tflite"])
@@ -146,8 +143,14 @@ print("tensorflow_text" in sys.modules, "bert_tf" in sys.modules)
     np.testing.assert_allclose(json.loads(found), logits, rtol=0, atol=1e-5)
 
 
-def test_bfloat16_weights_give_float32_outputs_that_are_near(sentence_model, tmp_path, logits):
-    values = export(sentence_model, tmp_path / "1", precision="bfloat16")
+def test_bfloat16_weights_give_float32_outputs_that_are_near_and_name_their_checkpoint(
+    sentence_model, tmp_path, logits
+):
+    options = {"precision": "bfloat16", "signature": "serving_default"}
+    values = export(sentence_model, tmp_path / "1", **options)
+    flags = [f"--model_dir={sentence_model.name}", "--export_dir=1"]
+    flags += ["--signature=serving_default", "--precision=bfloat16"]
+    check_source(values["source"], sentence_model, flags)
     assert values["precision"] == "bfloat16"
     serve = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
     outputs = serve(text_a=tf.constant(TEXTS))

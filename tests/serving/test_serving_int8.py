@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 
 import numpy as np
 import pytest
@@ -51,18 +52,6 @@ def test_an_export_answers_nearly_like_the_model_and_describes_each_product(
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     int8 = [v for v in loaded.weights if v.dtype == tf.int8]
     assert len(int8) == len(described) - 1
-
-
-def test_without_texts_the_records_of_the_training_are_used(sentence_model, tmp_path, caplog):
-    records = sentence_model / "train.tf_record"
-    assert records.exists()
-    with caplog.at_level(logging.INFO):
-        values = export(sentence_model, tmp_path, calibration_file=None)
-    assert f"texts of {records} (the records of the training)" in caplog.text
-    assert {product["precision"] for product in values["quantization"].values()} == {"int8"}
-    served = Predictor(str(tmp_path / "1")).predict(TEXTS)
-    for found, expected in zip(served, Predictor(str(sentence_model)).predict(TEXTS), strict=True):
-        assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=0.05)
 
 
 def test_texts_with_other_words_than_the_training_are_reported(sentence_model, tmp_path, caplog):
@@ -172,11 +161,16 @@ def processor(monkeypatch, tmp_path):
     return set_flags
 
 
-def test_a_processor_without_an_instruction_for_it_gets_weights_of_seven_bits(
+def test_a_processor_without_an_instruction_gets_seven_bits_and_the_records_of_the_training_are_used(
     processor, sentence_model, tmp_path, caplog
 ):
+    records = sentence_model / "train.tf_record"
+    assert records.exists()
     processor("fpu avx2 avx512f")
-    metadata = export(sentence_model, tmp_path)
+    with caplog.at_level(logging.INFO):
+        metadata = export(sentence_model, tmp_path, calibration_file=None)
+    assert f"texts of {records} (the records of the training)" in caplog.text
+    assert {product["precision"] for product in metadata["quantization"].values()} == {"int8"}
     assert metadata["largest_weight"] == 63
     assert "none of avx512_vnni, avx_vnni, amx_int8. Weights get 7 bits" in caplog.text
     loaded = tf.saved_model.load(str(tmp_path / "1"))
@@ -187,22 +181,20 @@ def test_a_processor_without_an_instruction_for_it_gets_weights_of_seven_bits(
         assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=0.05)
 
 
-def test_weights_of_eight_bits_are_refused_where_their_sums_overflow(
-    processor, sentence_model, tmp_path
-):
+def test_weights_of_eight_bits_are_refused_where_their_sums_overflow(processor, exported, tmp_path):
     processor("fpu avx2 avx512_vnni")
     assert largest_weight() == 127
-    export(sentence_model, tmp_path, precision="float32", calibration_file=None)
-    file = tmp_path / "1" / "assets.extra" / "export.json"
+    folder = shutil.copytree(exported.single, tmp_path / "1")
+    file = folder / "assets.extra" / "export.json"
     values = json.loads(file.read_text()) | {"precision": "int8", "largest_weight": 127}
     file.write_text(json.dumps(values))
-    Predictor(str(tmp_path / "1"))
+    Predictor(str(folder))
     processor("fpu avx2 avx512f")
     for opened in (Predictor, find_exports):
         with pytest.raises(
             ValueError, match=r"weights of 8 bits, .* sums overflow.* Export the mod"
         ):
-            opened(str(tmp_path / "1"))
+            opened(str(folder))
 
 
 def test_a_range_that_clips_an_outlier_is_chosen_by_the_error_of_the_outputs():
