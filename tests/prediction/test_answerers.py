@@ -4,7 +4,6 @@ import json
 import random
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 from tiny_runs import ANIMALS, GOOD, PLACES
@@ -31,12 +30,14 @@ def questions(count, seed):
 
 
 @pytest.fixture(scope="module")
-def served(squad_model, squad2_model, tmp_path_factory):
-    """Folders of two SavedModels: `squad` and `squad2`."""
-    folder = tmp_path_factory.mktemp("served")
-    for name, model_dir in (("squad", squad_model), ("squad2", squad2_model)):
-        export_saved_model(ExportOptions(model_dir=str(model_dir), export_dir=str(folder / name)))
-    return SimpleNamespace(squad=str(folder / "squad"), squad2=str(folder / "squad2"))
+def served(squad2_model, tmp_path_factory):
+    """The folder of a SavedModel that may have no answer."""
+    return saved(squad2_model, tmp_path_factory.mktemp("served") / "squad2")
+
+
+def saved(model_dir, folder):
+    export_saved_model(ExportOptions(model_dir=str(model_dir), export_dir=str(folder)))
+    return str(folder)
 
 
 def test_answers_are_exact_parts_of_the_text(squad_model):
@@ -69,7 +70,7 @@ def test_a_batch_is_answered_as_one_by_one(squad2_model):
         assert one["null_odds"] == pytest.approx(other["null_odds"], abs=1e-4)
 
 
-def test_the_threshold_decides_about_no_answer(squad2_model, served):
+def test_the_threshold_decides_about_no_answer(squad2_model):
     asked = questions(6, seed=3)
     none = QuestionAnswerer(str(squad2_model), null_score_diff_threshold=-1e9).predict(asked)
     assert {(a["answer"], a["start"], a["end"]) for a in none} == {("", None, None)}
@@ -79,12 +80,15 @@ def test_the_threshold_decides_about_no_answer(squad2_model, served):
     assert [answer["null_odds"] for answer in none] == pytest.approx(odds, abs=1e-4)
 
 
-@pytest.mark.parametrize("version_2", [False, True])
-def test_a_saved_model_answers_as_the_folder(squad_model, squad2_model, served, version_2):
+@pytest.mark.parametrize(
+    "version_2", [pytest.param(False, marks=[pytest.mark.slow, pytest.mark.long]), True]
+)
+def test_a_saved_model_answers_as_the_folder(request, tmp_path, version_2):
+    folder = request.getfixturevalue("squad2_model" if version_2 else "squad_model")
+    served = request.getfixturevalue("served") if version_2 else saved(folder, tmp_path / "squad")
     asked = [*questions(25, seed=4), ("who", ""), ("", "The cat."), ("猫", "\u200b \u0301")]
-    folder = squad2_model if version_2 else squad_model
     expected = QuestionAnswerer(str(folder)).predict(asked)
-    found = SavedAnswerer(served.squad2 if version_2 else served.squad).predict(asked)
+    found = SavedAnswerer(served).predict(asked)
     for one, other in zip(found, expected, strict=True):
         for name in ("answer", "start", "end"):
             assert one[name] == other[name]
@@ -111,10 +115,11 @@ serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
 out = serve(question=tf.constant(["the cat in the"]), context=tf.constant(["The cat is in the lake."]))
 print(sorted(out), out["answer"].numpy()[0].decode(), "bert_tf" in sys.modules)
 """
-    command = [sys.executable, "-c", code, served.squad]
+    command = [sys.executable, "-c", code, served]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    answer = SavedAnswerer(served.squad).predict([("the cat in the", "The cat is in the lake.")])
-    expected = f"['answer', 'end', 'score', 'start'] {answer[0]['answer']} False\n"
+    answer = SavedAnswerer(served).predict([("the cat in the", "The cat is in the lake.")])
+    names = ["answer", "end", "null_odds", "score", "start"]
+    expected = f"{names} {answer[0]['answer']} False\n"
     assert ended.stdout == expected
 
 
@@ -124,7 +129,7 @@ def test_predict_answers_lines_of_question_tab_text(squad2_model, served, kind, 
     (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
     predict(
         PredictionOptions(
-            model_dir=str(squad2_model) if kind == "folder" else served.squad2,
+            model_dir=str(squad2_model) if kind == "folder" else served,
             input_file=str(tmp_path / "lines.txt"),
             output_file=str(tmp_path / "answers.jsonl"),
         )
