@@ -35,6 +35,7 @@ DOCUMENTS = {**GUIDES, "README.md": ROOT / "README.md"}
 
 # What would take too long as it stands. Nothing else of a command is changed.
 SHORTER = {
+    "--do_train": "--do_train --jit_compile=false",
     "--num_train_steps=1000000": "--num_train_steps=4 --num_warmup_steps=1",
     "--stop_step=900000": "--stop_step=3",
     "--num_train_steps=100000": "--num_train_steps=2 --num_warmup_steps=1",

@@ -1,5 +1,6 @@
 """quickstart: every step runs on a small corpus, and what it promises is there."""
 
+import functools
 import os
 import random
 
@@ -30,6 +31,9 @@ def documents():
 
 def test_it_goes_the_whole_way_and_says_where_everything_lies(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(quickstart, "collect_documents", documents)
+    # The pre-training is compiled; twice the fine-tuning would take as long again.
+    uncompiled = functools.partial(quickstart.ClassifierOptions, jit_compile="false")
+    monkeypatch.setattr(quickstart, "ClassifierOptions", uncompiled)
     options = quickstart.QuickstartOptions(
         output_dir=str(tmp_path / "out"),
         num_train_steps=5,
