@@ -76,7 +76,7 @@ run_swag --help` or `--flag`, `a_name`.
     pip install -e .      # all of it
     printf 'a\\n' |
         python run_scripts/run_ner.py \\
-        --do_train
+        --do_eval
 
     {"json": [1.0]}
 
@@ -95,7 +95,7 @@ print(1)
         ("echo 'a [MASK]' | python run_scripts/predict.py --model_dir=BERT", False),
         ("echo 'a [MASK]' | python run_scripts/predict.py --model_dir=BERT --top_k=3", False),
         ("pip install -e .      # all of it", False),
-        ("printf 'a\\n' | python run_scripts/run_ner.py  --do_train", False),
+        ("printf 'a\\n' | python run_scripts/run_ner.py  --do_eval", False),
         ("import numpy as np\n\nprint(np.zeros(2))", True),
         ("print(1)", True),
     ]
