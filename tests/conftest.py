@@ -41,9 +41,9 @@ from tiny_words_and_choices import (  # noqa: E402, F401
 # Folders and files of the slow tier: they start processes or take minutes. Other slow tests carry the
 # mark themselves. The longest files begin first, so that no process is idle during the last minutes.
 SLOW = (
+    "test_commands.py::test_the_commands_of_the_readme_do_what_it_says",
     "test_commands_of_guides.py",
     "test_commands_of_pretraining.py",
-    "test_commands.py::test_the_commands_of_the_readme_do_what_it_says",
     "faults",
     "test_run_pretraining_kinds.py",
     "test_run_pretraining_phases.py",
