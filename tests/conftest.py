@@ -227,7 +227,7 @@ LONG = (
     ),
     "test_serving_consumers.py::test_clients_of_hugging_faces",  # test_serving_other_names.py
     "test_serving_in_c.py::test_requests_go_in_and_the_outputs_that_python_gets_come_out[pair",
-    "test_serving_crf.py::test_other_formats_label_ids_too_and_answer_on_text[onnx",
+    "test_serving_crf.py::test_other_formats_label_ids_too",  # test_a_saved_model_answers
     "test_serving_openvino.py::test_the_ids_are_those_of_the_python_classes[masks",
     "test_serving_openvino.py::test_the_ids_are_those_of_the_python_classes[questions",
     *(
@@ -253,6 +253,9 @@ LONG = (
     "test_model_card.py::test_our_own_card_is_written_anew",
     "test_gpu_benchmark.py::test_the_tiny_command",
     "test_keras_fit.py::test_a_classifier_learns_by_fit_on_two_devices",  # as_keras_compiles_it
+    "test_keras_fit.py::test_pre_training_learns_by_fit",  # as_keras_compiles_it
+    "test_batch_trainer.py::test_two_replicas_resume",  # test_same_command_again.py: one
+    "test_pretraining_with_teacher.py::test_a_finished_student",  # test_distillation.py has its own
     "test_many_devices.py",  # test_batch_trainer.py: two devices
     "test_three_workers.py",  # test_batch_trainer_workers.py: two
     "test_step.py::test_in_float16_a_step_is_about_that_of_float32",  # test_failures.py
@@ -261,6 +264,7 @@ LONG = (
     "test_gradient_cache.py::test_devices_with_different_numbers_of_examples",
     "test_loop.py::test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume[lamb",
     "test_models.py::test_a_left_to_right_model_is_saved_and_compiled_as_one[True",
+    "test_models.py::test_keras_predict_works_with_and_without_jit[True",
     "test_faults_in_generation.py::test_a_folder_that_cannot_be_written",  # test_faults_in_training.py
     "test_cli.py::test_messages_below_the_level",  # test_a_log_is_cut_down_to_its_severe_messages
     "test_cli.py::test_packed_kernels_are_kept_where_no_weight_changes[True-0",
