@@ -282,7 +282,6 @@ LONG = (
     "finds_nothing_to_train[run_classifier",  # [run_pretraining
     "test_batch_trainer.py::test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one[2",
     "test_batch_trainer.py::test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one[1-5",
-    "test_batch_trainer_workers.py::test_two_processes",  # test_three_workers.py starts three
     *(
         f"test_gradient_cache.py::test_parts_and_devices_do_not_change_the_gradient[{case}"
         for case in ("1-1-auto", "1-5-auto", "1-2-true")  # compiled; test_compiled_runs.py
