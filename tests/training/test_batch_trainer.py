@@ -136,11 +136,14 @@ def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(
 
 def test_parts_of_a_batch_are_dropped_out_differently_and_a_run_in_parts_is_repeatable(tmp_path):
     runs = []
-    for number, parts in enumerate((1, 2, 2)):
+    for parts in (1, 2):
         trainer = pretrainer(dropout=0.5, gradient_accumulation_steps=parts)
-        trainer.train(endless(pretraining_batches()), 3, output_dir=str(tmp_path / str(number)))
+        start = trainer.save(str(tmp_path / "start"))
+        trainer.train(endless(pretraining_batches()), 3, output_dir=str(tmp_path / str(parts)))
         runs.append(values_of(trainer))
-    assert_equal_bits(runs[1], runs[2])
+    trainer.resume(start)
+    trainer.train(endless(pretraining_batches()), 3, output_dir=str(tmp_path / "again"))
+    assert_equal_bits(values_of(trainer), runs[1])
     kernel = "bert/encoder/layer_0/output/dense/kernel"
     assert not np.allclose(runs[0][kernel], runs[1][kernel])
 
