@@ -180,14 +180,6 @@ def test_an_unknown_best_metric_is_an_error_before_the_training(tmp_path):
         bert_tf.Trainer(labelled, output_dir=str(tmp_path), config=CONFIG, **settings)
 
 
-def test_a_new_process_evaluates_the_averages_of_the_weights(tmp_path):
-    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
-    given = {**SETTINGS, "output_dir": tmp_path, "num_train_steps": 4, "ema_decay": 0.5}
-    trainer = bert_tf.Trainer(task(), **given)
-    after_training = trainer.fit(data, evaluate=data)
-    assert bert_tf.Trainer(task(), **given).evaluate(data) == pytest.approx(after_training)
-
-
 @pytest.mark.usefixtures("steps_without_training")
 def test_averages_do_not_replace_the_weights_of_a_checkpoint_before_the_first_step(tmp_path):
     data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
@@ -251,7 +243,9 @@ def test_a_batch_larger_than_the_first_is_not_evaluated(tmp_path):
         trainer_of(tmp_path).evaluate(data)
 
 
-def test_the_last_step_is_evaluated_once(tmp_path, monkeypatch):
+def test_the_last_step_is_evaluated_once_and_a_new_process_evaluates_its_averages_too(
+    tmp_path, monkeypatch
+):
     run_model, evaluated = loop.run_model, []
 
     def noted(trainer, *args):
@@ -260,10 +254,12 @@ def test_the_last_step_is_evaluated_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(loop, "run_model", noted)
     data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
-    trainer = trainer_of(tmp_path, evaluate_steps=1, ema_decay=0.5)
+    given = {"evaluate_steps": 1, "ema_decay": 0.5}
+    trainer = trainer_of(tmp_path, **given)
     results = trainer.fit(data, evaluate=data)
     assert evaluated == [1, 2]
     assert trainer.evaluate(data) == results
+    assert trainer_of(tmp_path, **given).evaluate(data) == pytest.approx(results)
 
 
 @pytest.mark.parametrize("name", ["do_train", "do_eval"])
