@@ -44,16 +44,26 @@ def checkpoint(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def options(checkpoint, tmp_path):
-    (tmp_path / "input.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+def options_in(folder, checkpoint):
+    (folder / "input.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
     return ExtractionOptions(
-        input_file=str(tmp_path / "input.txt"),
-        output_file=str(tmp_path / "new" / "output.jsonl"),
+        input_file=str(folder / "input.txt"),
+        output_file=str(folder / "new" / "output.jsonl"),
         init_checkpoint=str(checkpoint / "bert_model.ckpt"),
         layers="-1,0",
         max_seq_length=13,
     )
+
+
+@pytest.fixture
+def options(checkpoint, tmp_path):
+    return options_in(tmp_path, checkpoint)
+
+
+@pytest.fixture(scope="module")
+def all_lines(checkpoint, tmp_path_factory):
+    """What is extracted by these options."""
+    return extracted(options_in(tmp_path_factory.mktemp("lines"), checkpoint))
 
 
 def extracted(options, **changes):
@@ -84,8 +94,8 @@ def assert_values(line, expected, layers):
             )
 
 
-def test_each_line_has_the_keys_of_the_reference_in_its_order(options):
-    for index, line in enumerate(extracted(options)):
+def test_each_line_has_the_keys_of_the_reference_in_its_order(all_lines):
+    for index, line in enumerate(all_lines):
         assert list(line) == ["linex_index", "features"]
         assert line["linex_index"] == index
         for feature in line["features"]:
@@ -94,8 +104,8 @@ def test_each_line_has_the_keys_of_the_reference_in_its_order(options):
             assert [layer["index"] for layer in feature["layers"]] == [-1, 0]
 
 
-def test_tokens_are_those_of_the_line_between_cls_and_sep(options):
-    assert [tokens_of(line) for line in extracted(options)] == [
+def test_tokens_are_those_of_the_line_between_cls_and_sep(all_lines):
+    assert [tokens_of(line) for line in all_lines] == [
         ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"],
         ["[CLS]", "the", "dog", "[SEP]", "zu", "##rich", ",", "京", "[UNK]", "[SEP]"],
         ["[CLS]", "[SEP]"],
@@ -103,11 +113,10 @@ def test_tokens_are_those_of_the_line_between_cls_and_sep(options):
     ]
 
 
-def test_values_equal_the_numpy_bert_to_six_decimals(options):
-    lines = extracted(options)
-    for line, first_segment in zip(lines, (None, 4, None, None), strict=True):
+def test_values_equal_the_numpy_bert_to_six_decimals(all_lines):
+    for line, first_segment in zip(all_lines, (None, 4, None, None), strict=True):
         assert_values(line, layers_of(tokens_of(line), first_segment), (-1, 0))
-    values = lines[0]["features"][0]["layers"][0]["values"]
+    values = all_lines[0]["features"][0]["layers"][0]["values"]
     assert len(values) == CONFIG.hidden_size
     assert values == [round(value, 6) for value in values]
 
@@ -122,9 +131,8 @@ def test_layers_are_counted_from_the_first_or_from_the_last(options):
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_the_size_of_the_batches_cannot_be_seen(options, batch_size):
-    expected = extracted(options)
-    for found, line in zip(extracted(options, batch_size=batch_size), expected, strict=True):
+def test_the_size_of_the_batches_cannot_be_seen(options, all_lines, batch_size):
+    for found, line in zip(extracted(options, batch_size=batch_size), all_lines, strict=True):
         assert tokens_of(found) == tokens_of(line)
         for feature, other in zip(found["features"], line["features"], strict=True):
             for layer, same in zip(feature["layers"], other["layers"], strict=True):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,11 @@ from bert_tf.programs.extract_features import ExtractionOptions, extract_feature
 LINES = ["the cat sat", "", "owls", "a dog ||| the log .", "who ?", "the mat", "on a mat"]
 
 
-@pytest.fixture
-def extract(tmp_path, monkeypatch):
-    """Runs extract_features on a checkpoint of a tiny encoder; the folder of its output."""
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """The folder of a tiny encoder. No test may change it."""
     trained = tiny.trained(None)
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("checkpoint")
     tiny.CONFIG.to_json_file(folder / "bert_config.json")
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tiny.TOKENS))
     weights = trained.model.weights
@@ -30,6 +30,13 @@ def extract(tmp_path, monkeypatch):
         shape_and_slices=[""] * len(weights),
         tensors=[variable.numpy() for variable in weights],
     )
+    return folder
+
+
+@pytest.fixture
+def extract(checkpoint, tmp_path):
+    """Runs extract_features on a copy of the tiny encoder; the folder of its output."""
+    folder = shutil.copytree(checkpoint, tmp_path / "checkpoint")
     (tmp_path / "input.txt").write_text("\n".join(LINES) + "\n")
 
     def run(**changes):
