@@ -10,6 +10,8 @@ from typing import Any
 
 from bert_tf.interop.hub import SCHEME
 
+_PATHS = ("_file", "_dir", "_checkpoint")  # endings of flags
+
 
 def changed_options(options: Any) -> dict[str, Any]:
     """Return name -> value of the options that differ from their defaults or from those of a recipe.
@@ -60,8 +62,8 @@ def shown_value(value: Any) -> str:
 
 def without_folders(flag: str, value: Any) -> str:
     """Return the value of a flag; only the last part of a path."""
-    is_path = flag in ("teacher", "retriever") or flag.endswith(("_file", "_dir", "_checkpoint"))
-    if not is_path or value.startswith(SCHEME):
-        return str(value)
-    parts = (part.strip() for part in value.split(","))
+    is_path, text = flag in ("teacher", "retriever") or flag.endswith(_PATHS), str(value)
+    if not is_path or text.startswith(SCHEME):
+        return text
+    parts = (part.strip() for part in text.split(","))
     return ",".join(os.path.basename(os.path.abspath(part)) for part in parts if part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -23,10 +24,12 @@ ALL_STEPS = "steps"  # of the whole training, without `stop_step`
 FLAGS = "flags"  # name -> value of those that differ from their defaults
 USED = "used"  # name -> text of resolved values
 DATA = "data"  # rows of the data in the model card
-EARLIER = "earlier"  # options, USED and DATA of earlier steps, each with the last "step"
+EARLIER = "earlier"  # parts of the training before, each with its options, USED, DATA and STEP
+STEP = "step"  # last step of an earlier part
 # Flags of which a run that resumes makes no use: FLAGS has those of the first run.
 INITIAL = ("init_checkpoint", "init_layers", "init_optimizer")
 
+_TYPES_OF_PART = {STEP: int, USED: dict, DATA: list}
 _TYPES = {LAST_STEP: int, ALL_STEPS: int, FLAGS: dict, USED: dict, DATA: list, EARLIER: list}
 
 
@@ -34,14 +37,35 @@ def read_note(folder: str) -> dict[str, Any]:
     """Return the values of training.json, {} without the file.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: the file is damaged. The message names the key.
     """
     path = os.path.join(folder, TRAINING_FILE)
-    note = read_json(path) if tf.io.gfile.exists(path) else {}
-    for key, kind in _TYPES.items():
-        if typed(note, key, kind, path) is None:
-            note.pop(key, None)
+    if not tf.io.gfile.exists(path):
+        return {}
+    note = read_json(path)
+    _check_values(note, _TYPES, path)
+    typed(note.get(FLAGS, {}), "init_checkpoint", str, path)
+    for part in note.get(EARLIER, ()):
+        if not isinstance(part, dict) or part.get(STEP) is None:
+            raise ValueError(
+                f"{path}: `{EARLIER}` contains {part!r:.60}, but each part must be a JSON object with "
+                f"`{STEP}`. Correct the file, or remove it."
+            )
+        _check_values(part, _TYPES_OF_PART, path)
     return note
+
+
+def _check_values(values: dict[str, Any], types: Mapping[str, type], path: str) -> None:
+    """Remove keys whose value is null; raise ValueError for a value of another type."""
+    for key, kind in types.items():
+        if typed(values, key, kind, path) is None:
+            values.pop(key, None)
+    for row in values.get(DATA, ()):
+        if not (isinstance(row, list) and len(row) == 2 and all(isinstance(x, str) for x in row)):
+            raise ValueError(
+                f"{path}: `{DATA}` contains {row!r:.60}, but each row must be a list of two strings. "
+                "Correct the file, or remove it."
+            )
 
 
 def write_note(folder: str, note: dict[str, Any]) -> None:

@@ -90,6 +90,7 @@ def test_the_name_of_a_relative_folder_is_resolved(tmp_path, monkeypatch):
     assert without_folders("data_dir", ".") == tmp_path.name
     assert without_folders("train_file", "a/b.tsv, c.tsv,") == "b.tsv,c.tsv"
     assert without_folders("teacher", "/home/me/teacher") == "teacher"
+    assert without_folders("train_file", 5) == "5"  # of a training.json that somebody has edited
 
 
 @pytest.mark.parametrize("model", ["pretrained", "sentence_model", "pair_model"])
