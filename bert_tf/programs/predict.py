@@ -31,6 +31,7 @@ from bert_tf.programs.predict_input import (
     HOW_TO_TYPE,
     AnswerOptions,
     Input,
+    InputLayout,
     check_column_flags,
     read_inputs,
 )
@@ -145,7 +146,8 @@ def predict(options: PredictionOptions) -> None:
     with open_output(options.output_file) as output:  # fails before the model is loaded
         model = choose_model(make_predictor(options), options)
         check_column_flags(options.layout, model.fields)
-        check_answer_names(options, model)
+        if options.answer_format != "text":
+            check_answer_names(options.layout, model.columns)
         inputs = read_inputs(files, options.layout, model.fields, model.optional_fields)
         write = make_writer(options.answer_format, model, output)
         if typed:
@@ -205,13 +207,15 @@ def _check_unused(options: PredictionOptions, model: TextModel, use: str, *names
             )
 
 
-def check_answer_names(options: PredictionOptions, model: TextModel) -> None:
-    """Raise ValueError if an answer would replace a column that the output repeats."""
-    if options.answer_format == "text":
-        return
-    answers = {name.partition(".")[0] for name in model.columns} | {"error"}
+def check_answer_names(layout: InputLayout, columns: Sequence[str]) -> None:
+    """Raise ValueError if an answer would replace a column that the output repeats.
+
+    Args:
+        columns: `TextModel.columns`.
+    """
+    answers = {name.partition(".")[0] for name in columns} | {"error"}
     for flag in ("text_a_column", "text_b_column", "choices_column"):
-        value = getattr(options, flag) or ""
+        value = getattr(layout, flag) or ""
         for name in value.split(",") if flag == "choices_column" else [value]:
             if name in answers:
                 raise ValueError(

@@ -71,7 +71,8 @@ def predict_on_beam(
         )
     model = choose_model(make_predictor(options), options)
     check_column_flags(options.layout, model.fields)
-    check_answer_names(options, model)
+    if options.answer_format != "text":
+        check_answer_names(options.layout, model.columns)
     fields = (model.fields, model.optional_fields)
     size, totals = options.batch_size * BATCHES_AT_ONCE, Totals()
     with _parts_folder(options.output_file) as folder:
