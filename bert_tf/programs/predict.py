@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import logging
-import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar, TextIO
+from typing import Any, ClassVar
 
 from bert_tf.beam import BeamOptions, make_pipeline
-from bert_tf.data.files import is_stream, open_whole
+from bert_tf.data.files import is_stream
 from bert_tf.data.globs import check_not_an_input
 from bert_tf.data.lines import count_lines
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import ending_of
-from bert_tf.limits import listed
 from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.saved_models import SavedTextModel
@@ -31,16 +27,15 @@ from bert_tf.programs.predict_input import (
     HOW_TO_TYPE,
     AnswerOptions,
     Input,
-    InputLayout,
+    check_answer_names,
     check_column_flags,
     read_inputs,
 )
+from bert_tf.programs.predict_output import OUTPUT_FORMATS, make_writer, open_output
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import PRECISIONS, choose_precision
 
 logger = logging.getLogger(__name__)
-
-OUTPUT_FORMATS = ("jsonl", "tsv", "text")
 
 PREDICTION_TASKS = ("auto", "fill_mask", "pseudo_perplexity", "embeddings")
 BATCHES_AT_ONCE = 32  # read together, to batch texts of similar length
@@ -207,24 +202,6 @@ def _check_unused(options: PredictionOptions, model: TextModel, use: str, *names
             )
 
 
-def check_answer_names(layout: InputLayout, columns: Sequence[str]) -> None:
-    """Raise ValueError if an answer would replace a column that the output repeats.
-
-    Args:
-        columns: `TextModel.columns`.
-    """
-    answers = {name.partition(".")[0] for name in columns} | {"error"}
-    for flag in ("text_a_column", "text_b_column", "choices_column"):
-        value = getattr(layout, flag) or ""
-        for name in value.split(",") if flag == "choices_column" else [value]:
-            if name in answers:
-                raise ValueError(
-                    f"{flag} is {value}, but {name!r} is the name of an answer, which "
-                    "would replace the text in the output. Rename the column, or use "
-                    "output_format=text."
-                )
-
-
 _LABELLED_WORD = re.compile(r"\S+[ \t](.*[ \t])?(O|[BI]-\S+)")
 
 
@@ -308,19 +285,6 @@ class Totals:
 
 
 @contextmanager
-def open_output(file: str | None) -> Iterator[TextIO]:
-    if file is None:
-        try:
-            yield sys.stdout
-            sys.stdout.flush()
-        except BrokenPipeError:  # the reader, such as head, has stopped
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    else:
-        with open_whole(file) as output:
-            yield output
-
-
-@contextmanager
 def _progress(files: Sequence[str], typed: bool) -> Iterator[Callable[[Input, int], None]]:
     """Yield a function of (last input, number done) that shows the progress on standard error.
 
@@ -353,79 +317,3 @@ def _progress(files: Sequence[str], typed: bool) -> Iterator[Callable[[Input, in
     if done < progress.total:  # lines after the last row
         progress.total = done
         progress.update(done)
-
-
-Answer = Mapping[str, Any]
-
-
-def make_writer(
-    output_format: str, model: TextModel, output: TextIO
-) -> Callable[[Answer, Answer, str], None]:
-    """Return a function that writes an answer.
-
-    Its arguments are the repeated values of the input, the answer or {"error": reason}, and the place
-    of the input, "file:line".
-    """
-    if output_format == "jsonl":
-        return lambda shown, answer, place: _write_json(output, {**shown, **answer})
-    if output_format == "tsv":
-        return _Table(output, model.columns)
-    return lambda shown, answer, place: _write_line(output, model, answer)
-
-
-def _write_json(output: TextIO, values: Answer) -> None:
-    output.write(_escaped(json.dumps(values, ensure_ascii=False)) + "\n")
-
-
-def _escaped(text: str) -> str:
-    """Return a text with halves of surrogate pairs, which UTF-8 cannot contain, as in "\\ud800"."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _write_line(output: TextIO, model: TextModel, answer: Answer) -> None:
-    text = f"error: {answer['error']}" if "error" in answer else model.short(answer)
-    output.write(" ".join(text.split("\n")) + "\n")
-
-
-class _Table:
-    """Tab-separated values with a header. A column in '"' may contain tabs and line ends, as in CSV.
-
-    The columns are the repeated ones of the first input, those of the answer, and "error". A later input
-    with another repeated one raises ValueError.
-    """
-
-    def __init__(self, output: TextIO, columns: Sequence[str]):
-        self._writer = csv.writer(output, delimiter="\t", lineterminator="\n")
-        self._columns = tuple(columns)
-        self._shown: tuple[str, ...] | None = None
-
-    def __call__(self, shown: Answer, answer: Answer, place: str) -> None:
-        if self._shown is None:
-            self._shown = tuple(shown)
-            self._writer.writerow([*map(_escaped, self._shown), *self._columns, "error"])
-        for name in shown:
-            if name not in self._shown:
-                raise ValueError(
-                    f"{place}: the output has no column {name!r}. Its columns are those of the first "
-                    f"input, {listed(self._shown)}. Use "
-                    "output_format=jsonl, or answer one file at a time."
-                )
-        values = [shown.get(name) for name in self._shown]
-        values += [_at(answer, name) for name in (*self._columns, "error")]
-        self._writer.writerow([_cell(value) for value in values])
-
-
-def _at(answer: Answer, name: str) -> Any:
-    """Return a value, or None. The name "a.b" is the key b in the dict a."""
-    if name in answer:
-        return answer[name]
-    outer, dot, inner = name.partition(".")
-    return answer[outer].get(inner) if dot and outer in answer else None
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, list | dict):
-        value = json.dumps(value, ensure_ascii=False)
-    if isinstance(value, str):
-        return _escaped(value)
-    return "" if value is None else value

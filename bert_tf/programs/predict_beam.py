@@ -33,13 +33,17 @@ from bert_tf.programs.predict import (
     PredictionOptions,
     Totals,
     answered,
-    check_answer_names,
     choose_model,
     make_predictor,
-    make_writer,
-    open_output,
 )
-from bert_tf.programs.predict_input import Input, InputLayout, check_column_flags, read_inputs
+from bert_tf.programs.predict_input import (
+    Input,
+    InputLayout,
+    check_answer_names,
+    check_column_flags,
+    read_inputs,
+)
+from bert_tf.programs.predict_output import make_writer, open_output
 
 logger = logging.getLogger(__name__)
 

@@ -219,6 +219,24 @@ def check_column_flags(layout: InputLayout, model_fields: Sequence[str]) -> None
             )
 
 
+def check_answer_names(layout: InputLayout, columns: Sequence[str]) -> None:
+    """Raise ValueError if an answer would replace a column that the output repeats.
+
+    Args:
+        columns: `TextModel.columns`.
+    """
+    answers = {name.partition(".")[0] for name in columns} | {"error"}
+    for flag in ("text_a_column", "text_b_column", "choices_column"):
+        value = getattr(layout, flag) or ""
+        for name in value.split(",") if flag == "choices_column" else [value]:
+            if name in answers:
+                raise ValueError(
+                    f"{flag} is {value}, but {name!r} is the name of an answer, which "
+                    "would replace the text in the output. Rename the column, or use "
+                    "output_format=text."
+                )
+
+
 def read_inputs(
     files: Sequence[str],
     layout: InputLayout,

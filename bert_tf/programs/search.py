@@ -27,7 +27,7 @@ from bert_tf.options import TableOptions, option
 from bert_tf.prediction.classification import LabelModel
 from bert_tf.prediction.encoder import EMBEDDING_POOLINGS
 from bert_tf.predictor import Predictor, embed_all
-from bert_tf.programs.predict import open_output
+from bert_tf.programs.predict_output import open_output
 
 logger = logging.getLogger(__name__)
 

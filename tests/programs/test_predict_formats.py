@@ -18,8 +18,9 @@ from bert_tf.predictor import (
     cosine_similarity,
 )
 from bert_tf.programs import predict as predict_module
-from bert_tf.programs.predict import PredictionOptions, make_writer, predict
+from bert_tf.programs.predict import PredictionOptions, predict
 from bert_tf.programs.predict_input import InputLayout, read_inputs
+from bert_tf.programs.predict_output import make_writer
 
 # Made and traced once. The tests change nothing of them.
 answerer, chooser, classifier, pretrained = map(
