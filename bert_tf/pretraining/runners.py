@@ -251,7 +251,7 @@ def _replacing(jobs: Sequence[GroupJob]) -> list[GroupJob]:
         if is_stream(file):
             return file
         target = os.path.realpath(file) if os.path.islink(file) else file
-        return os.path.join(os.path.dirname(target), name, os.path.basename(file))
+        return os.path.join(os.path.dirname(target), name, os.path.basename(target))
 
     return [
         replace(

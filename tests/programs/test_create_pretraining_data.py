@@ -745,6 +745,20 @@ def test_records_in_several_folders_and_behind_links_are_replaced(tmp_path):
     assert left == {"out": ["x", "x.manifest.json"], "other": ["y"], "far": ["z"]}
 
 
+def test_links_of_one_name_into_one_folder_are_replaced(tmp_path):
+    for name in ("out", "other", "far"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "out" / "x").symlink_to(tmp_path / "far" / "z")
+    (tmp_path / "other" / "x").symlink_to(tmp_path / "far" / "w")
+    files = f"{tmp_path}/out/x,{tmp_path}/other/x"
+    changes = {"output_file": files, "max_group_bytes": 10**6}
+    first = run_groups(tmp_path, "out", **changes)
+    records = {path.name: path.read_bytes() for path in (tmp_path / "far").iterdir()}
+    run_groups(tmp_path, "out", **changes, overwrite=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "far").iterdir()} == records
+    check_record_sets(first.output_files, LIMITS)
+
+
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("stop_at", [1, None])
 def test_an_overwriting_run_that_was_stopped_goes_on_and_then_removes_the_old_records(
