@@ -125,7 +125,9 @@ def initialize(
             reason = f"The checkpoint's head is for {there.name}, the model's for {here.name}."
     problem = untied_decoder(checkpoint)
     if problem and any(variable.path == _MASKED_LM for variable in model.weights):
-        raise ValueError(f"{problem} Use only the encoder.")
+        raise ValueError(
+            f"{problem} Use only its encoder, which convert_checkpoint with head=encoder writes."
+        )
     report = assign(model.weights, checkpoint.arrays, source=checkpoint.source, ignored=ignored)
     if new := tuple(name for name in report.missing if not name.startswith("bert/")):
         reshaped = [note for note in report.notes if note.startswith(new)]

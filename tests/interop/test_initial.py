@@ -125,6 +125,9 @@ def test_configuration_alone_is_no_checkpoint(tmp_path):
     write_json(tmp_path / "config.json", {"vocab_size": 13})
     with pytest.raises(FileNotFoundError, match=r"has no model.safetensors"):
         read_checkpoint(tmp_path)
+    (tmp_path / "state-of-the-art.txt").touch()
+    with pytest.raises(FileNotFoundError, match=r"tf_model\.h5\.$"):
+        read_checkpoint(tmp_path)
     (tmp_path / "model-00001-of-00002.safetensors").touch()
     with pytest.raises(
         FileNotFoundError, match=r"model-00001-of-00002.safetensors needs its index"
@@ -316,6 +319,7 @@ def test_a_decoder_that_is_not_tied_is_refused_where_a_model_has_the_head(tmp_pa
     assert "bert/embeddings/word_embeddings" in report.loaded
     message = refusal(BertForPreTraining(CONFIG), folder)
     assert "decoder.weight differs from bert.embeddings.word_embeddings.weight" in message
+    assert message.endswith("which convert_checkpoint with head=encoder writes.")
 
 
 def test_ordinary_mapping_is_assigned_by_path():
