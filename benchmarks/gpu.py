@@ -25,6 +25,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -195,7 +196,7 @@ def work(side: str, arguments: argparse.Namespace) -> None:
     with open(__file__, "rb") as lock:  # a file that all processes have
         fcntl.flock(lock, fcntl.LOCK_SH)
         started, seconds = time.perf_counter(), []
-        take = make(side, arguments)
+        take = make(side, arguments)  # a function of the number of steps
         losses = [take(1), take(STEPS_PER_READ)]  # compiles
         first_steps = time.perf_counter() - started
         fcntl.flock(lock, fcntl.LOCK_UN)
@@ -219,6 +220,19 @@ def run(side: str, *flags: str) -> dict[str, Any] | None:
         print(f"{side} failed:", *done.stderr.strip().splitlines()[-5:], sep="\n", flush=True)
         return None
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def time_side(side: str, flags: Iterable[str]) -> float | None:
+    """Print the times of a side, and return the seconds of a step; None if the side fails."""
+    found = run(side, *flags)
+    if found is None:
+        return None
+    print(
+        f"  {side:20}{1000 * found['seconds']:10.1f} ms, until the sixth step "
+        f"{found['first_steps']:.0f} s, loss {found['first']:.3f} -> {found['last']:.3f}",
+        flush=True,
+    )
+    return found["seconds"]
 
 
 def check_differences(framework: str, differences: dict[str, float]) -> bool:
@@ -281,25 +295,15 @@ def main() -> None:
     for size in arguments.sizes.split(","):
         for length in map(int, arguments.lengths.split(",")):
             batch_size = arguments.batch_size or 32768 // length
-            flags = (f"--size={size}", f"--max_seq_length={length}", f"--batch_size={batch_size}")
+            flags = (
+                *(f"--size={size}", f"--max_seq_length={length}"),
+                *(f"--batch_size={batch_size}", f"--reads={arguments.reads}"),
+            )
             print(f"{size}, {batch_size} x {length}", flush=True)
-            seconds = {}
-
-            def time_side(side: str, flags=flags, seconds=seconds) -> None:
-                found = run(side, *flags, f"--reads={arguments.reads}")
-                if found is None:
-                    failed.append(side)
-                    return
-                seconds[side] = found["seconds"]
-                print(
-                    f"  {side:20}{1000 * found['seconds']:10.1f} ms, until the sixth step "
-                    f"{found['first_steps']:.0f} s, loss {found['first']:.3f} -> {found['last']:.3f}",
-                    flush=True,
-                )
-
             with ThreadPoolExecutor(arguments.processes) as pool:
-                list(pool.map(time_side, sides))
-            seconds = {side: seconds[side] for side in sides if side in seconds}
+                times = list(pool.map(functools.partial(time_side, flags=flags), sides))
+            seconds = {side: each for side, each in zip(sides, times, strict=True) if each}
+            failed += [side for side in sides if side not in seconds]
             flops = batch_size * length
             config = training.config_of(size)
             flops *= flops_per_token(config, length, training.PREDICTIONS / length)
