@@ -29,6 +29,7 @@ from bert_tf.finetuning.batch_lengths import (
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.same_run import check_same_data, note_end, note_training
 from bert_tf.modeling.flops import flops_per_token
+from bert_tf.report.command_line import changed_options
 from bert_tf.report.model_card import (
     data_rows,
     noted_step,
@@ -43,7 +44,7 @@ from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.strategy import choose_precision
-from bert_tf.training.unfinished import planned_step
+from bert_tf.training.unfinished import ALL_STEPS, DATA, FLAGS, LAST_STEP, USED, planned_step
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ def train(
     lengths: str = "trimmed",
     folder: str | None = None,
     command: TrainingOptions | None = None,
-    counted_files: Sequence[str] | None = None,
+    data: Callable[[], list[list[str]]] | None = None,
 ) -> Mapping[str, float] | None:
     """Train on record files from the trainer's step up to `num_train_steps`.
 
@@ -88,7 +89,7 @@ def train(
             with `pack_sequences`.
         folder: result of `folder_to_write`; default: `output_dir` of the options.
         command: options that README.md shows; default: `options`.
-        counted_files: record files that README.md counts, those of all phases; default: `files`.
+        data: returns the rows of the data in README.md; default: `data_rows` of `options` and `files`.
 
     Returns:
         Metrics of an evaluation at the last step, or None without one.
@@ -131,23 +132,23 @@ def train(
         num_train_steps = min(num_train_steps, trainer.step)
     first_step = trainer.step
     is_over = first_step >= num_train_steps
-    if trainer.is_chief:
-        data = list(data_rows(command or options, counted_files or files))
+    if trainer.is_chief and is_over:
         if first_step:
-            check_same_data(options, num_all_steps, data)
-        if not is_over:
-            note_training(
-                options,
-                planned,
-                num_all_steps,
-                first_step,
-                command,
-                resolved_values(options, trainer.optimizer.schedule),
-                data,
-                is_batched=batches is not None,
-            )
-        elif (planned_step(options.output_dir) or 0) > first_step:
+            check_same_data(options, num_all_steps)
+        if (planned_step(options.output_dir) or 0) > first_step:
             note_end(options.output_dir, first_step)  # it was planned to be longer
+    elif trainer.is_chief:
+        rows = functools.partial(data_rows, options, files) if data is None else data
+        note: dict[str, Any] = {
+            LAST_STEP: planned,
+            ALL_STEPS: num_all_steps,
+            FLAGS: changed_options(command or options),
+            USED: resolved_values(options, trainer.optimizer.schedule),
+            DATA: rows(),
+        }
+        if first_step:
+            check_same_data(options, num_all_steps, note[DATA])
+        note_training(options, note, first_step, is_batched=batches is not None)
     config = trainer.model.config
     flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
     with naming_damaged_file(files, id_limits):

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import zip_longest
-from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +15,7 @@ from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import file_beside
 from bert_tf.interop.read import folder_of
 from bert_tf.interop.tokenizer_files import stated_cases
-from bert_tf.report.command_line import changed_options, shown_value
+from bert_tf.report.command_line import shown_value
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.unfinished import (
@@ -26,7 +25,7 @@ from bert_tf.training.unfinished import (
     FLAGS,
     INITIAL,
     LAST_STEP,
-    USED,
+    STEP,
     read_note,
     write_note,
 )
@@ -93,7 +92,7 @@ def _changes(
 
 
 def check_same_data(
-    options: TrainingOptions, num_train_steps: int, data: Sequence[tuple[str, str]] = ()
+    options: TrainingOptions, num_train_steps: int, data: Sequence[Sequence[str]] = ()
 ) -> None:
     """Warn if a run that resumes has other data, or another number of steps.
 
@@ -101,7 +100,7 @@ def check_same_data(
         data: rows of the data in the model card.
     """
     note = read_note(options.output_dir)
-    known = {name: text for name, text in note.get(DATA, ())}
+    known = dict(note.get(DATA, ()))
     for name, text in data if known else ():
         if known.get(name) != text:
             logger.warning(
@@ -120,12 +119,8 @@ def check_same_data(
 
 def note_training(
     options: TrainingOptions,
-    last_step: int,
-    num_train_steps: int,
+    note: Mapping[str, Any],
     first_step: int = 0,
-    command: TrainingOptions | None = None,
-    used: Mapping[str, str] = MappingProxyType({}),
-    data: Sequence[tuple[str, str]] = (),
     is_batched: bool = False,
 ) -> None:
     """Write `training.json` of a run with steps to train.
@@ -133,20 +128,16 @@ def note_training(
     The functions above, the model card and report.html read it.
 
     Args:
-        last_step: step at which the training ends; for `unfinished.planned_step`.
-        num_train_steps: without `stop_step`.
+        note: values of LAST_STEP, ALL_STEPS, FLAGS, USED and DATA.
         first_step: steps taken before this run, in the same folder or by `init_optimizer`.
-        command: options whose flags are noted, those of all phases; default: `options`.
-        used: name -> text of resolved values.
-        data: rows of the data in the model card.
         is_batched: the data have batches of their own, whose size is not an option to compare.
     """
-    now = {**_noted(options), USED: dict(used), DATA: [list(row) for row in data]}
+    note = {**_noted(options), **note}
     if is_batched:
-        now.pop("train_batch_size", None)
-    flags = changed_options(command or options)
+        note.pop("train_batch_size", None)
+    flags = dict(note[FLAGS])
     if options.init_checkpoint:
-        path = options.init_checkpoint  # a folder of this machine is found from any other
+        path = options.init_checkpoint  # an absolute path is valid in every working folder
         flags["init_checkpoint"] = path if "://" in path else os.path.abspath(path)
     there: dict[str, Any] = {}
     if latest_checkpoint(options.output_dir) is not None:
@@ -156,21 +147,22 @@ def note_training(
             flags |= {name: there[FLAGS][name] for name in INITIAL if name in there[FLAGS]}
     elif options.init_optimizer:
         there = read_note(folder_of(str(options.init_checkpoint)))
-    note = {**now, LAST_STEP: last_step, ALL_STEPS: num_train_steps, FLAGS: flags}
+    note[FLAGS] = flags
     if there and first_step:
-        note[EARLIER] = _earlier(there, now, first_step, options)
+        note[EARLIER] = _earlier(there, note, first_step, options)
     write_note(options.output_dir, note)
 
 
 def _earlier(
-    there: Mapping[str, Any], now: Mapping[str, Any], first_step: int, options: TrainingOptions
+    there: Mapping[str, Any], note: Mapping[str, Any], first_step: int, options: TrainingOptions
 ) -> list[dict[str, Any]]:
-    """Return the parts of a training before `first_step`, without a last one that equals `now`."""
+    """Return the parts of a training before `first_step`, without a last one that equals `note`."""
+    now = {name: value for name, value in note.items() if name not in (LAST_STEP, ALL_STEPS, FLAGS)}
     newest = {name: there[name] for name in now if name in there}
-    parts = [*there.get(EARLIER, ()), {**newest, "step": first_step}]
-    before = [part for part in parts if part["step"] < first_step]
+    parts = [*there.get(EARLIER, ()), {**newest, STEP: first_step}]
+    before = [part for part in parts if part[STEP] < first_step]
     last = parts[len(before)]  # a later checkpoint may have been removed
-    return [*before, {**last, "step": first_step}] if _changes(last, now, options) else before
+    return [*before, {**last, STEP: first_step}] if _changes(last, now, options) else before
 
 
 def note_end(folder: str, step: int) -> None:

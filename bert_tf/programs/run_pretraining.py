@@ -5,10 +5,11 @@ Source: google-research/bert, run_pretraining.py.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
 import tensorflow as tf
@@ -37,7 +38,7 @@ from bert_tf.programs.pretraining_record_sets import (
     find_case_of_records,
     read_record_set,
 )
-from bert_tf.report.model_card import note_evaluation
+from bert_tf.report.model_card import data_rows, note_evaluation
 from bert_tf.report.page import Command, write_report
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.pretraining import PretrainingTask
@@ -88,17 +89,18 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     checked = [
         (replace(phase, do_lower_case=case), found, tasks) for phase, found, tasks in checked
     ]
+    data = functools.cache(lambda: data_rows(options, _all_files(options)))  # counts once
     for number, (phase, record_sets, tasks) in enumerate(checked[:-1], 1):
         if not options.do_train or _steps_done(options) >= phase.stop_step:
             continue
         logger.info(
             "Phase %d: %d tokens up to step %d", number, phase.max_seq_length, phase.stop_step
         )
-        _run_phase(phase, Setup.from_options(phase, devices), record_sets, tasks, options)
+        _run_phase(phase, Setup.from_options(phase, devices), record_sets, tasks, options, data)
     last, record_sets, tasks = checked[-1]
     if earlier:  # they may have replaced the checkpoint that `setup` reads
         setup = Setup.from_options(last, devices)
-    return _run_phase(last, replace(setup, options=last), record_sets, tasks, options)
+    return _run_phase(last, replace(setup, options=last), record_sets, tasks, options, data)
 
 
 def _steps_done(options: PretrainingOptions) -> int:
@@ -115,8 +117,9 @@ def _run_phase(
     record_sets: Mapping[str, RecordSet],
     tasks: Mapping[str, PretrainingTask],
     whole: PretrainingOptions,
+    data: Callable[[], list[list[str]]],
 ) -> dict[str, float]:
-    """Run one phase. `whole` are the options of all phases, for the report."""
+    """Run one phase. `whole` are the options of all phases, and `data` as in `loop.train`."""
     config, checkpoint = setup.config, setup.checkpoint
     name = "train" if options.do_train else "eval"
     task = tasks[name]
@@ -156,7 +159,7 @@ def _run_phase(
             evaluate=evaluate_now if options.do_eval else None,
             folder=folder,
             command=whole,
-            counted_files=_all_files(whole),
+            data=data,
         )
     if not options.do_eval:
         if trainer.step > first_step or not tf.io.gfile.exists(os.path.join(folder, "report.html")):

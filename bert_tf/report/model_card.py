@@ -37,7 +37,7 @@ from bert_tf.report.best_run import best_of_runs
 from bert_tf.report.command_line import as_flags, changed_flags, shown_value, without_folders
 from bert_tf.report.model_use import use_of_others, use_of_ours
 from bert_tf.tasks.base import Task
-from bert_tf.training.unfinished import DATA, EARLIER, FLAGS, USED, read_note
+from bert_tf.training.unfinished import DATA, EARLIER, FLAGS, STEP, USED, read_note
 
 logger = logging.getLogger(__name__)
 
@@ -132,11 +132,11 @@ def _earlier(part: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, Any]
     changed = {
         f"`--{name}`": _code(without_folders(name, shown_value(value)))
         for name, value in part.items()
-        if name not in (USED, DATA, "step") and value != note.get(name)
+        if name not in (USED, DATA, STEP) and value != note.get(name)
     }
     data = part.get(DATA)
     return {
-        "step": part["step"],
+        "step": part[STEP],
         "used": {**part.get(USED, {}), **changed},
         "data": data if data != note.get(DATA) else None,
     }
@@ -326,16 +326,16 @@ def _model_rows(folder: str, facts: Mapping[str, Any]) -> Iterable[tuple[str, st
     yield "positions", f"{config['max_position_embeddings']:,}"
 
 
-def data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Return the rows of the data in the card.
+def data_rows(options: Any, files: Sequence[str]) -> list[list[str]]:
+    """Return the rows of the data in the card: name and text.
 
     Args:
-        files: records to train on.
+        files: records to train on. Without a manifest they are read to count them.
     """
-    for name in _TRAINED_ON_FLAGS:
-        value = getattr(options, name, None)
-        if value:
-            yield f"`--{name}`", _code(without_folders(name, value))
+    named = ((name, getattr(options, name, None)) for name in _TRAINED_ON_FLAGS)
+    rows = [[f"`--{name}`", _code(without_folders(name, value))] for name, value in named if value]
+    if not files:
+        return rows
     manifests = manifests_of(files)
     records = {
         os.path.normpath(os.path.join(os.path.dirname(path), shard.file)): shard.records
@@ -343,23 +343,20 @@ def data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
         for shard in manifest.shards
     }
     names = [os.path.normpath(file) for file in files]
-    if not names:
-        return
     if all(name in records for name in names):
-        yield "records to train on", f"{sum(records[name] for name in names):,}"
+        rows.append(["records to train on", f"{sum(records[name] for name in names):,}"])
     elif sum(tf.io.gfile.stat(file).length for file in files) <= _MOST_COUNTED:
-        yield "records to train on", f"{count_records(files):,}"
+        rows.append(["records to train on", f"{count_records(files):,}"])
     for path, manifest in manifests.items():
         names = [os.path.basename(entry["file"]) for entry in manifest.input]
         more = f" and {len(names) - _MOST_FILES:,} more" if len(names) > _MOST_FILES else ""
         counts = manifest.counts
-        yield (
-            f"text of {_code(os.path.basename(path))}",
-            (
-                f"{', '.join(map(_code, names[:_MOST_FILES]))}{more}: {counts.documents:,} documents, "
-                f"{counts.sentences:,} sentences, {counts.tokens:,} tokens"
-            ),
+        text = (
+            f"{', '.join(map(_code, names[:_MOST_FILES]))}{more}: {counts.documents:,} documents, "
+            f"{counts.sentences:,} sentences, {counts.tokens:,} tokens"
         )
+        rows.append([f"text of {_code(os.path.basename(path))}", text])
+    return rows
 
 
 def _data(facts: Mapping[str, Any]) -> str:
@@ -402,7 +399,7 @@ def _versions() -> str:
     )
 
 
-def _table(rows: Iterable[tuple[str, str]]) -> str:
+def _table(rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {name} | {value} |" for name, value in rows]
     return "\n".join(["| | |", "|---|---|", *lines])
 

@@ -17,6 +17,7 @@ from bert_tf.programs.pretraining_options import PretrainingOptions
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
 from bert_tf.training.options import TrainingOptions
+from bert_tf.training.unfinished import ALL_STEPS, FLAGS, LAST_STEP
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -95,7 +96,7 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     given = {"output_dir": str(tmp_path), "do_train": True, "init_checkpoint": "BERT"}
     given |= {"train_file": "train.tsv"}
     first = EmbeddingOptions(**given, max_seq_length=64, margin=0.1)
-    same_run.note_training(first, last_step=1, num_train_steps=2)
+    same_run.note_training(first, {LAST_STEP: 1, ALL_STEPS: 2, FLAGS: {}})
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
     same_run.check_same_training(EmbeddingOptions(**given), str(tmp_path))
     assert not caplog.text  # the model has a length and a margin, which are then used
@@ -111,7 +112,7 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
 
 def test_a_change_of_the_masks_is_logged_when_a_run_resumes(tmp_path, caplog):
     first = PretrainingOptions(input_file="a", output_dir=str(tmp_path), do_train=True)
-    same_run.note_training(first, last_step=1, num_train_steps=2)
+    same_run.note_training(first, {LAST_STEP: 1, ALL_STEPS: 2, FLAGS: {}})
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
     same_run.check_same_training(first, str(tmp_path))
     assert not caplog.text
@@ -124,7 +125,7 @@ def test_a_change_of_the_masks_is_logged_when_a_run_resumes(tmp_path, caplog):
 def test_a_change_of_the_rate_or_the_batches_is_logged_when_a_run_resumes(tmp_path, caplog):
     given = {"train_file": "train.tsv", "do_train": True, "init_checkpoint": "BERT"}
     first = classifier_options(tmp_path, **given, doc_stride=8, adam_beta2=0.98, lr_batch_size=8)
-    same_run.note_training(first, last_step=1, num_train_steps=2)
+    same_run.note_training(first, {LAST_STEP: 1, ALL_STEPS: 2, FLAGS: {}})
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
     same_run.check_same_training(first, str(tmp_path))
     assert not caplog.text
@@ -146,7 +147,7 @@ def test_a_change_of_the_rate_or_the_batches_is_logged_when_a_run_resumes(tmp_pa
 def test_a_change_of_the_answers_is_logged_when_a_run_resumes(tmp_path, caplog):
     given = {"train_file": "train.json", "do_train": True}
     first = squad_options(tmp_path, **given, answer_spans="characters")
-    same_run.note_training(first, last_step=1, num_train_steps=2)
+    same_run.note_training(first, {LAST_STEP: 1, ALL_STEPS: 2, FLAGS: {}})
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
     same_run.check_same_training(squad_options(tmp_path, **given), str(tmp_path))
     assert not caplog.text  # those of the model

@@ -271,6 +271,26 @@ def test_a_later_phase_is_checked_before_the_first_one_trains(
     assert latest_checkpoint(options.output_dir) is None
 
 
+def test_records_are_counted_once_for_all_phases_and_not_after_the_training(
+    toy_text, tmp_path, options, monkeypatch
+):
+    for length in (16, 24):
+        path = tmp_path / f"{length}.tf_record"
+        sizes = {"max_seq_length": length, "max_predictions_per_seq": 2}
+        write_records(toy_text / "train.txt", path, **sizes)
+        path.with_name(f"{length}.tf_record.manifest.json").unlink()
+    counted = []
+    monkeypatch.setattr(
+        "bert_tf.report.model_card.count_records", lambda files: counted.append(files) or 7
+    )
+    given = {"phases": "16:0.5,24:0.5", "input_file": str(tmp_path / "{length}.tf_record")}
+    given = dataclasses.replace(options, **given, num_train_steps=2, num_warmup_steps=1)
+    run_pretraining(given)
+    run_pretraining(given)
+    assert counted == [[str(tmp_path / "16.tf_record"), str(tmp_path / "24.tf_record")]]
+    assert "| records to train on | 7 |" in (Path(options.output_dir) / "README.md").read_text()
+
+
 def test_phases_need_records_of_each_length(options):
     with pytest.raises(ValueError, match=r"has no \{length\}, which becomes the length"):
         run_pretraining(dataclasses.replace(options, phases="64:0.5,128:0.5"))
