@@ -30,13 +30,8 @@ from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.same_run import check_same_data, note_end, note_training
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.report.command_line import changed_options
-from bert_tf.report.model_card import (
-    data_rows,
-    noted_step,
-    resolved_values,
-    write_card,
-    write_training_card,
-)
+from bert_tf.report.model_card import noted_step, write_card, write_training_card
+from bert_tf.report.training_rows import data_rows, resolved_values
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.batch_trainer import BatchTrainer, StopTraining

@@ -38,8 +38,9 @@ from bert_tf.programs.pretraining_record_sets import (
     find_case_of_records,
     read_record_set,
 )
-from bert_tf.report.model_card import data_rows, note_evaluation
+from bert_tf.report.model_card import note_evaluation
 from bert_tf.report.page import Command, write_report
+from bert_tf.report.training_rows import data_rows
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer

@@ -20,7 +20,7 @@ import logging
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -28,13 +28,12 @@ import tensorflow as tf
 
 from bert_tf import __version__
 from bert_tf.data.files import write_text
-from bert_tf.data.record_checks import count_records
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import NO_LICENSE, SCHEME
-from bert_tf.pretraining.manifest import manifests_of
 from bert_tf.registry import TYPES
 from bert_tf.report.best_run import best_of_runs
 from bert_tf.report.command_line import as_flags, changed_flags, shown_value, without_folders
+from bert_tf.report.markdown import code, number, table
 from bert_tf.report.model_use import use_of_others, use_of_ours
 from bert_tf.tasks.base import Task
 from bert_tf.training.unfinished import DATA, EARLIER, FLAGS, STEP, USED, read_note
@@ -50,11 +49,7 @@ _BEGIN = (
 _END = "<!-- bert_tf: end. Own text goes below this line. -->"
 
 _MOST_LABELS = 40
-_MOST_FILES = 10
-# Bytes of records that are read to count them, if no manifest has their number.
-_MOST_COUNTED = 1 << 30
-_TRAINED_ON_FLAGS = ("task_name", "data_dir", "input_file", "train_file")
-# Those that name the data of an evaluation. Pre-training without eval_file evaluates input_file.
+# Flags that name the data of an evaluation. Pre-training without eval_file evaluates input_file.
 _EVALUATED_FLAGS = ("task_name", "data_dir", "eval_file")
 # Flags of the machine and of this page.
 _LEFT_OUT = (
@@ -87,21 +82,6 @@ def write_training_card(options: Any, task: Task, num_parameters: int, step: int
     _write_facts(options.output_dir, facts)
 
 
-def resolved_values(options: Any, schedule: Any) -> dict[str, str]:
-    """Return name -> text of values that the flags alone do not tell.
-
-    Args:
-        options: `TrainingOptions`, of one phase.
-        schedule: `WarmupDecay`.
-    """
-    return {
-        "examples per step": f"{options.train_batch_size:,}",
-        "steps of warm-up": f"{schedule.num_warmup_steps:,} of {schedule.num_train_steps:,}",
-        "peak learning rate": f"{schedule.learning_rate:g}",
-        "precision": f"`{options.policy}`",
-    }
-
-
 def note_evaluation(folder: str, options: Any) -> None:
     """Note in the facts, if there are any, which data the next metrics are of. The card names them.
 
@@ -130,7 +110,7 @@ def note_evaluation(folder: str, options: Any) -> None:
 def _earlier(part: Mapping[str, Any], note: Mapping[str, Any]) -> dict[str, Any]:
     """Return the last step of an earlier part of the training, its settings, and its other data."""
     changed = {
-        f"`--{name}`": _code(without_folders(name, shown_value(value)))
+        f"`--{name}`": code(without_folders(name, shown_value(value)))
         for name, value in part.items()
         if name not in (USED, DATA, STEP) and value != note.get(name)
     }
@@ -268,7 +248,7 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     program = facts.get("training", {}).get("program") or (entry.program if entry else "")
     use = use_of_ours(entry, facts["arguments"], program)
     parts = {
-        "Model": _table(_model_rows(folder, facts)),
+        "Model": table(_model_rows(folder, facts)),
         "Data": _data(facts) if "data" in facts else None,
         "Training": _training(program, facts["training"]) if "training" in facts else None,
         "Metrics": _metrics(folder, facts),
@@ -286,11 +266,11 @@ def _training(program: str, training: Mapping[str, Any]) -> str:
     by = f"`{program}`: " if program else ""
     flags = "\n".join(training["flags"])
     used = training.get("used")  # missing in facts of version 1.0
-    resolved = f"The run used:\n\n{_table(used.items())}\n\n" if used else ""
+    resolved = f"The run used:\n\n{table(used.items())}\n\n" if used else ""
     after = ""
     for part in training.get("earlier", ()):
         after = f" after step {part['step']:,}"
-        resolved += f"Until step {part['step']:,} it used:\n\n{_table(part['used'].items())}\n\n"
+        resolved += f"Until step {part['step']:,} it used:\n\n{table(part['used'].items())}\n\n"
     return (
         f"{by}{training['step']:,} steps. Flags{after} that differ from their defaults:\n\n"
         f"```\n{flags}\n```\n\n{resolved}{training['versions']}"
@@ -308,11 +288,11 @@ def _model_rows(folder: str, facts: Mapping[str, Any]) -> Iterable[tuple[str, st
     labels = arguments.pop("labels", ())
     if labels:
         more = f" and {len(labels) - _MOST_LABELS:,} more" if len(labels) > _MOST_LABELS else ""
-        yield f"{len(labels):,} labels", ", ".join(map(_code, labels[:_MOST_LABELS])) + more
+        yield f"{len(labels):,} labels", ", ".join(map(code, labels[:_MOST_LABELS])) + more
     for name, value in arguments.items():
         if value is not None:
             values = value if isinstance(value, list) else [value]
-            yield f"`{name}`", ", ".join(map(_code, values))
+            yield f"`{name}`", ", ".join(map(code, values))
     paths = (os.path.join(folder, name) for name in ("bert_config.json", "config.json"))
     config = read_json(next(filter(tf.io.gfile.exists, paths)))
     sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads")
@@ -326,46 +306,13 @@ def _model_rows(folder: str, facts: Mapping[str, Any]) -> Iterable[tuple[str, st
     yield "positions", f"{config['max_position_embeddings']:,}"
 
 
-def data_rows(options: Any, files: Sequence[str]) -> list[list[str]]:
-    """Return the rows of the data in the card: name and text.
-
-    Args:
-        files: records to train on. Without a manifest they are read to count them.
-    """
-    named = ((name, getattr(options, name, None)) for name in _TRAINED_ON_FLAGS)
-    rows = [[f"`--{name}`", _code(without_folders(name, value))] for name, value in named if value]
-    if not files:
-        return rows
-    manifests = manifests_of(files)
-    records = {
-        os.path.normpath(os.path.join(os.path.dirname(path), shard.file)): shard.records
-        for path, manifest in manifests.items()
-        for shard in manifest.shards
-    }
-    names = [os.path.normpath(file) for file in files]
-    if all(name in records for name in names):
-        rows.append(["records to train on", f"{sum(records[name] for name in names):,}"])
-    elif sum(tf.io.gfile.stat(file).length for file in files) <= _MOST_COUNTED:
-        rows.append(["records to train on", f"{count_records(files):,}"])
-    for path, manifest in manifests.items():
-        names = [os.path.basename(entry["file"]) for entry in manifest.input]
-        more = f" and {len(names) - _MOST_FILES:,} more" if len(names) > _MOST_FILES else ""
-        counts = manifest.counts
-        text = (
-            f"{', '.join(map(_code, names[:_MOST_FILES]))}{more}: {counts.documents:,} documents, "
-            f"{counts.sentences:,} sentences, {counts.tokens:,} tokens"
-        )
-        rows.append([f"text of {_code(os.path.basename(path))}", text])
-    return rows
-
-
 def _data(facts: Mapping[str, Any]) -> str:
     """Return a table of the data, and one of each earlier part of the training with other data."""
-    text = _table(_trained_on(facts))
+    text = table(_trained_on(facts))
     parts = facts.get("training", {}).get("earlier", [])
     for part, following in zip(parts, [*parts[1:], {}], strict=False):
         if part.get("data") and part["data"] != following.get("data"):
-            text += f"\n\nUntil step {part['step']:,}:\n\n{_table(part['data'])}"
+            text += f"\n\nUntil step {part['step']:,}:\n\n{table(part['data'])}"
     return text
 
 
@@ -383,11 +330,11 @@ def _metrics(folder: str, facts: Mapping[str, Any]) -> str | None:
         lines = (_read(path) or "").splitlines()
         values = dict(line.split(" = ", 1) for line in lines if " = " in line)
         if values.get("global_step") == str(step):
-            rows = [(f"`{name}`", _number(value)) for name, value in values.items()]
-            tables.append(f"`{os.path.basename(path)}`:\n\n{_table(rows)}")
+            rows = [(f"`{name}`", number(value)) for name, value in values.items()]
+            tables.append(f"`{os.path.basename(path)}`:\n\n{table(rows)}")
     if tables:
-        named = [(f"`--{name}`", _code(v)) for name, v in facts.get("evaluated", {}).items()]
-        evaluated = f"Of this data:\n\n{_table(named)}" if named else None
+        named = [(f"`--{name}`", code(v)) for name, v in facts.get("evaluated", {}).items()]
+        evaluated = f"Of this data:\n\n{table(named)}" if named else None
         return "\n\n".join(filter(None, [evaluated, *tables, best_of_runs(folder, step)]))
     return facts.get("figures", None if step is None else "Not evaluated.")
 
@@ -397,22 +344,3 @@ def _versions() -> str:
         f"bert_tf {__version__}, TensorFlow {tf.__version__}, Keras {keras.__version__}, "
         f"Python {platform.python_version()}."
     )
-
-
-def _table(rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {name} | {value} |" for name, value in rows]
-    return "\n".join(["| | |", "|---|---|", *lines])
-
-
-def _code(value: Any) -> str:
-    """Return any text as code, on one line, inside a cell of a table."""
-    text = re.sub(r"\s", " ", str(value)).replace("|", "\\|")
-    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"`{text}`" if fence == "`" else f"{fence} {text} {fence}"
-
-
-def _number(text: str) -> str:
-    try:
-        return text if text.isdigit() else f"{float(text):.6g}"
-    except ValueError:
-        return _code(text)

@@ -281,7 +281,7 @@ def test_records_are_counted_once_for_all_phases_and_not_after_the_training(
         path.with_name(f"{length}.tf_record.manifest.json").unlink()
     counted = []
     monkeypatch.setattr(
-        "bert_tf.report.model_card.count_records", lambda files: counted.append(files) or 7
+        "bert_tf.report.training_rows.count_records", lambda files: counted.append(files) or 7
     )
     given = {"phases": "16:0.5,24:0.5", "input_file": str(tmp_path / "{length}.tf_record")}
     given = dataclasses.replace(options, **given, num_train_steps=2, num_warmup_steps=1)

@@ -15,6 +15,7 @@ from bert_tf.model_folder import load_model_folder
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.report import model_card
 from bert_tf.report.command_line import without_folders
+from bert_tf.report.markdown import table
 
 
 def card(folder):
@@ -304,22 +305,10 @@ def test_a_conversion_takes_the_licence_of_a_users_page_and_the_facts_of_the_fol
     facts = json.loads((trained / model_card.FACTS_FILE).read_text())
     target = convert(trained, tmp_path / "there", "tf1", max_seq_length=19)
     assert "\nlicense: gpl-3.0\nlibrary_name: bert_tf\n" in card(target)
-    assert section(target, "Data") == "\n" + model_card._table(model_card._trained_on(facts)) + "\n"
+    assert section(target, "Data") == "\n" + table(model_card._trained_on(facts)) + "\n"
     assert "--max_seq_length=19\n" in section(target, "Conversion")
     (trained / "README.md").unlink()
     (trained / model_card.FACTS_FILE).unlink()
     target = convert(trained, tmp_path / "without", "tf1")
     assert "\nlicense: other\n" in card(target)
     assert not {"## Data", "## Training", "## Metrics"} & set(card(target).splitlines())
-
-
-def test_labels_with_signs_of_markdown_stay_in_their_cell():
-    assert model_card._code("a|b") == "`a\\|b`"
-    assert model_card._code("a`b\n## Metrics") == "`` a`b ## Metrics ``"
-    assert model_card._code("``") == "``` `` ```"  # a tag of the Penn Treebank
-
-
-def test_figures_are_short_and_words_stay_words():
-    assert model_card._number("1234567") == "1234567"
-    assert model_card._number("0.123456789") == "0.123457"
-    assert model_card._number("a|b") == "`a\\|b`"

@@ -1,0 +1,26 @@
+"""Text as Markdown, for model cards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {name} | {value} |" for name, value in rows]
+    return "\n".join(["| | |", "|---|---|", *lines])
+
+
+def code(value: Any) -> str:
+    """Return any text as code, on one line, inside a cell of a table."""
+    text = re.sub(r"\s", " ", str(value)).replace("|", "\\|")
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"`{text}`" if fence == "`" else f"{fence} {text} {fence}"
+
+
+def number(text: str) -> str:
+    try:
+        return text if text.isdigit() else f"{float(text):.6g}"
+    except ValueError:
+        return code(text)

@@ -1,0 +1,67 @@
+"""Rows about a training, for training.json and the model card: its data and its resolved values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.data.record_checks import count_records
+from bert_tf.pretraining.manifest import manifests_of
+from bert_tf.report.command_line import without_folders
+from bert_tf.report.markdown import code
+
+_MOST_FILES = 10
+# Bytes of records that are read to count them, if no manifest has their number.
+_MOST_COUNTED = 1 << 30
+_TRAINED_ON_FLAGS = ("task_name", "data_dir", "input_file", "train_file")
+
+
+def data_rows(options: Any, files: Sequence[str]) -> list[list[str]]:
+    """Return the rows of the data in the card: name and text.
+
+    Args:
+        files: records to train on. Without a manifest they are read to count them.
+    """
+    named = ((name, getattr(options, name, None)) for name in _TRAINED_ON_FLAGS)
+    rows = [[f"`--{name}`", code(without_folders(name, value))] for name, value in named if value]
+    if not files:
+        return rows
+    manifests = manifests_of(files)
+    records = {
+        os.path.normpath(os.path.join(os.path.dirname(path), shard.file)): shard.records
+        for path, manifest in manifests.items()
+        for shard in manifest.shards
+    }
+    names = [os.path.normpath(file) for file in files]
+    if all(name in records for name in names):
+        rows.append(["records to train on", f"{sum(records[name] for name in names):,}"])
+    elif sum(tf.io.gfile.stat(file).length for file in files) <= _MOST_COUNTED:
+        rows.append(["records to train on", f"{count_records(files):,}"])
+    for path, manifest in manifests.items():
+        names = [os.path.basename(entry["file"]) for entry in manifest.input]
+        more = f" and {len(names) - _MOST_FILES:,} more" if len(names) > _MOST_FILES else ""
+        counts = manifest.counts
+        text = (
+            f"{', '.join(map(code, names[:_MOST_FILES]))}{more}: {counts.documents:,} documents, "
+            f"{counts.sentences:,} sentences, {counts.tokens:,} tokens"
+        )
+        rows.append([f"text of {code(os.path.basename(path))}", text])
+    return rows
+
+
+def resolved_values(options: Any, schedule: Any) -> dict[str, str]:
+    """Return name -> text of values that the flags alone do not tell.
+
+    Args:
+        options: `TrainingOptions`, of one phase.
+        schedule: `WarmupDecay`.
+    """
+    return {
+        "examples per step": f"{options.train_batch_size:,}",
+        "steps of warm-up": f"{schedule.num_warmup_steps:,} of {schedule.num_train_steps:,}",
+        "peak learning rate": f"{schedule.learning_rate:g}",
+        "precision": f"`{options.policy}`",
+    }
