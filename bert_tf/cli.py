@@ -184,7 +184,7 @@ _MOST_NAMED = 8  # files
 
 
 def _missing_file(error: Exception, options: Any) -> str | None:
-    """Return the message for a missing file or a folder instead of one, with its flag, or None."""
+    """Return the message, with the flag, for a missing file or a folder that must be a file, or None."""
     tf = sys.modules.get("tensorflow")
     if tf is not None and isinstance(error, tf.errors.NotFoundError):
         file, _, _ = error.message.partition("; No such file")

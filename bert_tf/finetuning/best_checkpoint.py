@@ -46,7 +46,7 @@ def check_best_metric(metric: str | None, known: Collection[str] | None) -> None
 
     Args:
         metric: value of `best_metric`; None passes.
-        known: metrics of an evaluation; None if they are not known before one, and every name passes.
+        known: metrics of an evaluation; None if they are unknown before it; then every name passes.
     """
     if metric is None or known is None or metric in known:
         return

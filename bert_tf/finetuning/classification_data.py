@@ -234,7 +234,7 @@ def _warn_of_similar_labels(labels: Sequence[str], file: str) -> None:
 
 
 def _meaning(label: str) -> str | float:
-    """Return the number of a finite number, such as "1" and "1.0", else the text in one spelling."""
+    """Return the value of a finite number, equal for "1" and "1.0", else the text in one spelling."""
     try:
         if math.isfinite(number := float(label)):
             return number

@@ -95,7 +95,7 @@ class SavedModel(Runtime):
         self.version = f"TensorFlow {tf.__version__}"
         try:
             with tf.io.gfile.GFile(f"{path}/saved_model.pb", "rb") as file:
-                # oneDNN's layout: if there is a GPU, TensorFlow would look for its LayerNorm there.
+                # A graph in oneDNN's layout has a LayerNorm that TensorFlow cannot compute on a GPU.
                 self._device = "CPU:0" if b"FusedBatchNormV3" in file.read() else ""
             with tf.device(self._device):
                 self._model = tf.saved_model.load(path)  # owns the weights

@@ -83,7 +83,7 @@ def write_training_card(options: Any, task: Task, num_parameters: int, step: int
 
 
 def note_evaluation(folder: str, options: Any) -> None:
-    """Note in the facts, if there are any, which data the next metrics are of. The card names them.
+    """Note the data of the next metrics for the card, if the folder has facts.
 
     Args:
         options: of the program that evaluates or predicts now.

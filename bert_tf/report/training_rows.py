@@ -53,7 +53,7 @@ def data_rows(options: Any, files: Sequence[str]) -> list[list[str]]:
 
 
 def resolved_values(options: Any, schedule: Any) -> dict[str, str]:
-    """Return name -> text of values that the flags alone do not tell.
+    """Return name -> text of values that do not follow from the flags alone.
 
     Args:
         options: `TrainingOptions`, of one phase.

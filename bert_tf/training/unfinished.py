@@ -26,7 +26,7 @@ USED = "used"  # name -> text of resolved values
 DATA = "data"  # rows of the data in the model card
 EARLIER = "earlier"  # parts of the training before, each with its options, USED, DATA and STEP
 STEP = "step"  # last step of an earlier part
-# Flags of which a run that resumes makes no use: FLAGS has those of the first run.
+# Flags that a run that resumes does not use. FLAGS keeps those of the first run.
 INITIAL = ("init_checkpoint", "init_layers", "init_optimizer")
 
 _TYPES_OF_PART = {STEP: int, USED: dict, DATA: list}
