@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -182,12 +183,19 @@ def _number(row: TableRow, column: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise _wrong(row, column, value, "a number for problem_type=regression")
+        has_comma = isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip())
+        remedy = "Write a point instead of each decimal comma." if has_comma else _REMEDY
+        raise _wrong(row, column, value, "a number for problem_type=regression", remedy)
     return number
 
 
-def _wrong(row: TableRow, column: str, value: Any, expected: str) -> ValueError:
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_REMEDY = "Remove or complete the row."
+
+
+def _wrong(
+    row: TableRow, column: str, value: Any, expected: str, remedy: str = _REMEDY
+) -> ValueError:
     return ValueError(
-        f"{row.place}: column {column!r} contains {value!r}, but must contain {expected}. "
-        "Remove or complete the row."
+        f"{row.place}: column {column!r} contains {value!r}, but must contain {expected}. {remedy}"
     )

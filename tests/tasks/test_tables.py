@@ -243,6 +243,12 @@ def test_what_is_no_number_is_refused_by_line(tmp_path, value):
         list(read_examples(path, problem_type="regression", label="y"))
 
 
+def test_a_decimal_comma_is_an_error_that_proposes_a_point(tmp_path):
+    path = write(tmp_path / "t.csv", 'text,y\na,"1,5"\n')
+    with pytest.raises(ValueError, match=r"t.csv:2: column 'y' contains '1,5'.* Write a point"):
+        list(read_examples(path, problem_type="regression", label="y"))
+
+
 def test_a_name_of_a_column_may_be_in_other_case(tmp_path):
     path = write(tmp_path / "t.csv", "Text,LABEL\na dog,good\n")
     (example,) = read_examples(path, text_a="text", label="label")
