@@ -1,4 +1,4 @@
-"""Plain text to TFRecords of masked, paired sequences: `create_pretraining_data`.
+"""create_pretraining_data: plain text to TFRecords of masked, paired sequences.
 
 For the same input, vocabulary, flags and seed the records equal those of the reference's script,
 in the same order in the same files. A corpus above --max_group_bytes is cut into groups. The reference

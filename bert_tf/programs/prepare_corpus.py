@@ -1,5 +1,7 @@
-"""prepare_corpus: WikiExtractor's output or plain text -> the input of create_vocab and
-create_pretraining_data: one sentence per line, an empty line after each document."""
+"""prepare_corpus: WikiExtractor's output or plain text to one sentence per line.
+
+An empty line follows each document. create_vocab and create_pretraining_data read this.
+"""
 
 from __future__ import annotations
 
