@@ -8,11 +8,13 @@ equals `python run_scripts/run_classifier.py` with the same flags. The command `
 
 from __future__ import annotations
 
+import ast
 import difflib
 import sys
 from importlib import import_module
+from pathlib import Path
 
-from bert_tf import cli
+from bert_tf.quiet import until_reader_stops
 
 # Name of a script -> module in bert_tf with the function of that name; its options class.
 PROGRAMS = {
@@ -47,7 +49,8 @@ def main() -> None:
     """Run the program named by the first argument, with the others as its flags."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h"):
-        print(f"{_USAGE}\n  " + "\n  ".join(PROGRAMS))
+        with until_reader_stops():
+            print(_USAGE, *(f"  {_summary(name)}" for name in PROGRAMS), sep="\n")
         return
     if name == "--version":
         from bert_tf.versions import versions_and_devices
@@ -59,11 +62,20 @@ def main() -> None:
         meant = f" Did you mean {close[0]}?" if close else ""
         print(f"error: Unknown program {name!r}.{meant} {_USAGE}", file=sys.stderr)
         raise SystemExit(1)
+    from bert_tf import cli  # imports TensorFlow
+
     module_name, options_name = PROGRAMS[name]
     module = import_module(f"bert_tf.{module_name}")
     sys.modules["__main__"].__doc__ = module.__doc__  # the beginning of --help
     sys.argv[:2] = [name]
     cli.run(getattr(module, options_name), getattr(module, name))
+
+
+def _summary(program: str) -> str:
+    """Return the first line of the docstring of a program's module, which is not imported."""
+    source = Path(__file__).parent / f"{PROGRAMS[program][0].replace('.', '/')}.py"
+    text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or program
+    return text.partition("\n")[0]
 
 
 if __name__ == "__main__":

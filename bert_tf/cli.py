@@ -24,7 +24,7 @@ from typing import Any
 from absl import app, flags
 from absl import logging as absl_logging
 
-from bert_tf.quiet import import_tensorflow
+from bert_tf.quiet import import_tensorflow, until_reader_stops
 
 import_tensorflow()  # scripts import this file first
 
@@ -89,11 +89,12 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
 
     def parse(argv: Sequence[str]) -> Sequence[str]:
         try:
-            return flags.FLAGS(argv)
+            with until_reader_stops():  # of --help
+                return flags.FLAGS(argv)
         except flags.Error as error:
             print(f"error: {flag_problem(error, options_class)}", file=sys.stderr)
             print("--help shows the flags, --helpfull those of the libraries too.", file=sys.stderr)
-            sys.exit(1)
+        sys.exit(1)
 
     app.run(main, flags_parser=parse)
 

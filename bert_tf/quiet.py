@@ -1,4 +1,4 @@
-"""Import of TensorFlow without its startup messages, for our programs and their child processes."""
+"""Programs without foreign messages: TensorFlow's at its start, Python's if a pipe is closed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _SEVERITY = re.compile(r"(?:\d{4}-\d\d-\d\d [\d:.]+: )?([IWEF])(?:\d{4} | )")
@@ -58,3 +60,17 @@ def messages_from(text: str, level: int) -> str:
         if shown:
             lines.append(line)
     return "".join(lines)
+
+
+@contextmanager
+def until_reader_stops() -> Iterator[None]:
+    """End without an error if the reader of standard output, such as `head`, has stopped."""
+    try:
+        yield
+    except BrokenPipeError:
+        pass
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

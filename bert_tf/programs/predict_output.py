@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any, TextIO
 from bert_tf.data.files import open_whole
 from bert_tf.limits import listed
 from bert_tf.predictor import TextModel
+from bert_tf.quiet import until_reader_stops
 
 OUTPUT_FORMATS = ("jsonl", "tsv", "text")
 
@@ -20,11 +20,8 @@ OUTPUT_FORMATS = ("jsonl", "tsv", "text")
 @contextmanager
 def open_output(file: str | None) -> Iterator[TextIO]:
     if file is None:
-        try:
+        with until_reader_stops():
             yield sys.stdout
-            sys.stdout.flush()
-        except BrokenPipeError:  # the reader, such as head, has stopped
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     else:
         with open_whole(file) as output:
             yield output
