@@ -128,6 +128,15 @@ class ConfiguredModel(keras.Model):
         """
         import_module("bert_tf.pretrained").save_pretrained(self, folder, tokenizer, format)
 
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Return the loss of `compile`, as Keras does.
+
+        Raises:
+            ValueError: the loss takes logits for probabilities.
+        """
+        _check_loss(self.loss, y_pred)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
     ):
@@ -166,6 +175,32 @@ class ConfiguredModel(keras.Model):
             model.trainable = False
         _freeze(model, set(frozen))
         return model
+
+
+# Functions of Keras, which take probabilities by default, and their classes.
+_CROSS_ENTROPIES = (
+    (keras.losses.binary_crossentropy, "BinaryCrossentropy"),
+    (keras.losses.categorical_crossentropy, "CategoricalCrossentropy"),
+    (keras.losses.sparse_categorical_crossentropy, "SparseCategoricalCrossentropy"),
+)
+
+
+def _check_loss(loss: Any, outputs: Any) -> None:
+    """Raise ValueError if a loss of Keras takes the logits in a model's outputs for probabilities."""
+    for output in outputs if isinstance(outputs, Mapping) else ():
+        given = loss.get(output) if isinstance(loss, Mapping) else loss
+        given = keras.losses.get(given) if isinstance(given, str) else given
+        if isinstance(given, keras.losses.Loss):
+            from_logits = given.get_config().get("from_logits", True)
+            name = type(given).__name__
+        else:
+            name = next((cls for function, cls in _CROSS_ENTROPIES if function is given), None)
+            from_logits = name is None
+        if output.endswith("logits") and not from_logits:
+            raise ValueError(
+                f"The output `{output}` has logits, but the loss expects probabilities. Compile with "
+                f"keras.losses.{name}(from_logits=True)."
+            )
 
 
 def _freeze(model: keras.Model, frozen: set[str]) -> None:

@@ -117,6 +117,24 @@ def test_the_only_output_needs_no_name_and_the_mask_may_have_its_other_one():
     assert np.isfinite(history["loss"]).all()
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "sparse_categorical_crossentropy",
+        keras.losses.SparseCategoricalCrossentropy(),
+        {"logits": keras.losses.sparse_categorical_crossentropy},
+    ],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_a_loss_that_takes_logits_for_probabilities_is_an_error(loss):
+    model = BertForSequenceClassification(CONFIG, LABELS)
+    model.compile("adam", loss, run_eagerly=True)
+    with pytest.raises(
+        ValueError, match=r"`logits` .*SparseCategoricalCrossentropy.from_logits=True"
+    ):
+        model.fit(classification_batches().take(1), verbose=0)
+
+
 def test_pre_training_learns_by_fit_and_reports_both_losses():
     keras.utils.set_random_seed(2)
     model = compiled(BertForPreTraining(CONFIG), "masked_lm_logits", "next_sentence_logits")
