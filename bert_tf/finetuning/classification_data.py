@@ -137,6 +137,7 @@ def _read_tables(
     labels: Sequence[str] = ()
     if problem_type.has_labels:
         labels = _labels(options, layout, splits, trained, known_labels)
+    _warn_of_shared_examples(splits, options.train_file)
     return {
         "labels": labels,
         "metric_names": metric_names,
@@ -198,6 +199,7 @@ def _labels(
                 "each number is a class."
             )
         _warn_of_similar_labels(labels, options.train_file)
+        _warn_of_empty_cells(labels, options.train_file)
         return in_order_of(known_labels if trained is None else trained.labels, labels)
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
         examples = itertools.chain(*splits.values())
@@ -230,6 +232,35 @@ def _warn_of_similar_labels(labels: Sequence[str], file: str) -> None:
             "classes: %s. Use one spelling if they are one class.",
             file,
             "; ".join(" and ".join(map(repr, group)) for group in similar[:3]),
+        )
+
+
+# Of pandas, databases and spreadsheets, in lower case.
+_EMPTY_CELLS = ("nan", "null", "#n/a", "#null!", "#name?", "#value!", "#ref!", "#num!", "#div/0!")
+
+
+def _warn_of_empty_cells(labels: Sequence[str], file: str) -> None:
+    for label in labels:
+        if label.lower() in _EMPTY_CELLS:
+            logger.warning(
+                "%s: the label %r usually stands for an empty or broken cell, but is a class here. "
+                "Remove its rows unless they are one.",
+                file,
+                label,
+            )
+
+
+def _warn_of_shared_examples(splits: Splits, train_file: str | None) -> None:
+    trained = {(each.text_a, each.text_b) for each in splits.get("train", ())}
+    shared = [each for each in splits.get("dev", ()) if (each.text_a, each.text_b) in trained]
+    if shared:
+        logger.warning(
+            "%d of %d evaluation examples are also in %s, so the metrics are too high for new texts. "
+            "The first is %s. Remove them from one of the files.",
+            len(shared),
+            len(splits["dev"]),
+            train_file,
+            shared[0].origin,
         )
 
 

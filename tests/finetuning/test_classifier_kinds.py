@@ -185,6 +185,7 @@ def test_their_report_is_written_too(kinds):
 )
 def test_a_regression_that_always_says_the_same_is_warned_of(kinds, logits, labels, warned, caplog):
     task, _ = read_data(kinds.regression)
+    caplog.clear()
     warn_of_collapse(task, {"logits": np.float32(logits), "label_ids": np.float32(labels)})
     assert (warned in caplog.text) if warned else not caplog.text
 
@@ -422,6 +423,20 @@ def test_one_class_only_is_refused_with_the_file(tmp_path):
         ValueError, match=r"train.tsv: every example has the label 'a'.*label_column"
     ):
         read_data(table_options(tmp_path, [("x", "a"), ("y", "a")]))
+
+
+def test_labels_that_stand_for_empty_cells_are_warned_of(tmp_path, caplog):
+    read_data(table_options(tmp_path, [("x", "#N/A"), ("y", "a"), ("z", "none")]))
+    assert "train.tsv: the label '#N/A' usually stands for an empty or broken cell" in caplog.text
+
+
+def test_evaluation_texts_that_are_also_trained_on_are_counted(tmp_path, caplog):
+    rows = [("x", "a"), ("y", "b"), ("z", "a")]
+    dev = tmp_path / "dev.tsv"
+    dev.write_text("text\tlabel\nw\ta\ny\tb\nz\ta\n")
+    read_data(table_options(tmp_path, rows, do_eval=True, eval_file=str(dev)))
+    assert f"2 of 3 evaluation examples are also in {tmp_path}/train.tsv" in caplog.text
+    assert f"The first is {dev}:3" in caplog.text
 
 
 def test_labels_in_two_unicode_forms_are_refused_with_both_and_their_lines(tmp_path):
