@@ -57,7 +57,15 @@ def _read_any(path: str) -> PretrainedCheckpoint:
     if is_part(path) if exists else (tf.io.gfile.exists(f"{path}.index") or data_files(path)):
         return _read_tensorflow(path)
     if exists:
-        raise ValueError(f"{path} is not a checkpoint that can be read. Supported: {SUPPORTED}.")
+        of_keras = ""
+        if path.endswith((".keras", ".h5")):
+            of_keras = (
+                " Load a file of Keras with Keras, and write a folder with "
+                "`model.save_pretrained(folder, tokenizer)`."
+            )
+        raise ValueError(
+            f"{path} is not a checkpoint that can be read.{of_keras} Supported: {SUPPORTED}."
+        )
     raise _nothing_at(path)
 
 
