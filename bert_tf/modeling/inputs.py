@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,12 +57,14 @@ def check_values(given: Mapping[str, Any], tensors: Mapping[str, Any], config: B
     """Raise ValueError if ids, positions or masks in NumPy arrays or lists are out of range.
 
     The models would count negative ids from the end, and weaken a mask of other values than 0 and 1.
-    Tensors are not checked: their values may be on another device, or unknown.
+    Warn of rows that end with 0 and have no mask. Tensors are not checked: their values may be on
+    another device, or unknown.
 
     Args:
         given: the inputs.
         tensors: the same as tensors, for their shapes.
     """
+    masked = any(given.get(n) is not None for n in ("input_mask", "attention_mask", "sequence_ids"))
     for name, values in given.items():
         ours = OTHER_NAMES.get(name, name)
         if ours == "input_ids" and given.get("embedding_output") is not None:
@@ -70,6 +73,12 @@ def check_values(given: Mapping[str, Any], tensors: Mapping[str, Any], config: B
             values = np.array(values)
         if not (isinstance(values, np.ndarray) and values.size and values.dtype.kind in "iu"):
             continue
+        if ours == "input_ids" and values.shape[-1] > 1 and not (values[..., -1].all() or masked):
+            warnings.warn(
+                "`input_ids` end with 0, but there is no `input_mask`, so padding is read as tokens. "
+                'Pass "input_mask": (input_ids != 0).',
+                stacklevel=3,
+            )
         limit: int | None
         if ours in _TABLES:
             limit, reason = getattr(config, _TABLES[ours]), f"`{_TABLES[ours]}` of the model"

@@ -1,6 +1,7 @@
 """Names and types of the inputs of every model."""
 
 import re
+import warnings
 
 import keras
 import numpy as np
@@ -220,6 +221,19 @@ def test_values_out_of_range_are_errors_in_arrays_and_lists(kind, name, value, l
     for given in (wrong, wrong.tolist()):
         with pytest.raises(ValueError, match=f"`{name}` has the value {value}, .* below {limit}, "):
             model({**inputs, name: given})
+
+
+def test_padding_without_a_mask_is_warned_of():
+    model, ids = MODELS["classifier"](), np.array([[5, 6, 7], [5, 6, 0]])
+    with pytest.warns(
+        UserWarning, match="`input_ids` end with 0, but there is no `input_mask`"
+    ) as w:
+        model({"input_ids": ids})
+    assert w[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model({"input_ids": ids, "attention_mask": ids != 0})
+        model({"input_ids": ids[:1]})
 
 
 def test_integers_of_any_size_and_masks_of_truth_values_are_taken():
