@@ -194,8 +194,8 @@ def _check_loss(loss: Any, outputs: Any) -> None:
             from_logits = given.get_config().get("from_logits", True)
             name = type(given).__name__
         else:
-            name = next((cls for function, cls in _CROSS_ENTROPIES if function is given), None)
-            from_logits = name is None
+            name = next((cls for function, cls in _CROSS_ENTROPIES if function is given), "")
+            from_logits = not name
         if output.endswith("logits") and not from_logits:
             raise ValueError(
                 f"The output `{output}` has logits, but the loss expects probabilities. Compile with "
