@@ -284,7 +284,8 @@ def test_records_are_counted_once_for_all_phases_and_not_after_the_training(
         "bert_tf.report.training_rows.count_records", lambda files: counted.append(files) or 7
     )
     given = {"phases": "16:0.5,24:0.5", "input_file": str(tmp_path / "{length}.tf_record")}
-    given = dataclasses.replace(options, **given, num_train_steps=2, num_warmup_steps=1)
+    given |= {"max_predictions_per_seq": None, "num_train_steps": 2, "num_warmup_steps": 1}
+    given = dataclasses.replace(options, **given)
     run_pretraining(given)
     run_pretraining(given)
     assert counted == [[str(tmp_path / "16.tf_record"), str(tmp_path / "24.tf_record")]]
