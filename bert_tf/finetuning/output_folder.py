@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import logging
 from collections.abc import Collection, Mapping
 
 import tensorflow as tf
@@ -13,6 +14,8 @@ from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.unfinished import TRAINING_FILE
+
+logger = logging.getLogger(__name__)
 
 # Flag -> names of files that a program writes with it, in addition to those of model_files.py.
 WRITTEN = {
@@ -50,13 +53,34 @@ def check_output_folder(options: TrainingOptions, contents: Mapping[str, str]) -
     cache = getattr(options, "feature_cache_dir", None)
     if cache and not options.do_train:  # leaves no sign of a run
         return
-    flags = [flag for flag in WRITTEN if getattr(options, flag, False)]
-    if getattr(options, "asks", False):  # run_squad also evaluates its predictions
-        flags.append("do_eval")
-    names = {name for flag in flags for name in WRITTEN[flag]}
+    names = _names_written(options)
     if cache:
         names = {name for name in names if not name.endswith(".tf_record")}
     check_foreign_files(options.output_dir, names, contents)
+
+
+def warn_of_old_results(options: TrainingOptions) -> None:
+    """Warn of results in the folder of a training that its run does not write again."""
+    results = {*WRITTEN["do_eval"], *WRITTEN["do_predict"]} - _names_written(options)
+    old = sorted(
+        name
+        for name in results.intersection(_names_in(options.output_dir))
+        if not name.endswith(".tf_record")
+    )
+    if old:
+        logger.warning(
+            "%s contains results of earlier weights, not of this training: %s. Write them again with "
+            "--do_eval or --do_predict.",
+            options.output_dir,
+            ", ".join(old),
+        )
+
+
+def _names_written(options: TrainingOptions) -> set[str]:
+    flags = [flag for flag in WRITTEN if getattr(options, flag, False)]
+    if getattr(options, "asks", False):  # run_squad also evaluates its predictions
+        flags.append("do_eval")
+    return {name for flag in flags for name in WRITTEN[flag]}
 
 
 def check_foreign_files(folder: str, names: Collection[str], contents: Mapping[str, str]) -> None:

@@ -21,7 +21,7 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.distillation import Teacher
 from bert_tf.finetuning.options import FineTuningOptions
-from bert_tf.finetuning.output_folder import check_output_folder
+from bert_tf.finetuning.output_folder import check_output_folder, warn_of_old_results
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.model_folder import known_task
@@ -241,7 +241,8 @@ def fine_tune(
     folder = loop.folder_to_write(trainer, options.output_dir)
     run = Run(options, setup, trainer, task, splits, folder)
     if options.do_train:
-        if trainer.step < num_train_steps:
+        is_training = trainer.step < num_train_steps
+        if is_training:
             write_files(folder, files)
         names = _trained_on(splits)
         if teacher is None:
@@ -265,6 +266,8 @@ def fine_tune(
             lengths=options.lengths,
             folder=folder,
         )
+        if is_training and is_chief(setup.devices):
+            warn_of_old_results(options)
     note_evaluation(folder, options)
     return program.finish(run)
 

@@ -8,7 +8,7 @@ from tiny_runs import classifier_options, pretraining_options
 from tiny_squad import squad_options
 
 from bert_tf.finetuning.classification import run_classifier
-from bert_tf.finetuning.output_folder import check_output_folder
+from bert_tf.finetuning.output_folder import check_output_folder, warn_of_old_results
 from bert_tf.programs.run_pretraining import run_pretraining
 
 CONTENTS = {"vocab.txt": "[PAD]\na\n", "labels.txt": "no\nyes\n"}
@@ -46,6 +46,15 @@ def test_predictions_of_questions_do_not_overwrite_it_either(tmp_path, name):
     put(tmp_path, name)
     with pytest.raises(ValueError, match=NOBODYS.format(name)):
         check_output_folder(squad_options(tmp_path, do_predict=True, predict_file="q.json"), {})
+
+
+def test_results_from_before_a_training_are_warned_of(options, tmp_path, caplog):
+    warn_of_old_results(options())
+    put(tmp_path / "output", "test_results.tsv", "eval_results.txt", "predict.tf_record")
+    warn_of_old_results(options(do_predict=True, predict_file="p.tsv"))
+    assert not caplog.messages
+    warn_of_old_results(options())
+    assert "of earlier weights, not of this training: test_results.tsv." in caplog.text
 
 
 def test_all_files_are_named(options, tmp_path):
