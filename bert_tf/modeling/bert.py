@@ -190,13 +190,10 @@ def _check_loss(loss: Any, outputs: Any) -> None:
     for output in outputs if isinstance(outputs, Mapping) else ():
         given = loss.get(output) if isinstance(loss, Mapping) else loss
         given = keras.losses.get(given) if isinstance(given, str) else given
-        if isinstance(given, keras.losses.Loss):
-            from_logits = given.get_config().get("from_logits", True)
+        name = next((name for function, name in _CROSS_ENTROPIES if function is given), None)
+        if isinstance(given, keras.losses.Loss) and given.get_config().get("from_logits") is False:
             name = type(given).__name__
-        else:
-            name = next((cls for function, cls in _CROSS_ENTROPIES if function is given), "")
-            from_logits = not name
-        if output.endswith("logits") and not from_logits:
+        if output.endswith("logits") and name is not None:
             raise ValueError(
                 f"The output `{output}` has logits, but the loss expects probabilities. Compile with "
                 f"keras.losses.{name}(from_logits=True)."
