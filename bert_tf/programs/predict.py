@@ -95,6 +95,12 @@ class PredictionOptions(AnswerOptions, BeamOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        ending = self.output_file is not None and ending_of(self.output_file)
+        if ending == "csv" and self.output_format is None:
+            raise ValueError(
+                f"output_file={self.output_file} ends in .csv, but answers are not written as CSV. Name "
+                "it .tsv, which spreadsheets open too, or set `output_format`."
+            )
         if self.runner is None:
             return
         for name in ("input_file", "output_file"):

@@ -214,6 +214,13 @@ def test_the_name_of_the_output_file_gives_its_format(file, output_format, expec
     assert options.answer_format == expected
 
 
+def test_answers_in_a_csv_file_are_an_error_without_a_format():
+    with pytest.raises(ValueError, match=r"output_file=a.csv .*Name it .tsv"):
+        PredictionOptions(model_dir="m", output_file="a.csv")
+    options = PredictionOptions(model_dir="m", output_file="a.csv", output_format="tsv")
+    assert options.answer_format == "tsv"
+
+
 def test_the_output_can_be_a_table(run):
     text = run(classifier(), {"in.txt": "a\tlog\nthe cat\n"}, output_format="tsv", batch_size=2)
     rows = list(csv.reader(io.StringIO(text), delimiter="\t"))
