@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -54,7 +55,8 @@ def test_a_program_is_called_with_the_flags_behind_its_name(name, monkeypatch):
 def test_help_names_all_programs(arguments, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["bert_tf", *arguments])
     programs.main()
-    assert capsys.readouterr().out.split()[-len(programs.PROGRAMS) :] == [*programs.PROGRAMS]
+    listed = capsys.readouterr().out.splitlines()[-len(programs.PROGRAMS) :]
+    assert [re.match(r"  (\w+): \S", line)[1] for line in listed] == [*programs.PROGRAMS]
 
 
 def test_a_name_that_is_none_is_answered_with_the_one_that_may_be_meant(monkeypatch, capsys):
