@@ -226,6 +226,7 @@ LONG = (
         )
     ),
     "test_serving_consumers.py::test_clients_of_hugging_faces",  # test_serving_other_names.py
+    "test_run_embeddings.py::test_folders_of_sentence_transformers",  # test_sentence_transformers.py
     "test_serving_in_c.py::test_requests_go_in_and_the_outputs_that_python_gets_come_out[pair",
     "test_serving_crf.py::test_other_formats_label_ids_too",  # test_a_saved_model_answers
     "test_serving_openvino.py::test_the_ids_are_those_of_the_python_classes[masks",
