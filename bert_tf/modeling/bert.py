@@ -22,6 +22,7 @@ from bert_tf.modeling.bilstm import bidirectional_lstm
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
 from bert_tf.modeling.inputs import as_tensors, check_values, checked_inputs
+from bert_tf.modeling.keras_losses import check_loss
 from bert_tf.modeling.transformer import TransformerBlock
 from bert_tf.names import check_names
 from bert_tf.tokenization import FullTokenizer
@@ -134,7 +135,7 @@ class ConfiguredModel(keras.Model):
         Raises:
             ValueError: the loss takes logits for probabilities.
         """
-        _check_loss(self.loss, y_pred)
+        check_loss(self.loss, y_pred)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def export(
@@ -175,29 +176,6 @@ class ConfiguredModel(keras.Model):
             model.trainable = False
         _freeze(model, set(frozen))
         return model
-
-
-# Functions of Keras, which take probabilities by default, and their classes.
-_CROSS_ENTROPIES = (
-    (keras.losses.binary_crossentropy, "BinaryCrossentropy"),
-    (keras.losses.categorical_crossentropy, "CategoricalCrossentropy"),
-    (keras.losses.sparse_categorical_crossentropy, "SparseCategoricalCrossentropy"),
-)
-
-
-def _check_loss(loss: Any, outputs: Any) -> None:
-    """Raise ValueError if a loss of Keras takes the logits in a model's outputs for probabilities."""
-    for output in outputs if isinstance(outputs, Mapping) else ():
-        given = loss.get(output) if isinstance(loss, Mapping) else loss
-        given = keras.losses.get(given) if isinstance(given, str) else given
-        name = next((name for function, name in _CROSS_ENTROPIES if function is given), None)
-        if isinstance(given, keras.losses.Loss) and given.get_config().get("from_logits") is False:
-            name = type(given).__name__
-        if output.endswith("logits") and name is not None:
-            raise ValueError(
-                f"The output `{output}` has logits, but the loss expects probabilities. Compile with "
-                f"keras.losses.{name}(from_logits=True)."
-            )
 
 
 def _freeze(model: keras.Model, frozen: set[str]) -> None:
