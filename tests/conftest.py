@@ -1,8 +1,13 @@
 """Set-up of every test: `from reference import numpy_bert` works wherever pytest is started, and there
 are two CPU devices, so that two replicas can be tested on any machine."""
 
+import contextlib
 import sys
 from pathlib import Path
+
+# torch loads Triton, and Triton crashes if it is loaded after TensorFlow (tensorflow#124205).
+with contextlib.suppress(ImportError):
+    import triton  # noqa: F401
 
 import tensorflow as tf
 
