@@ -11,34 +11,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from bert_tf.huggingface_config import PROBLEM_TYPES
-from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
-from bert_tf.interop.heads import find_head
+from bert_tf.checkpoint_task import fine_tuned_task, noted_task
 from bert_tf.interop.hub import local_path
 from bert_tf.interop.initial import initialize, untied_decoder
-from bert_tf.interop.read import folder_of, holds_checkpoint, read_checkpoint
-from bert_tf.interop.sentence_transformers import (
-    SETTING_FILES,
-    embedding_settings,
-    is_of_sentence_transformers,
-)
-from bert_tf.interop.sidecar import MODULES_FILE, find_config, load_tokenizer
-from bert_tf.model_files import TASK_FILE, UnknownTaskError, has_task_of_ours, read_task
+from bert_tf.interop.read import holds_checkpoint, read_checkpoint
+from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
+from bert_tf.interop.sidecar import find_config, load_tokenizer
+from bert_tf.model_files import TASK_FILE, has_task_of_ours, read_task
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.registry import BY_ARCHITECTURE, TYPES
+from bert_tf.registry import TYPES
 from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
-from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.embeddings import EmbeddingTask
-from bert_tf.tasks.of_checkpoint import default_labels, make_task
-from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -62,132 +51,6 @@ class TrainedModel:
     source: str = "this model"
     checkpoint: str = ""
     unused_head: str = ""
-
-
-def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
-    """Return the task of a checkpoint, from `task.json` or else from its head.
-
-    The head comes from Hugging Face's `architectures`, or is the only one that matches the variables.
-    Return None for an encoder alone, and for a head without a task.
-
-    Args:
-        max_seq_length: S of a task without `task.json`. Default: `checkpoint.longest_input`. The
-            length that an embedder's folder states comes before it.
-
-    Raises:
-        ValueError: `task.json` is damaged or contradicts config.json, or the variables fit several
-            heads.
-    """
-    task = noted_task(checkpoint)
-    if task is not None or checkpoint.config is None:
-        return task
-    try:
-        embeddings = embedding_settings(folder_of(checkpoint.source))
-    except ValueError as error:
-        raise UnknownTaskError(str(error)) from error
-    longest = checkpoint.longest_input(checkpoint.config)
-    # The mean of an encoder is what `SentenceEncoder` gives without a task.
-    if embeddings is not None and not _is_usual(embeddings):
-        if max_seq_length is None or checkpoint.max_seq_length:
-            max_seq_length = longest
-        return EmbeddingTask(max_seq_length, **embeddings)
-    head = find_head(checkpoint.arrays, None, checkpoint.architecture, checkpoint.source)
-    labels = checkpoint.labels
-    if head.has_labels and labels is None:
-        num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
-        labels = default_labels(checkpoint.config, num_labels)
-        if labels is None:
-            raise ValueError(
-                f"{checkpoint.source} has a classifier, but no names for its {num_labels} outputs. "
-                "Name them with convert_checkpoint --labels."
-            )
-    try:
-        return make_task(
-            head,
-            checkpoint.config,
-            labels or (),
-            max_seq_length=max_seq_length or longest,
-            is_pair=checkpoint.is_pair,
-        )
-    except ValueError as error:
-        raise ValueError(f"{checkpoint.source}: {error}") from error
-
-
-def _is_usual(embeddings: Mapping[str, Any]) -> bool:
-    others = ("projection_size", "query_prefix", "document_prefix")
-    is_unit_mean = embeddings["normalize"] and embeddings["pooling"] == "mean"
-    return is_unit_mean and not any(embeddings.get(name) for name in others)
-
-
-def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
-    """Return the task in `task.json` or from Hugging Face's `architectures`, or None.
-
-    Return None also for a custom task, whose class is unknown here.
-
-    Raises:
-        ValueError: `task.json` is damaged or contradicts config.json, or the variables fit several
-            heads.
-    """
-    try:
-        if checkpoint.architecture in BY_ARCHITECTURE:
-            return task_of(checkpoint, max_seq_length)
-        return noted_task(checkpoint)
-    except UnknownTaskError:
-        return None
-
-
-def noted_task(checkpoint: PretrainedCheckpoint) -> Task | None:
-    """Return the task in the `task.json` next to a checkpoint, or None without that file.
-
-    Raises:
-        UnknownTaskError: the task is unknown.
-        ValueError: the file is damaged, or contradicts Hugging Face's `config.json` or the files of
-            sentence-transformers next to it.
-    """
-    folder = folder_of(checkpoint.source)
-    task = read_task(folder)
-    if task is not None:
-        found = [("config.json", *values) for values in _contradictions(task, checkpoint)]
-        for file, name, noted, stated in [*found, *_other_embeddings(task, folder)]:
-            raise ValueError(
-                f"{os.path.join(folder, TASK_FILE)} and the {file} next to it contradict each "
-                f"other: {name} is {noted} in the former and {stated} in the latter. Delete {TASK_FILE} "
-                f"if {file} is newer, or correct the wrong one."
-            )
-    return task
-
-
-def _contradictions(task: Task, checkpoint: PretrainedCheckpoint) -> Iterator[tuple[str, str, str]]:
-    """Yield (what differs, its value in task.json, in Hugging Face's config.json)."""
-    head = BY_ARCHITECTURE.get(checkpoint.architecture or "")
-    # The architecture of an embedder is that of the encoder.
-    expected = BY_ARCHITECTURE.get(TYPES[task.name].architecture, TYPES["encoder"])
-    if head is not None and head != expected:
-        yield "the architecture", expected.architecture, head.architecture
-    noted, stated = getattr(task, "labels", ()), checkpoint.labels
-    if noted and stated not in (None, noted):
-        yield "the list of labels", ", ".join(noted), ", ".join(stated)
-    if noted and stated is None and head is not None and "output_weights" in checkpoint.arrays:
-        rows = shape_of(checkpoint.arrays, "output_weights")[0]
-        if rows != len(noted):
-            yield "the number of labels", str(len(noted)), str(rows)
-    if isinstance(task, ClassificationTask) and checkpoint.config is not None:
-        kind = checkpoint.config.extra.get("problem_type")
-        if kind in PROBLEM_TYPES and kind != task.kind.huggingface:
-            yield "`problem_type`", task.kind.huggingface, kind
-
-
-def _other_embeddings(task: Task, folder: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (file of sentence-transformers, setting, its value in task.json, in that file)."""
-    if not isinstance(task, EmbeddingTask) or not os.path.isfile(
-        os.path.join(folder, MODULES_FILE)
-    ):
-        return
-    stated = embedding_settings(folder) or {}
-    for name, file in SETTING_FILES.items():
-        noted = getattr(task, name)
-        if stated.get(name, noted) != noted:
-            yield file, f"`{name}`", repr(noted), repr(stated[name])
 
 
 def load_model_folder(
@@ -322,7 +185,7 @@ def _load_checkpoint(
     checkpoint = read_checkpoint(path)
     config = find_config(bert_config_file, checkpoint)
     tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, config)
-    task, problem = _fine_tuned_task(replace(checkpoint, config=config))
+    task, problem = fine_tuned_task(replace(checkpoint, config=config))
     if task is not None:
         model = task.build_model(config, dtype=dtype)
     else:
@@ -350,22 +213,6 @@ def _version(folder: str) -> tuple[int, str]:
     """Return a key by which the newest version of an export is the largest: numbers, then names."""
     name = os.path.basename(folder)
     return (int(name) if name.isdecimal() else -1, name)
-
-
-def _fine_tuned_task(checkpoint: PretrainedCheckpoint) -> tuple[Task | None, str]:
-    """Return the task of a fine-tuned head, or None and why the head is unusable."""
-    try:
-        task = task_of(checkpoint)
-    except UnknownTaskError as error:
-        return None, str(error)
-    except ValueError as error:
-        return None, f"{error} Convert it with its task by convert_checkpoint."
-    if task is None and "output_weights" in checkpoint.arrays:
-        several = "has a regression head with several outputs, which no task here has."
-        return None, f"{checkpoint.source} {several}"
-    if task is None or isinstance(task, PretrainingTask):
-        return None, untied_decoder(checkpoint)
-    return task, ""
 
 
 def with_settings(

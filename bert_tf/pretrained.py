@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
 from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
@@ -29,7 +30,6 @@ from bert_tf.interop.tf1 import write_tf1
 from bert_tf.interop.tokenizer_files import tokenizer_values
 from bert_tf.limits import listed
 from bert_tf.model_files import model_files, write_files
-from bert_tf.model_folder import known_task
 from bert_tf.modeling import models
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType, type_of_model

@@ -15,6 +15,7 @@ import fuzz_seeds as seeds
 import tensorflow as tf
 from tiny_indexes import masked_crc32c, write_block
 
+from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.multiple_choice import read_questions
@@ -36,7 +37,6 @@ from bert_tf.interop.sentence_transformers import embedding_settings, read_proje
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.interop.tf2_graph import OBJECT_GRAPH
 from bert_tf.model_files import read_task
-from bert_tf.model_folder import known_task
 from bert_tf.prediction.exports import find_exports
 from bert_tf.pretraining.groups import group_lines, plan_groups
 from bert_tf.pretraining.make_group import GroupJob

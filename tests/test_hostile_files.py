@@ -30,6 +30,7 @@ from tiny_checkpoints import (
 )
 from tiny_indexes import entry_of, snappy, write_index, write_strings
 
+from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
 from bert_tf.data.lines import read_lines, read_text
@@ -46,7 +47,7 @@ from bert_tf.interop.tf2_graph import ObjectGraph
 from bert_tf.interop.torch_pickle import check_tensors
 from bert_tf.limits import MAX_LINE, MAX_TOKENS, MAX_WHOLE_FILE, MEBIBYTE
 from bert_tf.model_files import read_task
-from bert_tf.model_folder import known_task, load_model
+from bert_tf.model_folder import load_model
 from bert_tf.prediction.exports import find_exports
 from bert_tf.pretraining.groups import plan_groups
 from bert_tf.pretraining.make_group import GroupJob

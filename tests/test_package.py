@@ -45,6 +45,7 @@ ORDER = [
     "tasks",
     "text_preprocessor",
     "model_files",
+    "checkpoint_task",
     "model_folder",
     "pretrained",
     "prediction",

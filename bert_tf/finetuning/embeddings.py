@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.checkpoint_task import known_task
 from bert_tf.data.tables import ending_of
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, unique_texts
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
@@ -29,7 +30,6 @@ from bert_tf.metrics.retrieval import (
     search_others,
     unit,
 )
-from bert_tf.model_folder import known_task
 from bert_tf.options import reject_unused
 from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint

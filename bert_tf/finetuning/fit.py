@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import keras
 import tensorflow as tf
 
+from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.globs import expand_files
 from bert_tf.finetuning import loop
@@ -24,7 +25,6 @@ from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import model_files, write_files
-from bert_tf.model_folder import known_task
 from bert_tf.names import check_names
 from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task

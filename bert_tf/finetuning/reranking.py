@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bert_tf.checkpoint_task import known_task
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, source_of
 from bert_tf.finetuning.rankings import Ranking, RankingProgram
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others
-from bert_tf.model_folder import known_task
 from bert_tf.options import reject_unused
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.tasks.classification import ClassificationTask

@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable
 from bert_tf.data.sequence_packing import PACKED_FEATURES
@@ -30,7 +31,6 @@ from bert_tf.interop.initial import initialize, layers_of, with_layers
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import read_task
-from bert_tf.model_folder import known_task
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task

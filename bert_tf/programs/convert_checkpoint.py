@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
+from bert_tf.checkpoint_task import noted_task
 from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
@@ -22,7 +23,6 @@ from bert_tf.interop.huggingface import name_table
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
-from bert_tf.model_folder import noted_task
 from bert_tf.names import check_names
 from bert_tf.options import EncoderFilesOptions, option
 from bert_tf.pretrained import FORMATS, write_folder
