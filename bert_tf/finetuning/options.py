@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from bert_tf.data.parallel import usable_cores
 from bert_tf.finetuning.distillation_options import TeacherOptions
-from bert_tf.options import EncoderFilesOptions, option, require_one_of
+from bert_tf.options import EncoderFilesOptions, option, reject_unused, require_one_of
 from bert_tf.training.options import TrainingOptions
 
 # Name of the split, flag that needs it, flag of its file.
@@ -72,6 +72,8 @@ class FineTuningOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions):
         super().__post_init__()
         require_one_of(self, self.actions)
         self._need("teacher", ["unlabelled_file"])
+        if not self.do_train:
+            reject_unused(self, ("teacher",), "without do_train")
 
     @property
     def config_changes(self) -> dict[str, Any]:

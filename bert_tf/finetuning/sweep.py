@@ -28,6 +28,7 @@ import tensorflow as tf
 
 from bert_tf.data.files import whole_file, write_text
 from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.metrics.basic import score
@@ -190,6 +191,8 @@ def run_all(
     logger.info("%s", about)
     final = replace(
         chosen.options,
+        **{each.name: each.default for each in fields(TeacherOptions)},
+        unlabelled_file=None,
         do_train=False,
         stop_step=None,
         do_predict=options.do_predict,

@@ -101,7 +101,7 @@ def write_report(
 def _last_sections(command: Command, folder: str, results: Mapping[str, float]) -> list[Section]:
     """Return the sections on the teacher (if any), the checkpoint and the command."""
     options, origin = command.options, _origin(command, folder)
-    teacher = getattr(options, "teacher", None) if options.do_train else None
+    teacher = getattr(options, "teacher", None)
     if teacher is None or latest_checkpoint(folder) is None:
         return [origin]
     task = read_task(folder)

@@ -290,6 +290,22 @@ def test_a_run_that_diverges_has_failed_and_the_others_are_made(tmp_path, caplog
     assert (best["eval_accuracy"], best[""]) == ("0.5", "best")
 
 
+def test_the_best_student_is_evaluated_without_its_teacher(tmp_path):
+    options, runs, _, output = moved(tmp_path)
+    taught = {"teacher": "big", "temperature": 3.0, "unlabelled_file": "more.tsv"}
+    options = dataclasses.replace(options, **taught)
+    Path(runs[0].result_file).unlink()
+    shutil.copytree(runs[0].options.output_dir, runs[1].options.output_dir)
+    teachers = []
+
+    def run_once(options, *others):
+        teachers.append(options.teacher)
+        return {"eval_accuracy": 0.5, "global_step": 2}
+
+    sweep.run_all(options, tf.distribute.get_strategy(), run_once)
+    assert teachers == ["big", "big", None]
+
+
 def test_a_run_whose_metric_is_nan_is_never_the_best(tmp_path, caplog):
     _, runs, _, output = moved(tmp_path)
     sweep._keep_if_best(runs[0], {"eval_accuracy": math.nan}, str(output))
