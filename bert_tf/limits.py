@@ -93,12 +93,15 @@ def bounded_lines(stream: Any, name: str) -> Iterator[Any]:
         yield line
 
 
-def parse_json(text: str, most: int = MAX_CONTAINERS) -> Any:
+def parse_json(text: str, most: int = MAX_CONTAINERS, unique_keys: bool = False) -> Any:
     """Return `json.loads(text)`.
 
+    Args:
+        unique_keys: True if a key may occur only once in an object. Python keeps its last value.
+
     Raises:
-        JSONDecodeError: invalid JSON, deep nesting, very long numbers, more than `most` lists and
-            objects, or more than `MAX_COMMAS` commas (those in strings are counted as well).
+        JSONDecodeError: invalid JSON, a key twice, deep nesting, very long numbers, more than `most`
+            lists and objects, or more than `MAX_COMMAS` commas (those in strings are counted as well).
     """
     containers = text.count("[") + text.count("{")
     commas = text.count(",")  # a list of numbers takes 20 times its bytes
@@ -110,14 +113,25 @@ def parse_json(text: str, most: int = MAX_CONTAINERS) -> Any:
             message = f"found {number:,} {what}, but at most {limit:,} are allowed, {ORIGIN}"
             raise json.JSONDecodeError(message, text, 0)
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_with_unique_keys if unique_keys else None)
     except RecursionError as error:
         message = "lists or objects are nested too deeply for Python's parser"
         raise json.JSONDecodeError(message, text, 0) from error
     except json.JSONDecodeError:
         raise
-    except ValueError as error:  # a whole number with more digits than Python converts
+    except ValueError as error:  # a key twice, or a number with more digits than Python converts
         raise json.JSONDecodeError(str(error), text, 0) from error
+
+
+def _with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise ValueError(
+                f"the key {key[:60]!r} occurs twice, so one of its values would be lost"
+            )
+        values[key] = value
+    return values
 
 
 def listed(names: Collection[str], most: int = 20) -> str:

@@ -316,7 +316,7 @@ def _json_rows(file: str) -> Iterator[TableRow]:
             continue
         remedy = f" {AS_JSON_LINES}" if line.startswith("[") else ""
         try:
-            values = parse_json(line)
+            values = parse_json(line, unique_keys=True)
         except json.JSONDecodeError as error:
             raise ValueError(
                 f"{place_of(file, number)}: invalid JSON ({error}). Each line must be one JSON object. "

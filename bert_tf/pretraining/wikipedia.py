@@ -157,7 +157,7 @@ def _json_paragraphs(numbered: Iterable[tuple[int, str]], file: str) -> Iterator
         if not line.strip():
             continue
         try:
-            article = parse_json(line)
+            article = parse_json(line, unique_keys=True)
         except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(
                 f"{file}:{number}: invalid JSON ({error}). Each line must be one JSON object; the line "

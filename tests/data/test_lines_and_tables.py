@@ -223,6 +223,11 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(file):
         ("t.tsv", "a\tb\ta\n", r"t\.tsv:1: .*'a' 2 times"),
         ("t.csv", "a,,b\n", r"t\.csv:1: .*'' 1 times"),
         ("t.jsonl", '{"a": 1}\n{"a": \n', r"t\.jsonl:2: .*JSON .*begins '{\"a\": '"),
+        (
+            "t.jsonl",
+            '{"a": 1}\n{"b": {"a": 1}, "a": 2, "a": 2}\n',
+            r"t\.jsonl:2: .*the key 'a' occurs twice, so one of its values would be lost",
+        ),
         ("t.jsonl", "[1, 2]\n", r"t\.jsonl:1: .*JSON object"),
         ("t.txt", "a\n", r"t\.txt: .*\.tsv, \.csv, \.jsonl"),
     ],

@@ -115,6 +115,7 @@ DOC = '<doc id="1" url="u" title="T">'
             ['{"text": "a"}', '{"text": "b'],
             r"wiki_00:2: invalid JSON .*begins '{\"text\": \"b'",
         ),
+        ("json", ['{"text": "a", "text": "b"}'], r"wiki_00:1: .*the key 'text' occurs twice"),
         ("json", ["[1]"], r"wiki_00:1: expected a JSON object with a \"text\""),
         ("json", ['{"title": "T"}'], r"wiki_00:1: expected a JSON object with a \"text\""),
         ("json", ['{"text": 3}'], r"wiki_00:1: expected a JSON object with a \"text\""),
