@@ -20,6 +20,15 @@ def is_whitespace(char: str) -> bool:
     return char in " \t\n\r\u2028\u2029" or unicodedata.category(char) == "Zs"
 
 
+def is_blank(text: str) -> bool:
+    """Return True if cleaning leaves no text: it has only whitespace and dropped characters.
+
+    >>> is_blank(" \u200b"), is_blank(".")
+    (True, False)
+    """
+    return all(is_whitespace(char) or is_dropped(char) for char in text)
+
+
 def is_punctuation(char: str) -> bool:
     """Return True if `char` is punctuation in Unicode, or an ASCII symbol such as "$" or "^"."""
     if char.isascii():

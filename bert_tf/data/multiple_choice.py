@@ -21,6 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.characters import is_blank
 from bert_tf.data.globs import expand_files
 from bert_tf.data.lines import read_text
 from bert_tf.data.tables import Row, TableRow, ending_of, read_csv, read_table
@@ -100,17 +101,17 @@ def _question(row: _Row) -> Question:
     for text in (row.text_a, *row.choices):
         if not isinstance(text, str):
             raise BadQuestion(f"{row.origin}: {text!r} is not a string")
-    if not row.text_a.strip():
+    if is_blank(row.text_a):
         raise BadQuestion(f"{row.origin}: the question is empty")
     if len(row.choices) > len(row.keys):
         raise BadQuestion(
             f"{row.origin}: found {len(row.choices)} choices, but at most {len(row.keys)} have a letter"
         )
     real = list(zip(row.keys, (text.strip() for text in row.choices), strict=True))
-    while real and not real[-1][1]:
+    while real and is_blank(real[-1][1]):
         real.pop()  # rows of a table have equal numbers of columns
     for index, (_, text) in enumerate(real):
-        if not text:  # without it, the numbers of the later choices would change
+        if is_blank(text):  # without it, the numbers of the later choices would change
             raise BadQuestion(
                 f"{row.origin}: choice {index}, counted from 0, is empty, but only the last choices "
                 "may be. Write a text"
@@ -197,7 +198,7 @@ def _swag_row(row: Row, columns: _HeaderColumns) -> _Row:
     return _Row(
         guid=f"row-{row.line}",
         text_a=row[columns.text_a],
-        choices=[beginning + ending.strip() if ending.strip() else "" for ending in endings],
+        choices=["" if is_blank(ending) else beginning + ending.strip() for ending in endings],
         keys=[str(index) for index in range(len(endings))],
         key=None if columns.label is None else row[columns.label],
         origin=row.place,

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from bert_tf.characters import is_blank
 from bert_tf.data.streams import open_binary
 from bert_tf.data.tables import AS_JSON_LINES
 from bert_tf.limits import MAX_DOCUMENT, MAX_DOCUMENT_CONTAINERS, listed, parse_json, read_at_most
@@ -234,7 +235,7 @@ def examples_to_train(
         if not example.passage.words:
             findings.add("are left out, because their passage is empty", example.qas_id)
             continue
-        if not example.question_text.strip():
+        if is_blank(example.question_text):
             findings.add("have an empty text", example.qas_id)
         chosen.append(TrainingExample(example, answer))
     return chosen

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bert_tf.characters import is_blank
 from bert_tf.data.label_schemes import check_unicode_forms
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.tables import TableRow, ending_of, read_table, without_empty_rows
@@ -258,7 +259,7 @@ def text_of(row: TableRow, column: str) -> str:
 
 
 def _as_text(row: TableRow, column: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or is_blank(value):
         raise ValueError(
             f"{row.place}: {column} is {value!r}, but must be a text. Complete the row, or remove it."
         )

@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Iterable, Sequence
 
+from bert_tf.characters import is_blank
 from bert_tf.data.question_answering import (
     Findings,
     Passage,
@@ -98,7 +99,7 @@ def read_questions(
     for example in examples:
         if not passages[example.passage].ids:
             findings.add("have an empty passage and get no answer", example.qas_id)
-        if not example.question_text.strip():
+        if is_blank(example.question_text):
             findings.add("are empty texts", example.qas_id)
         if example.is_impossible and not task.version_2_with_negative:
             matter = "have no answer but get one, because --version_2_with_negative is not set"

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.characters import is_blank
 from bert_tf.data.packing import PackedSequence, pack
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, loaded
@@ -52,7 +53,7 @@ class ChoiceModel(TextModel):
     def parse_line(self, line: str) -> tuple[str, list[str]]:
         """Return (text, choices), separated by tabs, without blank choices at the end."""
         text, *choices = line.split("\t")
-        while choices and not choices[-1].strip():
+        while choices and is_blank(choices[-1]):
             choices.pop()
         return text, choices
 

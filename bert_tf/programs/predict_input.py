@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from bert_tf.characters import is_blank
 from bert_tf.data.globs import expand_files
 from bert_tf.data.lines import place_of, read_texts
 from bert_tf.data.streams import STANDARD_INPUT
@@ -200,7 +201,7 @@ class Input:
         parts = item if isinstance(item, tuple) else ()
         for choices in (part for part in parts if isinstance(part, list)):
             for index, choice in enumerate(choices):
-                if not choice.strip():
+                if is_blank(choice):
                     raise ValueError(
                         f"Choice {index}, counted from 0, is blank, but only the last choices may be. "
                         "Write a text, or remove it."
@@ -366,6 +367,6 @@ def _value(field: str, names: Sequence[str], values: list[Any]) -> Any:
                 f"{value[error.start]!r}. Correct the text."
             ) from error
     if field == "choices":
-        count = max((n for n, value in enumerate(values, start=1) if value.strip()), default=0)
+        count = max((n for n, value in enumerate(values, 1) if not is_blank(value)), default=0)
         return list(values[:count])  # without blank ones at the end
     return values[0]

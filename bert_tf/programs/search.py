@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bert_tf.characters import is_blank
 from bert_tf.data.globs import check_not_an_input, expand_files
 from bert_tf.data.lines import place_of, read_texts
 from bert_tf.data.question_answering import read_squad
@@ -98,7 +99,7 @@ class SearchOptions(TableOptions):
         if self.query is not None and not (isinstance(self.query, list | tuple) and self.query):
             raise ValueError(f"query is {self.query!r}, but must be a list of one or more texts.")
         for text in self.query or ():
-            if not text.strip():
+            if is_blank(text):
                 raise ValueError(f"query is {text!r}, but must be a text that is not empty.")
         if self.query is not None and self.input_file:
             raise ValueError("Give either `query` or `input_file`.")
@@ -242,10 +243,10 @@ def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[Text]:
     found = _texts_of_table(options, file, flag) if is_table else _texts_of_lines(file)
     count = 0
     for text, origin in found:
-        if text.strip():
-            yield text.strip(), origin
-        else:
+        if is_blank(text):
             count, line = count + 1, origin["line"]
+        else:
+            yield text.strip(), origin
     if count:
         logger.log(
             logging.WARNING if is_table else logging.INFO,

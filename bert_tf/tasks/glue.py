@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import tensorflow as tf
 
+from bert_tf.characters import is_blank
 from bert_tf.data.tables import Row, read_tsv
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.problem_types import Label
@@ -241,7 +242,7 @@ def read_glue(
             continue
         count += 1
         texts = (row[layout.text_a], None if layout.text_b is None else row[layout.text_b])
-        if any(text is not None and not text.strip() for text in texts):
+        if any(text is not None and is_blank(text) for text in texts):
             empty.append(row)
         yield InputExample(f"{split}-{index}", *texts, _label(task, layout, row), row.place)
     if other_languages and not count:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bert_tf.characters import is_blank
 from bert_tf.data.tables import TableRow, read_table, without_empty_rows
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.problem_types import Label
@@ -131,7 +132,7 @@ def _column(row: TableRow, name: str, flag: str) -> Any:
 
 def _text(row: TableRow, column: str, flag: str) -> str:
     value = _column(row, column, flag)
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or is_blank(value):
         raise _wrong(row, column, value, "a text")
     return value
 

@@ -171,7 +171,9 @@ BAD_ROWS = [
         r"a.csv:2: the answer is '3', but must be one of A, B",
     ),
     ("What?,up,down,,,A\n ,so,no,,,A\n", r"a.csv:2: the question is empty"),
+    ("What?,up,down,,,A\n\u200b,so,no,,,A\n", r"a.csv:2: the question is empty"),
     ("What?,up,down,,,A\nWhy?,so,,,,A\n", r"a.csv:2: found 1 choices, but 2"),
+    ("What?,up,down,,,A\nWhy?,so,\u200b,,,A\n", r"a.csv:2: found 1 choices, but 2"),
     ("What?,up,down,,,A\nWhy?,so,,no,,C\n", r"a.csv:2: choice 1, counted from 0, is empty"),
 ]
 

@@ -181,7 +181,7 @@ def test_an_answer_that_is_not_in_the_passage_there_is_left_out_counted_and_name
 
 
 def test_empty_answers_and_passages_are_left_out_and_empty_questions_counted(train):
-    chosen, found = train(question("a", answers=((" ", 6),)), question("b", text="  "))
+    chosen, found = train(question("a", answers=((" ", 6),)), question("b", text=" \u200b"))
     assert [c.example.qas_id for c in chosen] == ["b"]
     assert found == {
         "are left out, because their answer is empty": ["a"],

@@ -21,6 +21,7 @@ from bert_tf.tasks.embeddings import EmbeddingExample
         ("a\tb\nx\ty\n", r"t.tsv:1: the columns are a, b, and none has the name of an anchor"),
         ("anchor\nx\n", "The anchor in 'anchor' needs a positive or a class"),
         ("anchor\tpositive\nx\t\n", r"t.tsv:2: positive is '', but must be a text"),
+        ("anchor\tpositive\nx\t\u200b\n", r"t.tsv:2: positive is '\\u200b', but must be a text"),
         ("text_a\ttext_b\tscore\nx\ty\t3\n", r"score is '3', but a score must be a number from 0"),
         ("text_a\ttext_b\tscore\nx\ty\t-.1\n", r"'-.1', .* -1 to 1 write \(score \+ 1\) / 2\."),
         ("text_a\ttext_b\tscore\nx\ty\tnan\n", "score is 'nan'"),

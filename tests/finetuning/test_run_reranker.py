@@ -375,6 +375,8 @@ def test_search_refuses_what_it_cannot_use(pretrained, reranker, sentence_model,
         SearchOptions(**given, reranker="r", depth=3)
     with pytest.raises(ValueError, match="query is ' ', but must be a text that is not empty"):
         SearchOptions(**{**given, "query": (" ",)})
+    with pytest.raises(ValueError, match=r"query is '\\u200b', but must be a text that is not"):
+        SearchOptions(**{**given, "query": ("\u200b",)})
     with pytest.raises(ValueError, match="Give either `query` or `input_file`"):
         SearchOptions(**given, input_file="b")
 

@@ -175,13 +175,13 @@ def test_choices_are_a_list_or_some_columns(run):
 
 def test_a_blank_choice_before_another_is_an_error_of_its_line(run):
     lines = [
-        '{"text_a": "who ?", "choices": ["a dog", " ", "owls"]}\n',
-        '{"text_a": "who ?", "choices": ["a dog", "a log", ""]}\n',
+        '{"text_a": "who ?", "choices": ["a dog", "\u200b", "owls"]}\n',
+        '{"text_a": "who ?", "choices": ["a dog", "a log", " \u200b"]}\n',
     ]
     refused, answered = json_lines(run(chooser(), {"in.jsonl": "".join(lines)}))
     assert "in.jsonl:1: Choice 1, counted from 0, is blank" in refused["error"]
     assert len(answered["probabilities"]) == 2
-    text = "who ?\ta dog\t\towls\nwho ?\ta dog\ta log\t\n"
+    text = "who ?\ta dog\t\towls\nwho ?\ta dog\ta log\t\u200b\n"
     refused, of_line = json_lines(run(chooser(), {"in.txt": text}))
     assert "in.txt:1: Choice 1, counted from 0, is blank" in refused["error"]
     assert of_line["probabilities"] == pytest.approx(answered["probabilities"], abs=1e-6)

@@ -174,7 +174,8 @@ def test_the_broken_rows_of_qqp_are_counted_and_the_first_is_named(tmp_path, cap
 
 def test_empty_sentences_are_counted(tmp_path, caplog):
     rows = [
-        row_of("rte", "dev", *row) for row in (("a", " ", "entailment"), ("a", "b", "entailment"))
+        row_of("rte", "dev", *row)
+        for row in (("a", " \u200b", "entailment"), ("a", "b", "entailment"))
     ]
     write_split(tmp_path, "rte", "dev", rows)
     assert len(read("rte", "dev", tmp_path)) == 2

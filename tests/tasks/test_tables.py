@@ -59,7 +59,7 @@ def test_a_missing_column_is_an_error_that_names_those_there_are(tmp_path, colum
 
 
 @pytest.mark.parametrize("column", ["text_a", "text_b"])
-@pytest.mark.parametrize("value", ["", "  ", None, 7, ["a"]])
+@pytest.mark.parametrize("value", ["", "  ", "\u200b", None, 7, ["a"]])
 def test_a_text_that_is_none_is_refused_by_line(tmp_path, column, value):
     path = jsonl(tmp_path / "t.jsonl", {"t": "a", "u": "b"}, {"t": "a", "u": value})
     columns = {"text_a": "t", column: "u"}
