@@ -189,9 +189,10 @@ def run_all(
     _note_runs(chosen, best, runs, results, options.output_dir)
     about = best_of_runs(options.output_dir, int(results[chosen.name]["global_step"]))
     logger.info("%s", about)
+    without_teacher: dict[str, Any] = {each.name: each.default for each in fields(TeacherOptions)}
     final = replace(
         chosen.options,
-        **{each.name: each.default for each in fields(TeacherOptions)},
+        **without_teacher,
         unlabelled_file=None,
         do_train=False,
         stop_step=None,

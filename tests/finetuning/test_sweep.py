@@ -291,7 +291,7 @@ def test_a_run_that_diverges_has_failed_and_the_others_are_made(tmp_path, caplog
 
 
 def test_the_best_student_is_evaluated_without_its_teacher(tmp_path):
-    options, runs, _, output = moved(tmp_path)
+    options, runs, _, _ = moved(tmp_path)
     taught = {"teacher": "big", "temperature": 3.0, "unlabelled_file": "more.tsv"}
     options = dataclasses.replace(options, **taught)
     Path(runs[0].result_file).unlink()
