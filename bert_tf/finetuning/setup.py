@@ -123,12 +123,16 @@ class Setup:
                 another tokenizer; see also `from_options`.
         """
         setup = cls.from_options(options, devices)
-        length = min(default_length, setup.config.max_position_embeddings)
-        trained = trained_task(options, task_type, setup.checkpoint, length)
-        if options.max_seq_length is not None:
-            length = options.max_seq_length
-        elif trained is not None:
-            length = trained.max_seq_length
+        length = options.max_seq_length
+        default = length or min(default_length, setup.config.max_position_embeddings)
+        trained = trained_task(options, task_type, setup.checkpoint, default)
+        if length is None:
+            length = default if trained is None else trained.max_seq_length
+        elif trained is not None and not options.do_train and length != trained.max_seq_length:
+            logger.warning(
+                "max_seq_length is %d, but the model was trained with %d. Omit it to use that.",
+                *(length, trained.max_seq_length),
+            )
         tokenizer = load_tokenizer(
             options.vocab_file, options.do_lower_case, setup.checkpoint, setup.config
         )

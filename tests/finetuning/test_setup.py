@@ -14,6 +14,7 @@ from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.model_files import model_files, write_files
 from bert_tf.programs.pretraining_options import PretrainingOptions
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
 from bert_tf.training.options import TrainingOptions
@@ -302,6 +303,21 @@ def test_a_run_in_a_folder_with_another_vocabulary_is_refused(tmp_path):
     )
     with pytest.raises(ValueError, match=r"the token of id 144 is 'last' in .*now"):
         setup.Setup.for_task(options, "embeddings")
+
+
+def test_an_evaluation_at_another_length_than_the_models_is_a_warning(tmp_path, caplog):
+    folder, task = str(tmp_path), ClassificationTask(["a", "b"], max_seq_length=12)
+    write_files(folder, model_files(CONFIG, task, vocab=LOWER, do_lower_case=True))
+    checkpoints.save_checkpoint(folder, {"v": np.zeros(2)}, step=1)
+    for changes in ({}, {"max_seq_length": 12}, {"max_seq_length": 9, "do_train": True}):
+        given = {"do_eval": True, "eval_file": "dev.tsv", "train_file": "train.tsv", **changes}
+        options = classifier_options(tmp_path, **{"max_seq_length": None, **given})
+        found = setup.Setup.for_task(options, "classification")
+        assert found.max_seq_length == changes.get("max_seq_length", 12)
+        assert "trained with" not in caplog.text
+    options = dataclasses.replace(options, do_train=False)
+    assert setup.Setup.for_task(options, "classification").max_seq_length == 9
+    assert "max_seq_length is 9, but the model was trained with 12. Omit it" in caplog.text
 
 
 def test_a_run_without_a_vocabulary_is_refused():
