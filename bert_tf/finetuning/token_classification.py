@@ -14,7 +14,7 @@ import numpy as np
 from bert_tf.data.files import open_whole, write_text
 from bert_tf.data.token_classification import Sentence, relabelled_lines
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.run import Program, Run, fine_tune, renamed
+from bert_tf.finetuning.run import Program, Run, Splits, fine_tune, renamed
 from bert_tf.finetuning.setup import Setup
 from bert_tf.finetuning.token_classification_data import columns_of, read_data
 from bert_tf.finetuning.token_classification_options import NerOptions
@@ -70,6 +70,11 @@ class TokenClassification(Program[TokenClassificationTask, NerOptions]):
         self, task: TokenClassificationTask, examples: Sequence[Sentence], setup: Setup
     ) -> int:
         return task.count_windows(examples, setup.tokenizer)
+
+    def metric_keys(self, task: TokenClassificationTask, splits: Splits) -> Sequence[str]:
+        if "dev" not in splits:
+            return task.metric_keys
+        return task.metric_keys_of([sentence.labels or () for sentence in splits["dev"]])
 
     def evaluate(self, run: NerRun) -> dict[str, float]:
         return evaluate(run, run.splits["dev"])

@@ -247,8 +247,11 @@ class TokenClassificationTask(ExampleTask):
     @property
     def metric_keys(self) -> tuple[str, ...]:
         """Keys of `metrics`. An evaluation lacks those of types that it neither has nor predicts."""
-        each_once = [self.entity_label_names]
-        return (*self._fractions(conlleval(each_once, each_once)), "eval_loss", "loss")
+        return self.metric_keys_of([self.labels])
+
+    def metric_keys_of(self, labels: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """Return the keys of `metrics` of sentences with these labels, for any predictions."""
+        return (*self._fractions(conlleval(labels, labels)), "eval_loss", "loss")
 
     def _fractions(self, scores: Scores) -> dict[str, float]:
         results = {"eval_accuracy": scores.accuracy}

@@ -323,6 +323,11 @@ def changed(conll_folder, tmp_path, **files):
         ({}, {"max_seq_length": 2}, "max_seq_length is 2"),
         ({}, {"max_seq_length": 32}, r"max_seq_length is 32, .* 31"),
         ({}, {"label_column": 4}, r"train.txt:3: .*label_column is 4, but the row has 3"),
+        (
+            {"valid": "a x O\nb x B-A\n"},
+            {"evaluate_steps": 5, "best_metric": "eval_f1_B"},
+            r"best_metric is eval_f1_B, but must be one of .* eval_f1_A",
+        ),
         ({}, {"train_batch_size": 91, "num_train_epochs": 1.0}, "90 examples make no step"),
     ],
 )
