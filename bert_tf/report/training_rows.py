@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.data.files import file_facts
 from bert_tf.data.record_checks import count_records
 from bert_tf.pretraining.manifest import manifests_of
 from bert_tf.report.command_line import without_folders
 from bert_tf.report.markdown import code
 
 _MOST_FILES = 10
-# Bytes of records that are read to count them, if no manifest has their number.
+# Bytes of records that are read to count and to hash them, if no manifest describes them.
 _MOST_COUNTED = 1 << 30
+HASH = "hash of the records"  # 16 digits of the SHA-256 of the SHA-256 of each file
 _TRAINED_ON_FLAGS = ("task_name", "data_dir", "input_file", "train_file")
 
 
@@ -23,7 +26,7 @@ def data_rows(options: Any, files: Sequence[str]) -> list[list[str]]:
     """Return the rows of the data in the card: name and text.
 
     Args:
-        files: records to train on. Without a manifest they are read to count them.
+        files: records to train on. Without a manifest they are read to count and to hash them.
     """
     named = ((name, getattr(options, name, None)) for name in _TRAINED_ON_FLAGS)
     rows = [[f"`--{name}`", code(without_folders(name, value))] for name, value in named if value]
@@ -40,6 +43,8 @@ def data_rows(options: Any, files: Sequence[str]) -> list[list[str]]:
         rows.append(["records to train on", f"{sum(records[name] for name in names):,}"])
     elif sum(tf.io.gfile.stat(file).length for file in files) <= _MOST_COUNTED:
         rows.append(["records to train on", f"{count_records(files):,}"])
+        digests = "".join(file_facts(file)["sha256"] for file in files)
+        rows.append([HASH, code(hashlib.sha256(digests.encode()).hexdigest()[:16])])
     for path, manifest in manifests.items():
         names = [os.path.basename(entry["file"]) for entry in manifest.input]
         more = f" and {len(names) - _MOST_FILES:,} more" if len(names) > _MOST_FILES else ""

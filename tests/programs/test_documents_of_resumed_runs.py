@@ -121,6 +121,23 @@ def test_another_table_is_warned_of_and_the_card_names_both(
     assert "`train.tsv`" in data.split("Until step")[1]
 
 
+def test_another_text_in_the_same_file_is_warned_of(
+    sentence_model, pretrained, mood_tables, tmp_path, caplog
+):
+    folder = shutil.copytree(sentence_model, tmp_path / "model")
+    table = tmp_path / Path(mood_tables.train).name
+    shutil.copy(mood_tables.train, table)
+    given = {"train_file": str(table), "do_predict": False}
+    options = sentence_options(pretrained, mood_tables, folder, **given)
+    first, last = (dataclasses.replace(options, num_train_epochs=n) for n in (14.0, 15.0))
+    run_classifier(first)
+    assert "resumes with other data" not in caplog.text
+    table.write_text(table.read_text().replace("happy", "merry"))
+    run_classifier(last)
+    assert re.search("other data: hash of the records: `(.{16})` there, `(.{16})` now", caplog.text)
+    assert caplog.text.count("resumes with other data") == 1
+
+
 def test_the_card_of_a_resumed_run_states_the_earlier_values(options):
     first = dataclasses.replace(options, stop_step=1)
     run_pretraining(first)
