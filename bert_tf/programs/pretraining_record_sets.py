@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import tensorflow as tf
+
 from bert_tf.data.record_checks import check_records, feature_sizes
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.sidecar import compare_vocabularies
@@ -152,7 +154,7 @@ def _remedy(vocab_file: str, checkpoint: PretrainedCheckpoint | None) -> str:
     """Return the remedy for records that were made with this file."""
     try:
         compare_vocabularies(vocab_file, checkpoint)
-    except (ValueError, OSError):
+    except (ValueError, OSError, tf.errors.OpError):  # the last for remote files
         return "Make the records again with the vocabulary of the checkpoint."
     return f"Give vocab_file={vocab_file}, or make the records again."
 

@@ -22,7 +22,10 @@ from tiny_runs import (
 
 from bert_tf.config import BertConfig
 from bert_tf.data.record_checks import count_records
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.model_files import read_task
+from bert_tf.pretraining.manifest import Manifest
+from bert_tf.programs.pretraining_record_sets import RecordSet, check_vocabulary_of_records
 from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import latest_checkpoint
 
@@ -244,6 +247,15 @@ def test_records_are_trained_on_with_their_own_vocabulary_only(
     if kind == "unmasked_nsp":
         unknown = without_manifest(kinds[kind].train, tmp_path)
         assert found_before_training(dataclasses.replace(options, input_file=unknown))
+
+
+@pytest.mark.parametrize("folder", ["/nowhere", "ram://nowhere"])
+def test_records_of_a_missing_vocabulary_must_be_made_again(pretrained, tmp_path, folder):
+    manifest = Manifest({}, [], {"file": f"{folder}/vocab.txt", "sha256": "", "size": 1}, 1)
+    records = RecordSet(("a.tf_record",), True, False, {"a.manifest.json": manifest})
+    found = read_checkpoint(str(pretrained))
+    with pytest.raises(ValueError, match=r"manifest\.json\. Make the records again with the voc"):
+        check_vocabulary_of_records(records, ["[UNK]"], None, found)
 
 
 def test_records_of_another_vocabulary_than_the_checkpoints_must_be_made_again(
