@@ -182,7 +182,8 @@ class FullTokenizer:
             ids. Must contain `[UNK]`.
         do_lower_case: as the checkpoint was trained (`interop.sidecar.find_case`).
         preserve_special_tokens: keep a literal [PAD], [UNK], [CLS], [SEP] or [MASK] in the text
-            whole, as needed to fill in a mask. The reference splits them: "[ mask ]".
+            whole if the vocabulary has it, as needed to fill in a mask. The reference splits them:
+            "[ mask ]".
 
     Attributes:
         vocab, inv_vocab: token -> id, and id -> token.
@@ -297,7 +298,7 @@ class FullTokenizer:
         """Return the word pieces of `text`."""
         pieces = []
         for part in self._parts(convert_to_unicode(text)):
-            if self.preserve_special_tokens and part in SPECIAL_TOKENS:
+            if self.preserve_special_tokens and self._is_special(part):
                 pieces.append(part)
                 continue
             for word in self.basic_tokenizer.tokenize(part):
@@ -308,16 +309,13 @@ class FullTokenizer:
         """Return `convert_tokens_to_ids(tokenize(text))`, several times as fast.
 
         [CLS] and [SEP] are not added; `bert_tf.data.packing` adds them.
-
-        Raises:
-            KeyError: the vocabulary lacks a special token that `preserve_special_tokens` kept.
         """
         text = convert_to_unicode(text)
         if not self.preserve_special_tokens:
             return self._encode_plain(text)
         ids = []
         for part in self._parts(text):
-            if part in SPECIAL_TOKENS:
+            if self._is_special(part):
                 ids.extend(self.convert_tokens_to_ids([part]))
             else:
                 ids.extend(self._encode_plain(part))
@@ -328,6 +326,9 @@ class FullTokenizer:
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         return convert_ids_to_tokens(self.inv_vocab, ids)
+
+    def _is_special(self, part: str) -> bool:
+        return part in SPECIAL_TOKENS and part in self.vocab
 
     def _parts(self, text: str) -> Sequence[str]:
         if self.preserve_special_tokens and "[" in text:

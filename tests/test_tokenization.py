@@ -182,12 +182,13 @@ def test_special_tokens_stay_whole_on_request(make_tokenizer):
     assert tokenizer.encode(text) == tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text))
 
 
-def test_a_special_token_that_the_vocabulary_lacks_is_an_error_when_used(make_tokenizer):
-    tokenizer = make_tokenizer(PIECES, preserve_special_tokens=True)
-    assert tokenizer.encode("un") == [7]
-    for convert in (tokenizer.encode, lambda t: tokenizer.convert_tokens_to_ids([t])):
-        with pytest.raises(KeyError, match=r"\[PAD\].* not in the vocabulary of 11 .*add it to"):
-            convert("[PAD]")
+def test_a_special_token_that_the_vocabulary_lacks_is_text_as_in_an_export(make_tokenizer):
+    tokenizer, plain = (make_tokenizer(PIECES, preserve_special_tokens=n) for n in (True, False))
+    text = "un[PAD]wanted"
+    assert tokenizer.tokenize(text) == plain.tokenize(text)
+    assert tokenizer.encode(text) == plain.encode(text)
+    with pytest.raises(KeyError, match=r"\[PAD\].* not in the vocabulary of 11 .*add it to"):
+        tokenizer.convert_tokens_to_ids(["[PAD]"])
 
 
 def test_a_full_cache_starts_anew_and_long_words_are_not_kept(make_tokenizer, monkeypatch):
