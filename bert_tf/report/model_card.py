@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from bert_tf import __version__
 from bert_tf.data.files import write_text
-from bert_tf.interop.checkpoint import read_json
+from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.interop.hub import NO_LICENSE, SCHEME
 from bert_tf.registry import TYPES
 from bert_tf.report.best_run import best_of_runs
@@ -36,7 +36,7 @@ from bert_tf.report.command_line import as_flags, changed_flags, shown_value, wi
 from bert_tf.report.markdown import code, number, table
 from bert_tf.report.model_use import use_of_others, use_of_ours
 from bert_tf.tasks.base import Task
-from bert_tf.training.unfinished import DATA, EARLIER, FLAGS, STEP, USED, read_note
+from bert_tf.training.unfinished import DATA, EARLIER, FLAGS, STEP, USED, check_values, read_note
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +51,14 @@ _END = "<!-- bert_tf: end. Own text goes below this line. -->"
 _MOST_LABELS = 40
 # Flags that name the data of an evaluation. Pre-training without eval_file evaluates input_file.
 _EVALUATED_FLAGS = ("task_name", "data_dir", "eval_file")
+# Keys of the facts, of version 1.0 and later, and the types of their values.
+_NEEDED = {"license": str, "kind": str, "arguments": dict, "num_parameters": int}
+_OPTIONAL = {
+    **dict.fromkeys(("base_model", "architecture", "figures"), str),
+    **dict.fromkeys(("training", "evaluated", "conversion"), dict),
+    DATA: list,
+}
+_OF_A_RUN = {"flags": list, "versions": str}
 # Flags of the machine and of this page.
 _LEFT_OUT = (
     *("output_dir", "feature_cache_dir", "license", "tpu_name", "tpu", "tpu_zone", "master"),
@@ -204,8 +212,38 @@ def _write_facts(folder: str, facts: Mapping[str, Any]) -> None:
 
 
 def _read_facts(folder: str) -> dict[str, Any]:
+    """Return the facts, {} without the file. Raise ValueError for facts of another program."""
     path = os.path.join(folder, FACTS_FILE)
-    return read_json(path) if tf.io.gfile.exists(path) else {}
+    if not tf.io.gfile.exists(path):
+        return {}
+    try:
+        facts = read_json(path)
+        _check_facts(facts, _NEEDED, _OPTIONAL, path)
+        typed(facts["arguments"], "labels", list, path)
+        if "training" in facts:
+            training = facts["training"]
+            _check_facts(training, {STEP: int, **_OF_A_RUN}, {USED: dict, EARLIER: list}, path)
+            for part in training.get(EARLIER, ()):
+                _check_facts(part, {STEP: int, USED: dict}, {DATA: list}, path)
+        if "conversion" in facts:
+            _check_facts(facts["conversion"], _OF_A_RUN, {}, path)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} Remove {FACTS_FILE}, from which README.md is written, if bert_tf did not write it."
+        ) from error
+    return facts
+
+
+def _check_facts(
+    values: Any, needed: Mapping[str, type], optional: Mapping[str, type], path: str
+) -> None:
+    """Raise ValueError unless `values` are an object with these keys, of these types."""
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} contains {values!r:.60} instead of a JSON object.")
+    check_values(values, {**needed, **optional}, path)
+    for key in needed:
+        if key not in values:
+            raise ValueError(f"{path} has no `{key}`.")
 
 
 def _read(path: str) -> str | None:
@@ -235,7 +273,7 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
         "license": license,
         "library_name": library,
         "pipeline_tag": entry.pipeline if entry else None,
-        "base_model": facts["base_model"],
+        "base_model": facts.get("base_model"),
         "tags": "[bert]",
     }
     own = set(re.findall(r"^([\w-]+):", before, re.M))
@@ -264,7 +302,7 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
 
 def _training(program: str, training: Mapping[str, Any]) -> str:
     by = f"`{program}`: " if program else ""
-    flags = "\n".join(training["flags"])
+    flags = "\n".join(map(str, training["flags"]))
     used = training.get("used")  # missing in facts of version 1.0
     resolved = f"The run used:\n\n{table(used.items())}\n\n" if used else ""
     after = ""
@@ -278,7 +316,7 @@ def _training(program: str, training: Mapping[str, Any]) -> str:
 
 
 def _conversion(conversion: Mapping[str, Any]) -> str:
-    flags = "\n".join(conversion["flags"])
+    flags = "\n".join(map(str, conversion["flags"]))
     return f"`convert_checkpoint`:\n\n```\n{flags}\n```\n\n{conversion['versions']}"
 
 

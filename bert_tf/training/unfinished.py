@@ -43,7 +43,7 @@ def read_note(folder: str) -> dict[str, Any]:
     if not tf.io.gfile.exists(path):
         return {}
     note = read_json(path)
-    _check_values(note, _TYPES, path)
+    check_values(note, _TYPES, path)
     typed(note.get(FLAGS, {}), "init_checkpoint", str, path)
     for part in note.get(EARLIER, ()):
         if not isinstance(part, dict) or part.get(STEP) is None:
@@ -51,12 +51,16 @@ def read_note(folder: str) -> dict[str, Any]:
                 f"{path}: `{EARLIER}` contains {part!r:.60}, but each part must be a JSON object with "
                 f"`{STEP}`. Correct the file, or remove it."
             )
-        _check_values(part, _TYPES_OF_PART, path)
+        check_values(part, _TYPES_OF_PART, path)
     return note
 
 
-def _check_values(values: dict[str, Any], types: Mapping[str, type], path: str) -> None:
-    """Remove keys whose value is null; raise ValueError for a value of another type."""
+def check_values(values: dict[str, Any], types: Mapping[str, type], path: str) -> None:
+    """Remove keys whose value is null; raise ValueError for a value of another type.
+
+    Args:
+        path: of the file, for messages.
+    """
     for key, kind in types.items():
         if typed(values, key, kind, path) is None:
             values.pop(key, None)

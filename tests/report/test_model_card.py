@@ -65,6 +65,7 @@ def test_the_card_of_a_classifier_says_what_it_is_of_what_data_and_how_good(sent
     data = rows(section(sentence_model, "Data"))
     assert data["`--train_file`"] == "`train.tsv`"
     assert data["records to train on"] == "90"
+    assert len(data["hash of the records"].strip("`")) == 16
     results = read_results(sentence_model)
     figures = rows(section(sentence_model, "Metrics"))
     assert float(figures["`eval_accuracy`"]) == pytest.approx(results["eval_accuracy"], rel=1e-5)
@@ -273,6 +274,31 @@ def test_a_licence_that_is_no_name_is_refused(license):
         ClassifierOptions(
             output_dir="x", eval_file="x.tsv", do_eval=True, license=license, init_checkpoint="x"
         )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"license": None}, "has no `license`"),
+        ({"kind": ["a"]}, "`kind` is .*, but must be a string"),
+        ({"num_parameters": "a few"}, "`num_parameters` is 'a few', but must be a whole number"),
+        ({"arguments": {"labels": 2}}, "`labels` is '2', but must be a list"),
+        ({"data": [["a"]]}, "`data` contains .*, but each row must be a list of two strings"),
+        ({"training": []}, "`training` is .*, but must be a JSON object"),
+        ({"training": {"flags": [], "versions": ""}}, "has no `step`"),
+        ({"training": {"step": 2, "flags": [], "versions": "", "earlier": [3]}}, "contains 3 inst"),
+        ({"conversion": {"flags": ""}}, "`flags` is '', but must be a list"),
+    ],
+)
+def test_facts_of_another_program_are_an_error_with_a_remedy(tmp_path, changes, message):
+    facts = {"license": "mit", "kind": "classification", "arguments": {}, "num_parameters": 9}
+    path = tmp_path / model_card.FACTS_FILE
+    path.write_text(json.dumps(facts))
+    assert model_card.noted_step(str(tmp_path)) is None
+    path.write_text(json.dumps(facts | changes))
+    with pytest.raises(ValueError, match=f"{path}.*{message}.*Remove {path.name}") as error:
+        model_card.write_card(str(tmp_path))
+    assert "did not write it" in str(error.value)
 
 
 # ---------------------------------------------------------------------------------------- conversion
