@@ -22,7 +22,7 @@ from bert_tf.modeling.bilstm import bidirectional_lstm
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
 from bert_tf.modeling.inputs import as_tensors, check_values, checked_inputs
-from bert_tf.modeling.keras_losses import check_loss
+from bert_tf.modeling.keras_losses import check_loss, check_metrics
 from bert_tf.modeling.transformer import TransformerBlock
 from bert_tf.names import check_names
 from bert_tf.tokenization import FullTokenizer
@@ -137,6 +137,18 @@ class ConfiguredModel(keras.Model):
         """
         check_loss(self.loss, y_pred)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Return the metrics of `compile`, as Keras does.
+
+        Raises:
+            ValueError: the loss takes logits, but a metric takes them for probabilities.
+        """
+        found = super().compute_metrics(x, y, y_pred, sample_weight)  # makes metrics of names
+        check_metrics(
+            self.loss, (own for each in self.metrics for own in getattr(each, "metrics", ()))
+        )
+        return found
 
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs

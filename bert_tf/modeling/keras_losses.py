@@ -1,8 +1,8 @@
-"""Check of the losses that a model is compiled with in Keras."""
+"""Checks of the losses and metrics that a model is compiled with in Keras."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -28,3 +28,28 @@ def check_loss(loss: Any, outputs: Any) -> None:
                 f"The output `{output}` has logits, but the loss expects probabilities. Compile with "
                 f"keras.losses.{name}(from_logits=True)."
             )
+
+
+def check_metrics(loss: Any, metrics: Iterable[keras.metrics.Metric]) -> None:
+    """Raise ValueError if the loss takes logits, but a metric of Keras takes them for probabilities."""
+    losses = loss.values() if isinstance(loss, Mapping) else (loss,)
+    if not any(_takes_logits(each) for each in losses):
+        return
+    for metric in metrics:
+        config, name = metric.get_config(), type(metric).__name__
+        remedy = ""
+        if config.get("from_logits") is False:
+            takes, remedy = "expects probabilities", "from_logits=True"
+        elif config.get("threshold") == 0.5 and name == "BinaryAccuracy":
+            takes, remedy = "compares them with 0.5", "threshold=0"
+        elif "thresholds" in config and config["thresholds"] is None:
+            takes, remedy = "compares them with 0.5", "thresholds=0"
+        if remedy:
+            raise ValueError(
+                f"The loss is of logits, but the metric `{metric.name}` {takes}. Compile with "
+                f"keras.metrics.{name}({remedy})."
+            )
+
+
+def _takes_logits(loss: Any) -> bool:
+    return isinstance(loss, keras.losses.Loss) and loss.get_config().get("from_logits") is True

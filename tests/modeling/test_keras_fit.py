@@ -135,6 +135,36 @@ def test_a_loss_that_takes_logits_for_probabilities_is_an_error(loss):
         model.fit(classification_batches().take(1), verbose=0)
 
 
+@pytest.mark.parametrize(
+    "metric, remedy",
+    [
+        ("accuracy", "`accuracy` .*0.5.*keras.metrics.BinaryAccuracy.threshold=0"),
+        (keras.metrics.Precision(name="p"), "`p` .*0.5.*keras.metrics.Precision.thresholds=0"),
+        ("AUC", "`AUC` .*probabilities.*keras.metrics.AUC.from_logits=True"),
+    ],
+    ids=["accuracy", "precision", "auc"],
+)
+def test_a_metric_that_takes_logits_for_probabilities_is_an_error(metric, remedy):
+    model = BertForSequenceClassification(CONFIG, num_labels=1)
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=[metric], run_eagerly=True)
+    with pytest.raises(ValueError, match=remedy):
+        model.test_on_batch({"input_ids": np.full((2, 3), 7)}, np.array([0.0, 1.0]))
+
+
+def test_metrics_of_logits_and_of_a_regression_are_those_of_keras():
+    model = BertForSequenceClassification(CONFIG, num_labels=1)
+    ids, labels = {"input_ids": np.array([[5, 7], [8, 9], [6, 6]])}, np.array([0.0, 1.0, 1.0])
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    metrics = [keras.metrics.BinaryAccuracy(threshold=0), keras.metrics.AUC(from_logits=True)]
+    model.compile("adam", loss, metrics=metrics, run_eagerly=True)
+    found = model.test_on_batch(ids, labels, return_dict=True)
+    logits = np.asarray(model(ids)["logits"])[:, 0]
+    assert found["binary_accuracy"] == pytest.approx(((logits > 0) == (labels > 0)).mean())
+    model.compile("adam", "mse", metrics=["binary_accuracy"], run_eagerly=True)
+    model.test_on_batch(ids, labels)
+
+
 def test_pre_training_learns_by_fit_and_reports_both_losses():
     keras.utils.set_random_seed(2)
     model = compiled(BertForPreTraining(CONFIG), "masked_lm_logits", "next_sentence_logits")
