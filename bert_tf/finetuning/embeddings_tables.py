@@ -68,7 +68,7 @@ def read_file(
     Args:
         missing_label: of examples without a score or a class; None if these are an error.
         keep_empty_rows: raise for a row without any text, instead of skipping it.
-        only_positives: skip rows whose label is 0 or less, as of MS MARCO.
+        only_positives: skip rows whose label is false, 0 or less, as of MS MARCO.
 
     Raises:
         ValueError: the file cannot be read, has no examples, lacks a column, mixes types of examples, or
@@ -121,11 +121,12 @@ def read_file(
 
 
 def _without_label_0(rows: Iterator[TableRow]) -> Iterator[TableRow]:
-    """Skip rows whose label is 0 or less, because their text does not belong to the anchor."""
+    """Skip rows whose label is false, 0 or less, because their text does not belong to the anchor."""
     count = 0
     for row in rows:
         name = row.usual((LABEL, *LABELS))
-        if name is not None and _as_number(row[name]) <= 0:
+        label = None if name is None else row[name]
+        if _as_number(label) <= 0 or str(label).strip().lower() == "false":
             count, place = count + 1, row.place
         else:
             yield row

@@ -127,7 +127,9 @@ def test_negatives_and_labels_of_the_file_are_ignored(tmp_path, monkeypatch, cap
     assert not names & {"negative_columns", "label_column"}
 
 
-@pytest.mark.parametrize("ending, zero", [("csv", "0"), ("csv", "0.0"), ("jsonl", 0)])
+@pytest.mark.parametrize(
+    "ending, zero", [("csv", "0"), ("csv", "0.0"), ("csv", "FALSE"), ("jsonl", 0), ("jsonl", False)]
+)
 def test_documents_with_label_0_are_no_positives(tmp_path, monkeypatch, caplog, ending, zero):
     rows = [("q", "p", 1), ("q", "never", zero), ("q1", "near", 1), ("q2", "other", 2)]
     names = ("query", "document", "label")
