@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,11 @@ import tensorflow as tf
 from bert_tf.characters import is_blank
 from bert_tf.data.globs import expand_files
 from bert_tf.data.lines import read_text
-from bert_tf.data.tables import Row, TableRow, ending_of, read_csv, read_table
+from bert_tf.data.tables import Row, TableRow, ending_of, read_csv, read_table, without_empty_rows
 from bert_tf.limits import parse_json
 
 _LABEL_COLUMNS = ("label", "answer", "answerkey")
+_TEXTS_OF_QUESTIONS = ("context", "passage", "paragraph", "premise", "story", "article")
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,9 @@ def _question(row: _Row) -> Question:
         if wanted not in keys and wanted.isdecimal() and keys[0] == "A":
             wanted = dict(enumerate(string.ascii_uppercase, 1)).get(int(wanted), wanted)
         if wanted not in keys:
+            counted = ", counted from 0" if keys[0] == "0" else ""
             raise BadQuestion(
-                f"{row.origin}: the answer is {row.key!r}, but must be one of {', '.join(keys)}"
+                f"{row.origin}: the answer is {row.key!r}, but must be one of {', '.join(keys)}{counted}"
             )
         label = keys.index(wanted)
     texts = tuple(text for _, text in real)
@@ -138,7 +140,7 @@ def _question(row: _Row) -> Question:
 
 
 def _csv_rows(path: str) -> Iterator[_Row]:
-    rows = read_csv(path)
+    rows = without_empty_rows(read_csv(path))
     first = next(rows, None)
     if first is None:
         raise ValueError(f"{path} is empty.")
@@ -152,11 +154,13 @@ def _csv_rows(path: str) -> Iterator[_Row]:
     if columns is None and len(first) < 4:
         raise ValueError(
             f"{first.place}: found {len(first)} columns, but 4 or more are needed without a header: "
-            "question, choices and answer key. "
+            "question, choices and answer key, separated by commas. "
             f"The row is {','.join(first)[:80]!r}."
         )
     if columns is None:
         yield _headless_row(first)
+    else:
+        _check_text_of_question(names[columns.text_a], names, first.place)
     for row in rows:
         if len(row) != len(first):
             raise ValueError(
@@ -190,6 +194,16 @@ def _header_columns(names: Sequence[str]) -> _HeaderColumns | None:
         return None
     beginning = names.index("sent2") if "sent2" in names else None
     return _HeaderColumns(text_a, beginning, choices, label)
+
+
+def _check_text_of_question(text_a: str, names: Iterable[str], place: str) -> None:
+    """Raise if the first text is a question, and a column with the text it is about is not read."""
+    other = next((name for name in names if name in _TEXTS_OF_QUESTIONS), None)
+    if text_a == "question" and other is not None:
+        raise ValueError(
+            f"{place}: the first text is in {text_a!r}, and {other!r} is not read. Write both into "
+            f"text_a, or remove {other!r}."
+        )
 
 
 def _swag_row(row: Row, columns: _HeaderColumns) -> _Row:
@@ -230,7 +244,9 @@ def _json_rows(values: TableRow | Mapping[str, Any], origin: str = "") -> Iterat
         choices: Sequence[Any] = endings
         keys: Sequence[str] = _numbers(endings)
     else:
-        text_a = values["question"] if "question" in values else values.get("text_a")
+        name = "question" if "question" in values else "text_a"
+        _check_text_of_question(name, values, origin)
+        text_a = values.get(name)
         given = values.get("choices")
         if isinstance(text_a, Mapping):  # ARC, CommonsenseQA
             text_a, given = text_a.get("stem"), text_a.get("choices", given)

@@ -16,7 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from bert_tf.data.encodings import WORKBOOKS, workbook_error
 from bert_tf.data.lines import place_of, read_lines, with_line_feeds
@@ -102,6 +102,9 @@ class TableRow(_Placed, dict):
         )
 
 
+AnyRow = TypeVar("AnyRow", Row, TableRow)
+
+
 def read_tsv(path: str | os.PathLike, *, quoted: bool = False) -> Iterator[Row]:
     """Yield the rows of a tab-separated file, with the header. Empty lines are skipped.
 
@@ -170,11 +173,12 @@ def read_table(
     return _named_rows(rows, file, delimiter, header)
 
 
-def without_empty_rows(rows: Iterator[TableRow]) -> Iterator[TableRow]:
+def without_empty_rows(rows: Iterator[AnyRow]) -> Iterator[AnyRow]:
     """Skip rows whose columns are all empty, as spreadsheets write them, and log their number."""
     count = 0
     for row in rows:
-        if row and all(value in ("", None) for value in row.values()):
+        values = row.values() if isinstance(row, TableRow) else row
+        if row and all(value in ("", None) for value in values):
             count, place = count + 1, row.place
         else:
             yield row

@@ -158,6 +158,12 @@ def test_race_as_json_lines_is_the_same(written):
     assert fields(read_questions(written([RACE], "race.jsonl"))) == RACE_QUESTIONS
 
 
+def test_empty_rows_of_a_spreadsheet_are_skipped_and_counted(written, caplog):
+    path = written("text_a,choice0,choice1,label\nq,a,b,1\n,,,\nr,c,d,0\n", "a.csv")
+    assert [q.origin for q in read_questions(path)] == [f"{path}:2", f"{path}:4"]
+    assert f"1 rows without any text were skipped, the last in {path}:3" in caplog.text
+
+
 # ----------------------------------------------------------------------------------------- bad input
 
 BAD_ROWS = [
@@ -207,6 +213,26 @@ def test_a_choice_that_is_no_text_is_a_bad_row(written):
         ("What?,up,A\n", "a.csv", r"a.csv:1: found 3 columns"),
         ("What?,up,down,A\nWhy?,so,A\n", "a.csv", r"a.csv:2: found 3 columns, but the first .* 4"),
         ("q,ending0,label\nWhat?,up,0\n", "a.csv", r"a.csv:1: the header is .*sent1"),
+        (
+            "text_a;choice0;choice1;label\nWhat?;up;down;0\n",
+            "a.csv",
+            r"a.csv:1: found 1 columns.* commas",
+        ),
+        (  # as `datasets` writes COPA
+            "premise,choice1,choice2,question,label\nHe fell.,up,down,effect,1\n",
+            "a.csv",
+            r"a.csv:1: the first text is in 'question', and 'premise' is not read.* text_a",
+        ),
+        (
+            '{"context": "He fell.", "question": "Where?", "choices": ["up", "down"]}\n',
+            "a.jsonl",
+            r"a.jsonl:1: the first text is in 'question', and 'context' is not read.* text_a",
+        ),
+        (
+            "text_a,choice1,choice2,label\nWhat?,up,down,2\n",
+            "a.csv",
+            r"a.csv:2: the answer is '2', but must be one of 0, 1, counted from 0",
+        ),
         ('{"text_a": "What?", "label": 0}\n', "a.jsonl", r'a.jsonl:1: "choices" is None'),
         ('{"text_a": "What?"\n', "a.jsonl", r"a.jsonl:1: .*JSON"),
         (
