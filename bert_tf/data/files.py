@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import shutil
@@ -234,6 +235,12 @@ def open_whole(path: str | os.PathLike, *, wait: bool = False) -> Iterator[TextI
 def write_text(path: str | os.PathLike, text: str) -> None:
     with open_whole(path, wait=True) as file:
         file.write(text)
+
+
+def json_line(values: Any) -> str:
+    """Return a line of JSON. Halves of surrogate pairs, which UTF-8 lacks, are escaped ("\\ud800")."""
+    line = json.dumps(values, ensure_ascii=False) + "\n"
+    return line.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def check_writable(output_dir: str, name: str = "output_dir") -> None:

@@ -5,7 +5,6 @@ Source: Devlin et al. 2019, section 4.4. The reference has no such program.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_tf.data.files import open_whole
+from bert_tf.data.files import json_line, open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
@@ -151,5 +150,5 @@ def write_predictions(path: str, questions: Sequence[Question], logits: np.ndarr
             probabilities = [float(p) for p in row[: len(question.choices)]]
             prediction = int(np.argmax(probabilities))
             line = {"id": question.guid, "prediction": prediction, "probabilities": probabilities}
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.write(json_line(line))
     logger.info("Wrote %d predictions to %s", len(questions), path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_tf.data.files import open_whole
+from bert_tf.data.files import json_line, open_whole
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.run import AnyOptions, AnyTask, Program, Run, Splits, renamed
 from bert_tf.metrics.retrieval import judged, retrieval_metrics, score_metrics
@@ -144,9 +143,9 @@ def _write_predictions(
                     if index >= 0
                 ]
                 line: dict[str, Any] = {"query": query, "documents": documents}
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                file.write(json_line(line))
         else:
             for example, score in zip(examples, found, strict=True):
                 line = {"texts": example.texts, "score": float(score)}
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                file.write(json_line(line))
     logger.info("Wrote %s", path)

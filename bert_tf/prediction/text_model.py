@@ -11,6 +11,7 @@ Shapes: N sequences, B batch, S length of the longest of a batch.
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any
 
@@ -23,6 +24,7 @@ from bert_tf.data.features import trim_padding
 from bert_tf.data.packing import PackedSequence
 from bert_tf.tasks.base import Task
 
+_HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs
 _LENGTH_STEP = 16  # batch lengths are multiples of this, which limits the number of shapes
 
 
@@ -160,7 +162,8 @@ def plain_texts(items: Any, place: str = "items") -> Any:
     """Convert texts to `str`, and sequences, arrays and tensors of them to lists.
 
     Args:
-        items: str, bytes (UTF-8), a string tensor or array, or a list, tuple or iterator of such.
+        items: str, bytes (UTF-8), a string tensor or array, or a list, tuple or iterator of such. Half
+            of a surrogate pair, which TensorFlow cannot take, becomes U+FFFD.
         place: name of `items` in errors.
 
     Raises:
@@ -179,7 +182,7 @@ def plain_texts(items: Any, place: str = "items") -> Any:
                 f"{place} is not UTF-8 ({error}). Decode the bytes with their own encoding."
             ) from error
     if isinstance(items, str):
-        return str(items)
+        return _HALVES.sub("\ufffd", items)  # the tokenizer drops both
     if isinstance(items, Sequence | Iterator | ValuesView):
         values = [
             plain if plain is None else plain_texts(plain, f"{place}[{index}]")

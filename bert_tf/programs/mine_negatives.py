@@ -7,12 +7,11 @@ Source: Karpukhin et al. 2020, arXiv 2004.04906, section 3.2; the margin as in M
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bert_tf.data.files import open_whole
+from bert_tf.data.files import json_line, open_whole
 from bert_tf.data.globs import check_not_an_input
 from bert_tf.finetuning.embeddings_data import in_one_spelling
 from bert_tf.finetuning.embeddings_options import PairColumnsOptions
@@ -106,7 +105,7 @@ def mine_negatives(options: MiningOptions) -> None:
             names = (f"negative_{k}" for k in range(1, options.num_negatives + 1))
             row = dict(zip(columns, (anchor, positive), strict=True))
             row |= dict(itertools.zip_longest(names, far[: options.num_negatives], fillvalue=""))
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.write(json_line(row))
         if without == len(examples):
             raise ValueError(
                 f"No example of {options.input_file} has a negative. Negatives are positives of other "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from bert_tf.data.files import open_whole
+from bert_tf.data.files import json_line, open_whole
 from bert_tf.limits import listed
 from bert_tf.predictor import TextModel
 from bert_tf.quiet import until_reader_stops
@@ -32,21 +32,17 @@ Answer = Mapping[str, Any]
 
 def make_writer(
     output_format: str, model: TextModel, output: TextIO
-) -> Callable[[Answer, Answer, str], None]:
+) -> Callable[[Answer, Answer, str], object]:
     """Return a function that writes an answer.
 
     Its arguments are the repeated values of the input, the answer or {"error": reason}, and the place
     of the input, "file:line".
     """
     if output_format == "jsonl":
-        return lambda shown, answer, place: _write_json(output, {**shown, **answer})
+        return lambda shown, answer, place: output.write(json_line({**shown, **answer}))
     if output_format == "tsv":
         return _Table(output, model.columns)
     return lambda shown, answer, place: _write_line(output, model, answer)
-
-
-def _write_json(output: TextIO, values: Answer) -> None:
-    output.write(_escaped(json.dumps(values, ensure_ascii=False)) + "\n")
 
 
 def _escaped(text: str) -> str:

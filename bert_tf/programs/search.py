@@ -5,7 +5,6 @@ Source: Nogueira and Cho 2019, arXiv 1901.04085 (retrieve, then rerank).
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_tf.characters import is_blank
+from bert_tf.data.files import json_line
 from bert_tf.data.globs import check_not_an_input, expand_files
 from bert_tf.data.lines import place_of, read_texts
 from bert_tf.data.question_answering import read_squad
@@ -161,7 +161,7 @@ def search(options: SearchOptions) -> None:
                     for score, index in best
                 ]
                 line = {"query": query, **origin, "documents": found}
-                output.write(json.dumps(line, ensure_ascii=False) + "\n")
+                output.write(json_line(line))
             output.flush()
 
 

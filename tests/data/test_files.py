@@ -1,5 +1,6 @@
 """Files by their names, and text files that appear whole or not at all."""
 
+import json
 import os
 import stat
 import subprocess
@@ -12,7 +13,14 @@ import pytest
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.files import check_writable, new_folder, open_whole, remove_file, write_text
+from bert_tf.data.files import (
+    check_writable,
+    json_line,
+    new_folder,
+    open_whole,
+    remove_file,
+    write_text,
+)
 from bert_tf.data.globs import check_not_an_input, expand_files, files_of_checkpoint
 from bert_tf.data.records import RecordWriter
 from bert_tf.programs.extract_features import Features, open_features
@@ -25,6 +33,12 @@ def test_text_is_written_as_it_is_and_replaces_what_was_there(tmp_path):
     write_text(str(path), "zweite ß\r\n")
     assert path.read_bytes() == "zweite ß\r\n".encode()
     assert [entry.name for entry in path.parent.iterdir()] == ["file.txt"]
+
+
+def test_a_json_line_escapes_halves_of_surrogate_pairs_only(tmp_path):
+    assert json_line({"text": "猫 \ud83d😀\n"}) == '{"text": "猫 \\ud83d😀\\n"}\n'
+    write_text(tmp_path / "file.jsonl", json_line(["\ud83d"]))
+    assert json.loads((tmp_path / "file.jsonl").read_bytes()) == ["\ud83d"]
 
 
 def test_several_runs_may_check_the_same_folder_at_once(tmp_path):

@@ -434,6 +434,18 @@ def test_search_keeps_the_other_columns_and_one_of_equal_texts(pretrained, tmp_p
     assert "table.csv: 1 rows without a text were skipped, the last in line 6" in caplog.text
 
 
+def test_search_writes_halves_of_surrogate_pairs_as_escapes(pretrained, tmp_path):
+    row = {"text": "a cat \ud83d", "title": "\ude00", "query": "who \ud83d"}
+    write_json_lines(tmp_path / "texts.jsonl", [row])
+    files = dict.fromkeys(("documents", "input_file"), f"{tmp_path}/texts.jsonl")
+    output = tmp_path / "found.jsonl"
+    search(SearchOptions(model_dir=str(pretrained), **files, output_file=str(output)))
+    (line,) = read_json_lines(output)
+    (found,) = line["documents"]
+    assert line["query"] == row["query"]
+    assert (found["text"], found["row"]["title"]) == (row["text"], row["title"])
+
+
 def test_search_keeps_the_origin_of_the_queries(pretrained, tmp_path):
     (tmp_path / "texts.txt").write_text("a cat\n")
     (tmp_path / "queries.csv").write_text("id,query\n3,who\n4,\n5,a cat\n")
