@@ -313,6 +313,8 @@ class Predictor:
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
         """Return the `top_k` best tokens for each [MASK] of a text, best first."""
+        if top_k < 1:  # an export would leave out the last ones
+            raise ValueError(f"`top_k` is {top_k}, but must be 1 or more.")
         return self.mask_filler.predict(text, top_k)
 
     def pseudo_perplexity(self, texts: str | Sequence[str]) -> list[dict[str, Any]]:

@@ -153,7 +153,7 @@ def test_a_text_without_a_mask_is_refused(filler):
 def test_a_mask_beyond_the_longest_input_is_refused(filler):
     last = "cat " * 20 + "[MASK]"  # the 22nd of 23 tokens, before [SEP]
     assert len(filler.predict(last)) == 1
-    message = r"A \[MASK\] in 'cat cat .* is beyond the model's 23 tokens"
+    message = r"A \[MASK\] in 'cat cat .* is beyond the longest input, 23 tokens"
     with pytest.raises(ValueError, match=message):
         filler.predict("cat " + last)
     with pytest.raises(ValueError, match="is beyond"):

@@ -122,8 +122,8 @@ class MaskFiller(MaskModel):
         positions = [index for index, token in enumerate(packed.input_ids) if token == mask_id]
         if len(positions) < ids.count(mask_id):
             raise ValueError(
-                f"A [MASK] in {beginning(text)} is beyond the model's "
-                f"{self._max_seq_length} tokens. Shorten the text before it."
+                f"A [MASK] in {beginning(text)} is beyond the longest input, "
+                f"{self._max_seq_length} tokens (`max_seq_length`). Shorten the text before it."
             )
         self.num_cut += len(ids) + 2 > self._max_seq_length
         return _MaskedTokens(packed, positions)

@@ -10,7 +10,7 @@ import tiny_text_models as tiny
 from packed_windows import pack_windows
 from tiny_text_models import MAX_SEQ_LENGTH, TEXTS, TOKENS, alone, run_alone
 
-from bert_tf.prediction.text_model import trimmed
+from bert_tf.prediction.text_model import plain_texts, trimmed
 from bert_tf.predictor import (
     ChoicePredictor,
     MaskFiller,
@@ -57,6 +57,12 @@ def test_masks_are_filled_in_a_lone_text(filling, text):
     assert filling.predict(text) == filling.predict(["a [MASK]"])
 
 
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_a_mask_is_filled_with_one_token_or_more(filling, top_k):
+    with pytest.raises(ValueError, match=f"`top_k` is {top_k}, but must be 1 or more"):
+        filling.fill_mask("a [MASK]", top_k=top_k)
+
+
 @pytest.mark.parametrize(
     "texts",
     [
@@ -74,6 +80,11 @@ def test_masks_are_filled_in_a_lone_text(filling, text):
 def test_bytes_arrays_and_tensors_of_texts_are_taken(classifying, texts):
     expected = classifying.embed(["a log", "京 京"])
     np.testing.assert_array_equal(classifying.embed(texts), expected)
+
+
+def test_half_of_a_surrogate_pair_counts_as_u_fffd(classifying):
+    assert plain_texts([("a \ud83d", ["\ude00 b"])]) == [["a \ufffd", ["\ufffd b"]]]
+    np.testing.assert_array_equal(classifying.embed("a lo\ud83dg"), classifying.embed("a log"))
 
 
 @pytest.mark.parametrize(
