@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from bert_tf.predictor import (
     MaskFiller,
     Predictor,
     QuestionAnswerer,
+    SentenceEncoder,
     TextClassifier,
     TextModel,
     is_saved_model,
@@ -119,7 +120,19 @@ def make_view(trained: TrainedModel, options: VisualizationOptions) -> View:
     if isinstance(trained.model, BertModel):
         return _encoder_view(trained, options.text)
     model = Predictor(trained).text_model
-    return _view(model, trained, options)
+    view = _view(model, trained, options)
+    return _noted_cut(view, trained) if model.num_cut else view
+
+
+def _noted_cut(view: View, trained: TrainedModel) -> View:
+    """Note on the page and in the log that the input was truncated."""
+    length = trained.max_seq_length
+    logger.warning(
+        "The input was truncated to %d tokens for this page. A larger --max_seq_length shows more, up "
+        "to the longest input of the model.",
+        length,
+    )
+    return replace(view, values={**view.values, "truncated to": f"{length:,} tokens"})
 
 
 @functools.singledispatch
@@ -134,15 +147,20 @@ def _item(model: TextModel, text: str) -> Any:
     return model.parse_line(text.replace(_SEPARATOR, "\t"))
 
 
-def _packed(trained: TrainedModel, text: str) -> PackedSequence:
-    text_a, _, text_b = text.partition(_SEPARATOR)
-    packed = pack_texts(trained.tokenizer, text_a, text_b or None, trained.max_seq_length)
-    return trimmed(packed)
-
-
 def _encoder_view(trained: TrainedModel, text: str) -> View:
-    sequence = _packed(trained, text)
-    return View(sequence, {"tokens": str(len(sequence.input_ids))})
+    text_a, _, text_b = text.partition(_SEPARATOR)
+    sequence, is_cut = _packed(trained, text_a, text_b or None)
+    view = View(sequence, {"tokens": str(len(sequence.input_ids))})
+    return _noted_cut(view, trained) if is_cut else view
+
+
+def _packed(
+    trained: TrainedModel, text_a: str, text_b: str | None = None
+) -> tuple[PackedSequence, bool]:
+    """Return the sequence of a text or a pair, and whether it was cut."""
+    packed = trimmed(pack_texts(trained.tokenizer, text_a, text_b, trained.max_seq_length))
+    lengths = [len(trained.tokenizer.encode(text)) + 1 for text in (text_a, text_b) if text]
+    return packed, 1 + sum(lengths) > len(packed.input_ids)
 
 
 @_view.register
@@ -225,7 +243,17 @@ def _entity_view(
     rows = [(e["text"], e[kind], e["probability"], e["start"], e["end"]) for e in found]
     header = (one, kind, "probability", "from character", "to")
     sections = [Section(many.capitalize(), [table(header, rows)])] if rows else []
-    return View(_packed(trained, options.text), {many: str(len(rows))}, sections)
+    sequence, is_cut = _packed(trained, options.text)
+    view = View(sequence, {many: str(len(rows))}, sections)
+    return _noted_cut(view, trained) if is_cut else view
+
+
+@_view.register
+def _embedding_view(
+    model: SentenceEncoder, trained: TrainedModel, options: VisualizationOptions
+) -> View:
+    sequence = model.prepare(options.text)
+    return View(sequence, {"tokens": str(len(sequence.input_ids))})
 
 
 @_view.register

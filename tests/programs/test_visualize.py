@@ -13,6 +13,7 @@ from bert_tf.prediction.explanation import attention
 from bert_tf.programs import visualize as visualize_module
 from bert_tf.programs.visualize import VisualizationOptions, visualize
 from bert_tf.report.attention_page import opening_head
+from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
 
@@ -65,6 +66,7 @@ def test_the_page_holds_the_attention_of_every_head(page):
             "the cat",
             ['["entities", '],
         ),
+        (lambda: tiny.trained(EmbeddingTask(11, projection_size=5)), "a cat", ['["tokens", "4"]']),
     ],
 )
 def test_every_kind_of_model_has_a_page_without_a_network(page, make, text, expected):
@@ -75,6 +77,33 @@ def test_every_kind_of_model_has_a_page_without_a_network(page, make, text, expe
     addresses = set(re.findall(r"\w+://[^\s\"'<]+", content))
     assert addresses == {"http://www.w3.org/2000/svg"}  # a name, which no browser fetches
     assert not re.search(r"<(link|img|iframe)|\bsrc=|@import|url\(", content)
+
+
+@pytest.mark.parametrize(
+    "task", [TokenClassificationTask(("O", "B-X"), 11), EmbeddingTask(11, document_prefix="the ")]
+)
+def test_a_text_of_a_model_that_takes_no_pairs_is_shown_as_the_model_reads_it(page, task):
+    shown = parts_of(page(tiny.trained(task), "owl ||| log"))["attention"]["tokens"]
+    prefix = ["the"] if isinstance(task, EmbeddingTask) else []
+    assert shown == ["[CLS]", *prefix, "owl", *["[UNK]"] * 3, "log", "[SEP]"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        tiny.classifier,
+        tiny.pretrained,
+        lambda: tiny.trained(None),
+        lambda: tiny.trained(TokenClassificationTask(("O", "B-X"), 11)),
+        lambda: tiny.trained(EmbeddingTask(11)),
+    ],
+)
+def test_a_text_that_is_cut_is_noted(page, caplog, make):
+    whole, cut = "[MASK] the cat sat", "[MASK] the cat sat on the mat"
+    assert "truncated to" not in page(make(), whole, max_seq_length=8).read_text()
+    assert not caplog.text
+    assert '["truncated to", "8 tokens"]' in page(make(), cut, max_seq_length=8).read_text()
+    assert "The input was truncated to 8 tokens for this page" in caplog.text
 
 
 def test_a_stride_beyond_the_largest_number_of_tokens_is_reduced(page):
