@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -89,4 +88,4 @@ def _files(values: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     sides |= {each["export_dir"]: each["files"] for each in values["exports"]}
     for folder, files in sides.items():
         for name, file in files.items():
-            yield os.path.basename(folder) or folder, name, file["bytes"] / 1e6, file["sha256"]
+            yield folder, name, file["bytes"] / 1e6, file["sha256"]

@@ -32,6 +32,7 @@ from bert_tf.programs.certify import (
 from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import export
+from bert_tf.report.certificate import _files
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.preprocessing import preprocessing_dir
 from bert_tf.serving.saved_model import metadata, write_beside, write_saved_model
@@ -332,6 +333,13 @@ def test_the_program_writes_a_page_and_a_json(exported, sentence_model, lines, t
     }
     titles = [section["title"] for section in data_of(page)["sections"]]
     assert titles == ["Exports", "Outputs", "Files", "Command"]
+
+
+def test_the_page_lists_files_under_the_whole_folder_of_their_export():
+    files = {"saved_model.pb": {"bytes": 1, "sha256": "0"}}
+    exports = [{"export_dir": f"served/{name}/1", "files": files} for name in "ab"]
+    values = {"model_dir": "out", "model_files": files, "exports": exports}
+    assert [row[0] for row in _files(values)] == ["out", "served/a/1", "served/b/1"]
 
 
 @pytest.mark.slow
