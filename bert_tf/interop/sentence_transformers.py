@@ -104,6 +104,16 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     return found
 
 
+def lost_prompts(folder: str) -> list[str]:
+    """Name the prompts that the settings of `embedding_settings` do not contain."""
+    root = _root(folder)
+    values = {} if root is None else _optional(os.path.join(root, _PROMPTS_FILE))
+    prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
+    kept = {prompt for _, prompt in _PREFIXES}
+    lost = [f"the prompt {name!r}" for name in prompts if name not in kept]
+    return [*lost, f"the default prompt {default!r} of `encode`"] if prompts.get(default) else lost
+
+
 def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what config.json states about a CrossEncoder, which takes pairs; None for other models.
 

@@ -21,7 +21,7 @@ from bert_tf.interop.heads import find_head, select
 from bert_tf.interop.hub import check_license, path_of_model
 from bert_tf.interop.huggingface import name_table
 from bert_tf.interop.read import folder_of, read_checkpoint
-from bert_tf.interop.sentence_transformers import embedding_settings
+from bert_tf.interop.sentence_transformers import embedding_settings, lost_prompts
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
 from bert_tf.names import check_names
 from bert_tf.options import EncoderFilesOptions, option
@@ -229,7 +229,14 @@ def _embedder(source: PretrainedCheckpoint, max_seq_length: int) -> EmbeddingTas
         settings = embedding_settings(folder_of(source.source))
     except ValueError as error:
         raise ValueError(f"{error} head=encoder converts the encoder alone.") from error
-    return None if settings is None else EmbeddingTask(max_seq_length, **settings)
+    if settings is None:
+        return None
+    if lost := lost_prompts(folder_of(source.source)):
+        logger.warning(
+            "%s: not kept: %s. The new folder has the prompts of queries and documents only.",
+            *(source.source, ", ".join(lost)),
+        )
+    return EmbeddingTask(max_seq_length, **settings)
 
 
 def _check_no_setting_of(task: Task, source: PretrainedCheckpoint, options: ConvertOptions) -> None:

@@ -8,7 +8,11 @@ from test_pretrained import CONFIG, TOKENS
 
 import bert_tf
 from bert_tf import BertForSentenceEmbedding, BertForSequenceClassification
-from bert_tf.interop.sentence_transformers import cross_encoder_settings, embedding_settings
+from bert_tf.interop.sentence_transformers import (
+    cross_encoder_settings,
+    embedding_settings,
+    lost_prompts,
+)
 from bert_tf.interop.tokenizer_files import stated_length
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.bert import BertModel
@@ -69,6 +73,23 @@ def test_an_empty_prompt_is_a_prefix_too(tmp_path):
     config = {"prompts": {"document": "", "passage": "p: ", "s": "s: "}, "default_prompt_name": "s"}
     found = embedding_settings(folder_with(tmp_path, ["Transformer", "Pooling"], CLS, None, config))
     assert (found["query_prefix"], found["document_prefix"]) == ("s: ", "")
+
+
+@pytest.mark.parametrize(
+    ("config", "lost"),
+    [
+        ({"prompts": {"query": "q: ", "passage": ""}, "default_prompt_name": None}, []),
+        ({"prompts": {"query": "q: ", "s": "s: "}}, ["the prompt 's'"]),
+        (
+            {"prompts": {"query": "q: "}, "default_prompt_name": "query"},
+            ["the default prompt 'query' of `encode`"],
+        ),
+        (None, []),
+    ],
+)
+def test_prompts_for_which_there_is_no_prefix_are_named(tmp_path, config, lost):
+    folder = folder_with(tmp_path, ["Transformer", "Pooling"], CLS, None, config)
+    assert lost_prompts(folder) == lost
 
 
 @pytest.mark.parametrize(
@@ -141,10 +162,10 @@ def test_an_encoder_with_usual_pooling_keeps_its_length(tmp_path):
     assert served.max_seq_length == 6
 
 
-def test_a_converted_embedder_keeps_its_modules(tmp_path):
+def test_a_converted_embedder_keeps_its_modules(tmp_path, caplog):
     folder, there = tmp_path / "whole", tmp_path / "there"
     BertModel(CONFIG).save_pretrained(folder, FullTokenizer(TOKENS))
-    config = {"prompts": {"query": "a ", "document": "b "}}
+    config = {"prompts": {"query": "a ", "document": "b ", "topics": "c "}}
     folder_with(folder, ["Transformer", "Pooling"], CLS, config=config)
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 6}))
     convert(folder, there, verify=True)
@@ -152,7 +173,8 @@ def test_a_converted_embedder_keeps_its_modules(tmp_path):
     assert stated_length(str(there)) == load_model(str(there)).task.max_seq_length == 6
     card = (there / "README.md").read_text()
     assert "library_name: sentence-transformers" in card and 'encode_query(["Who won?"])' in card
-    assert "as_query=True" in card
+    assert "as_query=True" in card and "multiple_negatives_ranking" not in card
+    assert "not kept: the prompt 'topics'. The new folder has" in caplog.text
     with pytest.raises(ValueError, match=r"max_seq_length is 4000, but must be from 1 to"):
         convert(folder, tmp_path / "long", max_seq_length=4000)
     assert not (tmp_path / "long").exists()
