@@ -49,6 +49,8 @@ _BEGIN = (
 _END = "<!-- bert_tf: end. Own text goes below this line. -->"
 
 _MOST_LABELS = 40
+# Arguments of `EmbeddingTask` that the vectors do not depend on. Other programs do not state them.
+_OF_TRAINING = ("num_texts", "loss", "scale", "margin", "matryoshka_dims", "best_metric")
 # Flags that name the data of an evaluation. Pre-training without eval_file evaluates input_file.
 _EVALUATED_FLAGS = ("task_name", "data_dir", "eval_file")
 # Keys of the facts, of version 1.0 and later, and the types of their values.
@@ -328,7 +330,7 @@ def _model_rows(folder: str, facts: Mapping[str, Any]) -> Iterable[tuple[str, st
         more = f" and {len(labels) - _MOST_LABELS:,} more" if len(labels) > _MOST_LABELS else ""
         yield f"{len(labels):,} labels", ", ".join(map(code, labels[:_MOST_LABELS])) + more
     for name, value in arguments.items():
-        if value is not None:
+        if value is not None and not (name in _OF_TRAINING and "training" not in facts):
             values = value if isinstance(value, list) else [value]
             yield f"`{name}`", ", ".join(map(code, values))
     paths = (os.path.join(folder, name) for name in ("bert_config.json", "config.json"))
