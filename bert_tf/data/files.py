@@ -237,10 +237,14 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         file.write(text)
 
 
+def escaped(text: str) -> str:
+    """Return a text with halves of surrogate pairs, which UTF-8 cannot contain, as in "\\ud800"."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def json_line(values: Any) -> str:
-    """Return a line of JSON. Halves of surrogate pairs, which UTF-8 lacks, are escaped ("\\ud800")."""
-    line = json.dumps(values, ensure_ascii=False) + "\n"
-    return line.encode("utf-8", "backslashreplace").decode("utf-8")
+    """Return a line of JSON, in UTF-8 but for halves of surrogate pairs, which are escaped."""
+    return escaped(json.dumps(values, ensure_ascii=False)) + "\n"
 
 
 def check_writable(output_dir: str, name: str = "output_dir") -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from bert_tf.data.files import json_line, open_whole
+from bert_tf.data.files import escaped, json_line, open_whole
 from bert_tf.limits import listed
 from bert_tf.predictor import TextModel
 from bert_tf.quiet import until_reader_stops
@@ -45,11 +45,6 @@ def make_writer(
     return lambda shown, answer, place: _write_line(output, model, answer)
 
 
-def _escaped(text: str) -> str:
-    """Return a text with halves of surrogate pairs, which UTF-8 cannot contain, as in "\\ud800"."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def _write_line(output: TextIO, model: TextModel, answer: Answer) -> None:
     text = f"error: {answer['error']}" if "error" in answer else model.short(answer)
     output.write(" ".join(text.split("\n")) + "\n")
@@ -70,7 +65,7 @@ class _Table:
     def __call__(self, shown: Answer, answer: Answer, place: str) -> None:
         if self._shown is None:
             self._shown = tuple(shown)
-            self._writer.writerow([*map(_escaped, self._shown), *self._columns, "error"])
+            self._writer.writerow([*map(escaped, self._shown), *self._columns, "error"])
         for name in shown:
             if name not in self._shown:
                 raise ValueError(
@@ -95,5 +90,5 @@ def _cell(value: Any) -> Any:
     if isinstance(value, list | dict):
         value = json.dumps(value, ensure_ascii=False)
     if isinstance(value, str):
-        return _escaped(value)
+        return escaped(value)
     return "" if value is None else value
