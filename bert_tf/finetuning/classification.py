@@ -164,18 +164,20 @@ def warn_of_collapse(task: ClassificationTask, kept: dict[str, np.ndarray]) -> N
     known = np.unique(kept["label_ids"], axis=0)
     if len(predictions) > 1 or len(known) == 1:
         return
-    found = predictions[0].tolist()
+    found, what = predictions[0].tolist(), "numbers"
     if task.kind.name == "single_label":
-        found = repr(task.labels[found])
+        found, what = repr(task.labels[found]), "labels"
     elif task.kind.name == "multi_label":
+        what = "sets of labels"
         names = [label for label, value in zip(task.labels, found, strict=True) if value]
         found = ", ".join(names) or "no label at all"
     logger.warning(
-        "All %d predictions are %s, but there are %d different labels: the model has learned nothing "
-        "else. Train again with another --seed, a lower --learning_rate or more data.",
+        "All %d predictions are %s, but there are %d different %s: the model has learned nothing else. "
+        "Train again with another --seed, a lower --learning_rate or more data.",
         len(kept["logits"]),
         found,
         len(known),
+        what,
     )
 
 

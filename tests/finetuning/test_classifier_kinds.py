@@ -179,7 +179,11 @@ def test_their_report_is_written_too(kinds):
 @pytest.mark.parametrize(
     "logits, labels, warned",
     [
-        ([[1.0], [1.0]], [1.0, 2.0], "All 2 predictions are 1.0"),
+        (
+            [[1.0], [1.0]],
+            [1.0, 2.0],
+            "All 2 predictions are 1.0, but there are 2 different numbers",
+        ),
         ([[1.0], [1.1]], [1.0, 2.0], None),
     ],
 )
@@ -194,7 +198,8 @@ def test_a_model_that_never_names_a_label_is_warned_of(kinds, caplog):
     task, _ = read_data(kinds.multi_label)
     labels = np.float32([[1, 0, 0], [0, 1, 0]])
     warn_of_collapse(task, {"logits": -np.ones((2, 3), np.float32), "label_ids": labels})
-    assert "All 2 predictions are no label at all" in caplog.text
+    text = "All 2 predictions are no label at all, but there are 2 different sets of labels"
+    assert text in caplog.text
 
 
 # ----------------------------------------------------------------------------------- long documents
