@@ -119,7 +119,7 @@ def swap(first, second):
 
 
 def swapped_layers(model):
-    swap(*bert_of(model).encoder_layers[1:3])
+    swap(*bert_of(model).encoder_layers[:2])
 
 
 def other_gelu(model):
@@ -184,7 +184,7 @@ mask_ignored = with_inputs(lambda i: {"input_mask": tf.ones_like(i["input_mask"]
 
 
 def transposed_kernel(model):
-    kernel = bert_of(model).encoder_layers[3].attention_output.dense.kernel
+    kernel = bert_of(model).encoder_layers[-1].attention_output.dense.kernel
     kernel.assign(kernel.numpy().T)
 
 
