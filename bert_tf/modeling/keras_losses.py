@@ -42,7 +42,7 @@ def check_metrics(loss: Any, metrics: Iterable[keras.metrics.Metric]) -> None:
             takes, remedy = "expects probabilities", "from_logits=True"
         elif config.get("threshold") == 0.5 and name == "BinaryAccuracy":
             takes, remedy = "compares them with 0.5", "threshold=0"
-        elif "thresholds" in config and config["thresholds"] is None:
+        elif config.get("thresholds", 0) is None and config.get("top_k") is None:
             takes, remedy = "compares them with 0.5", "thresholds=0"
         if remedy:
             raise ValueError(

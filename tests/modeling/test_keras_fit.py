@@ -11,6 +11,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.features import split
 from bert_tf.modeling.attention import SelfAttention
 from bert_tf.modeling.embeddings import Embeddings
+from bert_tf.modeling.keras_losses import check_metrics
 from bert_tf.modeling.models import (
     BertForMaskedLM,
     BertForPreTraining,
@@ -150,6 +151,11 @@ def test_a_metric_that_takes_logits_for_probabilities_is_an_error(metric, remedy
     model.compile("adam", loss, metrics=[metric], run_eagerly=True)
     with pytest.raises(ValueError, match=remedy):
         model.test_on_batch({"input_ids": np.full((2, 3), 7)}, np.array([0.0, 1.0]))
+
+
+def test_a_metric_of_the_largest_logits_needs_no_probabilities():
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    check_metrics(loss, [keras.metrics.Precision(top_k=1), keras.metrics.TopKCategoricalAccuracy()])
 
 
 def test_metrics_of_logits_and_of_a_regression_are_those_of_keras():
