@@ -36,6 +36,7 @@ from bert_tf.report.command_line import as_flags, changed_flags, shown_value, wi
 from bert_tf.report.markdown import code, number, table
 from bert_tf.report.model_use import use_of_others, use_of_ours
 from bert_tf.tasks.base import Task
+from bert_tf.tasks.embeddings import OF_THE_VECTORS
 from bert_tf.training.unfinished import DATA, EARLIER, FLAGS, STEP, USED, check_values, read_note
 
 logger = logging.getLogger(__name__)
@@ -49,8 +50,6 @@ _BEGIN = (
 _END = "<!-- bert_tf: end. Own text goes below this line. -->"
 
 _MOST_LABELS = 40
-# Arguments of `EmbeddingTask` that the vectors do not depend on. Other programs do not state them.
-_OF_TRAINING = ("num_texts", "loss", "scale", "margin", "matryoshka_dims", "best_metric")
 # Flags that name the data of an evaluation. Pre-training without eval_file evaluates input_file.
 _EVALUATED_FLAGS = ("task_name", "data_dir", "eval_file")
 # Keys of the facts, of version 1.0 and later, and the types of their values.
@@ -329,8 +328,11 @@ def _model_rows(folder: str, facts: Mapping[str, Any]) -> Iterable[tuple[str, st
     if labels:
         more = f" and {len(labels) - _MOST_LABELS:,} more" if len(labels) > _MOST_LABELS else ""
         yield f"{len(labels):,} labels", ", ".join(map(code, labels[:_MOST_LABELS])) + more
+    if facts["kind"] == "embeddings" and "training" not in facts:
+        # Other programs state only what the vectors depend on.
+        arguments = {name: arguments.get(name) for name in ("max_seq_length", *OF_THE_VECTORS)}
     for name, value in arguments.items():
-        if value is not None and not (name in _OF_TRAINING and "training" not in facts):
+        if value is not None:
             values = value if isinstance(value, list) else [value]
             yield f"`{name}`", ", ".join(map(code, values))
     paths = (os.path.join(folder, name) for name in ("bert_config.json", "config.json"))
