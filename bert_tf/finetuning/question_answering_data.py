@@ -15,13 +15,8 @@ from bert_tf.data.question_answering import (
     read_squad,
 )
 from bert_tf.finetuning.question_answering_options import SquadOptions
-from bert_tf.tasks.question_answering import (
-    AskedQuestions,
-    LabeledQuestion,
-    QuestionAnsweringTask,
-    TokenizedPassages,
-    label,
-)
+from bert_tf.tasks.labeled_questions import LabeledQuestion, TokenizedPassages, label
+from bert_tf.tasks.question_answering import AskedQuestions, QuestionAnsweringTask
 from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)

@@ -21,36 +21,23 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.parallel import map_in_order
-from bert_tf.data.question_answering import (
-    Findings,
-    Passage,
-    SquadAnswer,
-    SquadExample,
-    TrainingExample,
-)
-from bert_tf.data.record_cache import CHUNK_SIZE, chunks_of, content_key, write_parts
-from bert_tf.data.record_makers import WindowRecords, WindowRow, pieces_of_texts
+from bert_tf.data.question_answering import Passage, SquadExample
+from bert_tf.data.record_cache import CHUNK_SIZE, content_key, write_parts
+from bert_tf.data.record_makers import WindowRecords, WindowRow
 from bert_tf.data.span_windows import (
     FIRST_UNIQUE_ID,
     TokenizedPassage,
     TokenSpan,
     Window,
     make_windows,
-    tokenize_passage,
 )
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.modeling.models import BertForQuestionAnswering
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
 from bert_tf.tasks.base import ExampleTask, Tensors
+from bert_tf.tasks.labeled_questions import LabeledQuestion
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import span_loss, without_padding
-
-_WIDER = (
-    "are learned with more text than their answer, although word pieces match it exactly; "
-    "--answer_spans=characters learns the exact pieces"
-)
-_PASSAGES_AT_ONCE = 200  # per call of a tokenizing process
 
 
 class QuestionAnsweringTask(ExampleTask):
@@ -297,85 +284,6 @@ def official_metrics(
         {name: prediction.best_answer for name, prediction in predictions.items()},
         {name: prediction.null_odds or 0.0 for name, prediction in predictions.items()},
     )
-
-
-class TokenizedPassages(dict):
-    """Passage -> its word pieces, computed once for all its questions."""
-
-    def __init__(self, tokenizer: FullTokenizer):
-        super().__init__()
-        self._tokenizer = tokenizer
-
-    def __missing__(self, passage: Passage) -> TokenizedPassage:
-        result = self[passage] = tokenize_passage(passage, self._tokenizer)
-        return result
-
-    def add(self, passages: Iterable[Passage], num_workers: int) -> None:
-        """Tokenize passages in several processes. With 1, each is tokenized on first use."""
-        new = [passage for passage in dict.fromkeys(passages) if passage not in self]
-        if num_workers == 1 or not new:
-            return
-        parts = ([passage.words for passage in part] for part in chunks_of(new, _PASSAGES_AT_ONCE))
-        tokenize = functools.partial(pieces_of_texts, self._tokenizer)
-        found = chain.from_iterable(map_in_order(tokenize, parts, num_workers))
-        for passage, pieces in zip(new, found, strict=True):
-            self[passage] = TokenizedPassage(passage, *pieces)
-
-
-LabeledQuestion = tuple[SquadExample, TokenizedPassage, TokenSpan | None]
-
-
-def label(
-    examples: Sequence[TrainingExample],
-    tokenizer: FullTokenizer,
-    findings: Findings,
-    num_workers: int = 1,
-    answer_spans: str = "words",
-) -> list[LabeledQuestion]:
-    """Return questions with the tokens of their answers, or None without an answer.
-
-    Args:
-        findings: receives the skipped questions, whose answer has no tokens, and the questions whose
-            tokens cover more than their answer.
-        num_workers: processes that tokenize the passages.
-        answer_spans: one of `ANSWER_SPANS`.
-    """
-    passages, labeled = TokenizedPassages(tokenizer), []
-    passages.add((example.passage for example, _ in examples), num_workers)
-    for example, answer in examples:
-        passage = passages[example.passage]
-        span = None
-        if answer is not None:
-            span = _answer_tokens(example, passage, answer, tokenizer, findings, answer_spans)
-            if span is None:
-                matter = "are left out, because their answer has no tokens"
-                findings.add(matter, example.qas_id)
-                continue
-        labeled.append((example, passage, span))
-    return labeled
-
-
-def _answer_tokens(
-    example: SquadExample,
-    passage: TokenizedPassage,
-    answer: SquadAnswer,
-    tokenizer: FullTokenizer,
-    findings: Findings,
-    answer_spans: str,
-) -> TokenSpan | None:
-    located = passage.passage.located(answer)
-    if answer_spans == "characters":
-        return passage.span_at(located, tokenizer)
-    answer_ids = tokenizer.encode(answer.text)
-    span = passage.span_of(answer, answer_ids)
-    if span is None or passage.ids[span.start : span.end + 1] == answer_ids:
-        return span
-    fitting = passage.span_at(located, tokenizer)
-    if fitting is not None and fitting != span:
-        start, end = passage.characters(fitting, tokenizer)
-        if located.start <= start and end <= located.start + len(located.text):
-            findings.add(_WIDER, example.qas_id)
-    return span
 
 
 def _content_of(questions: Iterable[LabeledQuestion]) -> Iterator[Any]:

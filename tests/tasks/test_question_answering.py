@@ -15,11 +15,10 @@ from bert_tf.data.question_answering import (
 )
 from bert_tf.data.records import read_records
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings
+from bert_tf.tasks.labeled_questions import TokenizedPassages, label
 from bert_tf.tasks.question_answering import (
     AskedQuestions,
     QuestionAnsweringTask,
-    TokenizedPassages,
-    label,
     official_metrics,
 )
 from bert_tf.tokenization import FullTokenizer
@@ -136,40 +135,6 @@ def test_kept_logits_are_of_full_length_and_padding_is_no_answer(tmp_path):
     # Whatever the order of the rows.
     turned = {name: value[::-1] for name, value in kept.items()}
     assert asked.predict(turned) == asked.predict(kept)
-
-
-def test_an_answer_that_the_tokenizer_drops_is_left_out_and_counted():
-    passage = Passage("owl \u200b hen")
-    findings = Findings()
-    found = label(
-        [TrainingExample(example("a", passage, "\u200b"), SquadAnswer("\u200b", 4))],
-        TOKENIZER,
-        findings,
-    )
-    assert not found
-    matter = "are left out, because their answer has no tokens"
-    assert findings.questions == {matter: ["a"]}
-
-
-def test_answers_learned_with_more_than_they_are_are_counted_or_found_by_characters():
-    tokenizer = FullTokenizer(["[UNK]", "un", "##happy", "happy", "hen"])
-    passage = Passage("unhappy hen")
-    chosen = [
-        TrainingExample(example(name, passage, text), SquadAnswer(text, passage.text.index(text)))
-        for name, text in (("inside", "happy"), ("whole", "unhappy"), ("cut", "hap"))
-    ]
-    spans = {}
-    for answer_spans in ANSWER_SPANS:
-        findings = Findings()
-        found = label(chosen, tokenizer, findings, answer_spans=answer_spans)
-        spans[answer_spans] = [span for _, _, span in found]
-        wider = {matter: names for matter, names in findings.questions.items() if "more" in matter}
-        assert list(wider.values()) == ([["inside"]] if answer_spans == "words" else [])
-        assert all("--answer_spans=characters" in matter for matter in wider)
-    assert spans == {
-        "words": [(0, 1), (0, 1), (0, 1)],
-        "characters": [(1, 1), (0, 1), (1, 1)],
-    }
 
 
 def test_records_are_kept_apart_by_the_way_answers_are_found():

@@ -14,8 +14,9 @@ from bert_tf.data.question_answering import (
 )
 from bert_tf.data.token_classification import Sentence
 from bert_tf.tasks.classification import ClassificationTask, InputExample
+from bert_tf.tasks.labeled_questions import label
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.question_answering import QuestionAnsweringTask, label
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 
