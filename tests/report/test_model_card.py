@@ -10,7 +10,8 @@ from tiny_runs import read_results, sentence_options
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.loop import write_results
-from bert_tf.finetuning.sweep import PlannedRun, _keep_if_best
+from bert_tf.finetuning.sweep import _keep_if_best
+from bert_tf.finetuning.sweep_plan import PlannedRun
 from bert_tf.model_folder import load_model_folder
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.report import model_card
