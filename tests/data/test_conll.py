@@ -1,8 +1,13 @@
 """CoNLL columns: what is read, what is written back, and what is refused."""
 
+from pathlib import Path
+
 import pytest
 
 from bert_tf.data.token_classification import Columns, read_conll, relabelled_lines
+from bert_tf.metrics.conlleval import conlleval
+
+WNUT17 = Path(__file__).parents[3] / "shared/data/ner/wnut17"
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 
@@ -197,3 +202,20 @@ def test_json_lines_and_csv_are_an_error_that_names_the_format(tmp_path, name, l
         read_conll(str(tmp_path / name))
     (tmp_path / "columns.csv").write_text("EU\tB-ORG\n,\tO\n")
     assert len(read_conll(str(tmp_path / "columns.csv"))) == 1
+
+
+@pytest.mark.skipif(not WNUT17.is_dir(), reason="needs ../shared/data/ner/wnut17")
+@pytest.mark.parametrize(
+    "name, num_sentences, num_words, num_entities",
+    [  # as counted by awk: lines with a word, and labels that begin with B-
+        ("wnut17train.conll", 3394, 62730, 1975),
+        ("emerging.dev.conll", 1009, 15733, 836),
+        ("emerging.test.annotated", 1287, 23394, 1079),
+    ],
+)
+def test_wnut17_is_read_whole(name, num_sentences, num_words, num_entities):
+    sentences = read_conll(str(WNUT17 / name))
+    assert len(sentences) == num_sentences
+    labels = [sentence.labels for sentence in sentences]
+    assert sum(map(len, labels)) == num_words
+    assert conlleval(labels, labels).overall.actual == num_entities

@@ -1,6 +1,5 @@
 """run_classifier: fine-tune, evaluate, predict, and the files it promises."""
 
-import csv
 import dataclasses
 import json
 import logging
@@ -214,43 +213,6 @@ def test_sst_2_predicts_the_second_column_of_its_test_file_by_any_spelling_of_it
     )
     found = probabilities(folder).argmax(axis=1)
     assert [("bad", "good")[column] for column in found] == [label for _, label in rows]
-
-
-def test_tsv_csv_and_json_lines_give_the_same_examples(tmp_path):
-    rows = [('a "quoted" text', "2"), ("one, two", "10"), ("Zürich 東京", "2")]
-    table = [{"sentence": text, "mood": label} for text, label in rows]
-    write_table(tmp_path / "t.tsv", rows)
-    with open(tmp_path / "t.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, ["sentence", "mood"])
-        writer.writeheader()
-        writer.writerows(table)
-    lines = [json.dumps({**row, "mood": int(row["mood"])}) + "\n" for row in table]
-    (tmp_path / "t.jsonl").write_text("".join(lines))
-
-    for name in ("t.tsv", "t.csv", "t.jsonl"):
-        file = str(tmp_path / name)
-        options = classifier_options(tmp_path, train_file=file, do_train=True, **COLUMNS)
-        task, splits = read_data(options)
-        assert task.labels == ("2", "10")
-        assert [(e.text_a, e.text_b, e.label) for e in splits["train"]] == [
-            (text, None, label) for text, label in rows
-        ]
-
-
-def test_a_table_of_pairs_names_the_second_column(tmp_path):
-    (tmp_path / "pairs.jsonl").write_text('{"q": "who", "a": "me", "label": "yes"}\n' * 2)
-    (tmp_path / "pairs.jsonl").open("a").write('{"q": "why", "a": "so", "label": "no"}\n')
-    options = classifier_options(
-        tmp_path,
-        train_file=str(tmp_path / "pairs.jsonl"),
-        text_a_column="q",
-        text_b_column="a",
-        do_train=True,
-    )
-    task, splits = read_data(options)
-    assert task.is_pair
-    assert task.labels == ("no", "yes")
-    assert (splits["train"][2].text_a, splits["train"][2].text_b) == ("why", "so")
 
 
 # -------------------------------------------------------------------------- start, stop and afterwards

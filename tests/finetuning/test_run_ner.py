@@ -13,16 +13,11 @@ from tiny_words_and_choices import conll, ner_options, ner_training
 
 from bert_tf.data.token_classification import read_conll
 from bert_tf.finetuning.token_classification import run_ner
-from bert_tf.finetuning.token_classification_data import find_files, read_data
 from bert_tf.finetuning.token_classification_options import NerOptions
 from bert_tf.metrics.conlleval import conlleval
 from bert_tf.prediction.saved_models import load_saved_model
 from bert_tf.predictor import EntityRecognizer
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
-from bert_tf.tasks.token_classification import TokenClassificationTask
-
-WNUT17 = Path(__file__).parents[3] / "shared/data/ner/wnut17"
-
 
 # ------------------------------------------------------------------------------------ what it leaves
 
@@ -370,14 +365,6 @@ def test_a_test_file_whose_last_column_is_no_label_is_told_so(ner_model, tmp_pat
     assert (tmp_path / "test_predictions.txt").read_text().splitlines()[1] == "cat NN B-A"
 
 
-def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
-    (tmp_path / "dev.csv").write_text("")
-
-    options = ner_options(tmp_path / "output", data_dir=str(tmp_path), do_eval=True)
-    with pytest.raises(ValueError, match=r"has none of dev.txt, .*, but dev.csv. Give .*eval_file"):
-        find_files(options)
-
-
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -432,48 +419,6 @@ def test_a_checkpoint_that_does_not_know_its_labels_is_refused(conll_folder, tmp
         run_ner(options)
 
 
-def test_a_model_whose_labels_are_of_no_scheme_needs_to_be_told(conll_folder, tmp_path):
-    """As a model of another program may have them."""
-    model = TokenClassificationTask(("O", "B-A", "I-A", "B-B", "I-B", "NN"), 19)
-    options = ner_options(tmp_path, eval_file=str(conll_folder / "valid.txt"), do_eval=True)
-    message = r"B-B, I-B, NN, .*label_scheme=iob2 or iob1"
-    with pytest.raises(ValueError, match=message):
-        read_data(options, model)
-    task, _ = read_data(dataclasses.replace(options, label_scheme="iob2"), model)
-    assert task.labels == model.labels
-
-
-@pytest.mark.parametrize(
-    ("labels", "changes", "warned"),
-    [
-        ("O B_A I_A", {}, True),
-        ("per-B O a-b-I", {"crf": True}, True),
-        ("O B I", {}, True),
-        ("o b-person i-person", {"crf": True}, True),
-        ("O b-person i-person", {}, True),
-        ("O B_A I_A", {"label_scheme": "words"}, False),
-        ("O NN B_A", {}, False),
-        ("o nn b-a", {}, False),
-        ("NN IN $ S", {"crf": True}, False),
-    ],
-)
-def test_labels_of_entities_in_another_form_or_case_are_warned_of(
-    tmp_path, caplog, labels, changes, warned
-):
-    (tmp_path / "a.txt").write_text("".join(f"a {label}\n" for label in labels.split()))
-    given = ner_options(tmp_path, train_file=str(tmp_path / "a.txt"), do_train=True, **changes)
-    assert read_data(given)[0].word_labels
-    assert ("must be written as B-PER, I-PER and O" in caplog.text) == warned
-
-
-def test_a_training_that_goes_on_keeps_to_its_labels(conll_folder, tmp_path):
-    model = TokenClassificationTask(("O", "B-X", "I-X"), 19)
-    options = ner_options(tmp_path, train_file=str(conll_folder / "train.txt"), do_train=True)
-    message = "data are O, B-A, .* trained for O, B-X, I-X. .* or another .*output_dir"
-    with pytest.raises(ValueError, match=message):
-        read_data(options, model)
-
-
 def test_the_model_of_another_program_is_refused(sentence_model, conll_folder, tmp_path):
     options = ner_options(
         tmp_path, data_dir=str(conll_folder), init_checkpoint=str(sentence_model), do_eval=True
@@ -482,31 +427,3 @@ def test_the_model_of_another_program_is_refused(sentence_model, conll_folder, t
         ValueError, match=r"a model for classification, .*program is for token_class"
     ):
         run_ner(options)
-
-
-# ----------------------------------------------------------------------------------------- real data
-
-
-@pytest.mark.skipif(not WNUT17.is_dir(), reason="needs ../shared/data/ner/wnut17")
-@pytest.mark.parametrize(
-    "name, num_sentences, num_words, num_entities",
-    [  # as counted by awk: lines with a word, and labels that begin with B-
-        ("wnut17train.conll", 3394, 62730, 1975),
-        ("emerging.dev.conll", 1009, 15733, 836),
-        ("emerging.test.annotated", 1287, 23394, 1079),
-    ],
-)
-def test_wnut17_is_read_whole(name, num_sentences, num_words, num_entities):
-    sentences = read_conll(str(WNUT17 / name))
-    assert len(sentences) == num_sentences
-    labels = [sentence.labels for sentence in sentences]
-    assert sum(map(len, labels)) == num_words
-    assert conlleval(labels, labels).overall.actual == num_entities
-
-
-def test_the_labels_have_the_order_of_the_initial_weights(pretrained, conll_folder, tmp_path):
-    options = ner_training(pretrained, conll_folder, tmp_path)
-    names = read_data(options)[0].labels
-    others = tuple(name.lower() for name in reversed(names))
-    assert read_data(options, known_labels=others)[0].labels == names[::-1]
-    assert read_data(options, known_labels=("O", "B-B"))[0].labels == names
