@@ -133,13 +133,12 @@ def train(
         if (planned_step(options.output_dir) or 0) > first_step:
             note_end(options.output_dir, first_step)  # it was planned to be longer
     elif trainer.is_chief:
-        rows = functools.partial(data_rows, options, files) if data is None else data
         note: dict[str, Any] = {
             LAST_STEP: planned,
             ALL_STEPS: num_all_steps,
             FLAGS: changed_options(command or options),
             USED: resolved_values(options, trainer.optimizer.schedule),
-            DATA: rows(),
+            DATA: data_rows(options, files) if data is None else data(),
         }
         if first_step:
             check_same_data(options, num_all_steps, note[DATA])

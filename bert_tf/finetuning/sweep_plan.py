@@ -72,6 +72,7 @@ def plan(options: ClassifierOptions) -> list[PlannedRun]:
         ValueError: the grid cannot be parsed, or a value is out of its flag's range.
     """
     runs = []
+    cache = options.feature_cache_dir or os.path.join(options.output_dir, "runs", "features")
     for setting in parse_grid(options.grid) if options.grid else [{}]:
         for seed in range(options.seed, options.seed + options.seeds):
             parts = [f"{name}-{_shown(value)}" for name, value in setting.items()]
@@ -86,7 +87,7 @@ def plan(options: ClassifierOptions) -> list[PlannedRun]:
                 predict_file=None,
                 report=False,
                 output_dir=os.path.join(options.output_dir, "runs", name),
-                feature_cache_dir=cache_of(options),
+                feature_cache_dir=cache,
             )
             runs.append(PlannedRun(name, setting, changed))
     return runs
@@ -96,8 +97,3 @@ def _shown(value: float) -> str:
     """Return a number in a folder's name: 6 digits, or all if it has more."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
-
-
-def cache_of(options: ClassifierOptions) -> str:
-    """Return the folder of the records that the runs share."""
-    return options.feature_cache_dir or os.path.join(options.output_dir, "runs", "features")

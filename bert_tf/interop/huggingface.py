@@ -192,10 +192,9 @@ def _labels(
 
 
 def _other_formats(folder: str) -> str:
-    if shards := sorted(Path(folder).glob("*-of-*.safetensors")):
-        return f": {shards[0].name} needs its index, model.safetensors.index.json"
-    if shards := sorted(Path(folder).glob("*-of-*.bin")):
-        return f": {shards[0].name} needs its index, pytorch_model.bin.index.json"
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if shards := sorted(Path(folder).glob(f"*-of-*{Path(name).suffix}")):
+            return f": {shards[0].name} needs its index, {name}.index.json"
     others = [
         name
         for name in ("tf_model.h5.index.json", "flax_model.msgpack", "model.onnx")

@@ -95,8 +95,7 @@ class PredictionOptions(AnswerOptions, BeamOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ending = self.output_file is not None and ending_of(self.output_file)
-        if ending == "csv" and self.output_format is None:
+        if self.output_format is None and ending_of(self.output_file or "") == "csv":
             raise ValueError(
                 f"output_file={self.output_file} ends in .csv, but answers are not written as CSV. Name "
                 "it .tsv, which spreadsheets open too, or set `output_format`."
@@ -118,8 +117,8 @@ class PredictionOptions(AnswerOptions, BeamOptions):
     @property
     def answer_format(self) -> str:
         """Return `output_format`, else the format by the name of the file."""
-        ends_in_tsv = self.output_file is not None and ending_of(self.output_file) == "tsv"
-        return self.output_format or ("tsv" if ends_in_tsv else "jsonl")
+        by_name = "tsv" if ending_of(self.output_file or "") == "tsv" else "jsonl"
+        return self.output_format or by_name
 
 
 def predict(options: PredictionOptions) -> None:

@@ -77,11 +77,13 @@ class View:
         sequence: the input, without padding.
         values: the answer in a few words.
         sections: of the page, before the attention.
+        is_cut: True if the input was truncated.
     """
 
     sequence: PackedSequence
     values: dict[str, str]
     sections: Sequence[Section] = ()
+    is_cut: bool = False
 
 
 def visualize(options: VisualizationOptions) -> None:
@@ -100,12 +102,20 @@ def visualize(options: VisualizationOptions) -> None:
     length = min(options.max_seq_length, trained.max_seq_length)
     trained = with_settings(trained, length)
     view = make_view(trained, options)
+    values = dict(view.values)
+    if view.is_cut:
+        logger.warning(
+            "The input was truncated to %d tokens for this page. A larger --max_seq_length shows more, "
+            "up to the longest input of the model.",
+            length,
+        )
+        values["truncated to"] = f"{length:,} tokens"
     tokens = trained.tokenizer.convert_ids_to_tokens(view.sequence.input_ids)
     heads = attention_section(tokens, attention(trained.model, view.sequence))
     title = " | ".join(options.text.split(_SEPARATOR))
     title = title if len(title) <= 120 else title[:119] + "…"
     sections = [*view.sections, heads]
-    write_text(options.output_file, page(title, view.values, sections))
+    write_text(options.output_file, page(title, values, sections))
     logger.info("Wrote %s: open it in a browser", options.output_file)
 
 
@@ -121,18 +131,7 @@ def make_view(trained: TrainedModel, options: VisualizationOptions) -> View:
         return _encoder_view(trained, options.text)
     model = Predictor(trained).text_model
     view = _view(model, trained, options)
-    return _noted_cut(view, trained) if model.num_cut else view
-
-
-def _noted_cut(view: View, trained: TrainedModel) -> View:
-    """Note on the page and in the log that the input was truncated."""
-    length = trained.max_seq_length
-    logger.warning(
-        "The input was truncated to %d tokens for this page. A larger --max_seq_length shows more, up "
-        "to the longest input of the model.",
-        length,
-    )
-    return replace(view, values={**view.values, "truncated to": f"{length:,} tokens"})
+    return replace(view, is_cut=view.is_cut or model.num_cut > 0)
 
 
 @functools.singledispatch
@@ -150,8 +149,7 @@ def _item(model: TextModel, text: str) -> Any:
 def _encoder_view(trained: TrainedModel, text: str) -> View:
     text_a, _, text_b = text.partition(_SEPARATOR)
     sequence, is_cut = _packed(trained, text_a, text_b or None)
-    view = View(sequence, {"tokens": str(len(sequence.input_ids))})
-    return _noted_cut(view, trained) if is_cut else view
+    return View(sequence, {"tokens": str(len(sequence.input_ids))}, is_cut=is_cut)
 
 
 def _packed(
@@ -244,8 +242,7 @@ def _entity_view(
     header = (one, kind, "probability", "from character", "to")
     sections = [Section(many.capitalize(), [table(header, rows)])] if rows else []
     sequence, is_cut = _packed(trained, options.text)
-    view = View(sequence, {many: str(len(rows))}, sections)
-    return _noted_cut(view, trained) if is_cut else view
+    return View(sequence, {many: str(len(rows))}, sections, is_cut)
 
 
 @_view.register
