@@ -23,7 +23,7 @@ from tiny_runs import (
 )
 
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.classification import run_classifier, warn_of_collapse
+from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.setup import trained_task
 from bert_tf.predictor import SavedClassifier
@@ -172,32 +172,6 @@ def test_their_report_is_written_too(kinds):
     assert "Counts by label" in several and "Calibration" in several
     numbers = (folder_of(kinds.regression) / "report.html").read_text()
     assert "Predicted and known" in numbers and "Hardest errors" in numbers
-
-
-@pytest.mark.parametrize(
-    "logits, labels, warned",
-    [
-        (
-            [[1.0], [1.0]],
-            [1.0, 2.0],
-            "All 2 predictions are 1.0, but there are 2 different numbers",
-        ),
-        ([[1.0], [1.1]], [1.0, 2.0], None),
-    ],
-)
-def test_a_regression_that_always_says_the_same_is_warned_of(kinds, logits, labels, warned, caplog):
-    task, _ = read_data(kinds.regression)
-    caplog.clear()
-    warn_of_collapse(task, {"logits": np.float32(logits), "label_ids": np.float32(labels)})
-    assert (warned in caplog.text) if warned else not caplog.text
-
-
-def test_a_model_that_never_names_a_label_is_warned_of(kinds, caplog):
-    task, _ = read_data(kinds.multi_label)
-    labels = np.float32([[1, 0, 0], [0, 1, 0]])
-    warn_of_collapse(task, {"logits": -np.ones((2, 3), np.float32), "label_ids": labels})
-    text = "All 2 predictions are no label at all, but there are 2 different sets of labels"
-    assert text in caplog.text
 
 
 # ----------------------------------------------------------------------------------- long documents

@@ -28,6 +28,7 @@ from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.checkpoints import latest_checkpoint
 
+MOODS = ("bad", "good")
 COLUMNS = {"text_a_column": "sentence", "label_column": "mood"}
 NO_TABLE = {"train_file": None, "text_a_column": "text_a", "label_column": "label"}
 
@@ -137,15 +138,34 @@ def test_the_labels_of_a_table_are_sorted_and_written_down(sentence_model):
 
 
 @pytest.mark.parametrize(
-    "predictions, labels, warned",
-    [([1, 1, 1], [0, 1, 1], True), ([1, 0, 1], [0, 1, 1], False), ([1, 1], [1, 1], False)],
+    "labels, problem_type, logits, label_ids, warned",
+    [
+        (
+            MOODS,
+            "single_label",
+            [[0, 1]] * 3,
+            [0, 1, 1],
+            "'good', but there are 2 different labels",
+        ),
+        (MOODS, "single_label", [[0, 1], [1, 0], [0, 1]], [0, 1, 1], None),
+        (MOODS, "single_label", [[0, 1]] * 3, [1, 1, 1], None),
+        ((), "regression", [[1.0]] * 3, [1.0, 2.0, 1.0], "1.0, but there are 2 different numbers"),
+        ((), "regression", [[1.0], [1.0], [1.1]], [1.0, 2.0, 1.0], None),
+        (
+            ("bad", "barn", "good"),
+            "multi_label",
+            [[-1.0] * 3] * 3,
+            [[1, 0, 0], [0, 1, 0], [1, 0, 0]],
+            "no label at all, but there are 2 different sets of labels",
+        ),
+    ],
 )
-def test_a_model_that_predicts_one_class_only_is_warned_of(predictions, labels, warned, caplog):
-    task = ClassificationTask(("bad", "good"), max_seq_length=8)
-    warn_of_collapse(task, {"logits": np.eye(2)[predictions], "label_ids": np.array(labels)})
-    assert (
-        "All 3 predictions are 'good', but there are 2 different labels" in caplog.text
-    ) is warned
+def test_a_model_that_always_gives_the_same_answer_is_warned_of(
+    labels, problem_type, logits, label_ids, warned, caplog
+):
+    task = ClassificationTask(labels, max_seq_length=8, problem_type=problem_type)
+    warn_of_collapse(task, {"logits": np.array(logits), "label_ids": np.array(label_ids)})
+    assert f"All 3 predictions are {warned}" in caplog.text if warned else not caplog.messages
 
 
 def test_predictions_are_a_line_per_example_and_a_column_per_label_without_a_header(sentence_model):

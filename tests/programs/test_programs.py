@@ -2,7 +2,9 @@
 
 import ast
 import dataclasses
+import os
 import re
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -57,6 +59,13 @@ def test_help_names_all_programs(arguments, monkeypatch, capsys):
     programs.main()
     listed = capsys.readouterr().out.splitlines()[-len(programs.PROGRAMS) :]
     assert [re.match(r"  (\w+): \S", line)[1] for line in listed] == [*programs.PROGRAMS]
+
+
+def test_the_list_of_programs_needs_no_tensorflow():
+    code = "import sys; from bert_tf.__main__ import main; main(); sys.exit('tensorflow' in sys.modules)"
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run([sys.executable, "-c", code], env=os.environ | paths, timeout=60)
+    assert ended.returncode == 0
 
 
 def test_a_name_that_is_none_is_answered_with_the_one_that_may_be_meant(monkeypatch, capsys):
