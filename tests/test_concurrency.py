@@ -309,7 +309,7 @@ def test_a_folder_is_read_while_a_training_replaces_its_checkpoint(sentence_mode
     try:
         while not step > 1:
             time.sleep(0.01)
-        for _ in range(8):
+        for _ in range(4):
             found = {
                 float(v)
                 for w in load_model_folder(str(folder)).model.weights

@@ -13,6 +13,7 @@ from bert_tf.data.token_classification import read_conll
 from bert_tf.finetuning.setup import make_optimizer
 from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.finetuning.token_classification_data import read_data
+from bert_tf.model_files import read_task
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.predictor import EntityRecognizer, load
 from bert_tf.programs.convert_checkpoint import convert
@@ -45,8 +46,9 @@ def test_the_folder_keeps_it(crf_model, conll_folder, tmp_path):
     expected = read_results(crf_model) | {"global_step": 0}
     run_ner(options)
     assert read_results(tmp_path / "again") == expected
-    run_ner(dataclasses.replace(options, crf=True, output_dir=str(tmp_path / "with_flag")))
-    assert read_results(tmp_path / "with_flag") == expected
+    task = read_task(str(crf_model))
+    for crf in (False, True):
+        assert read_data(dataclasses.replace(options, crf=crf), task)[0].crf == "iob2"
 
 
 def test_a_folder_of_the_class_keeps_it(crf_model, tmp_path):

@@ -1,5 +1,6 @@
 """run_reranker and search: losses, lists, runs, and what the folder is for others."""
 
+import dataclasses
 import json
 import math
 from importlib.util import find_spec
@@ -634,26 +635,35 @@ def test_sentence_transformers_gives_the_same_scores(reranker, tmp_path):
         assert found == pytest.approx(peer.predict(texts).tolist(), abs=1e-5)
 
 
-def test_a_student_learns_the_scores_of_a_teacher(reranker, pretrained, data, tmp_path):
+@pytest.fixture(scope="module")
+def lesson(reranker, pretrained, data, tmp_path_factory):
+    """Options of a student, and the features of its records, which are in the cache."""
+    folder = tmp_path_factory.mktemp("lesson")
     settings = {
         "init_checkpoint": str(pretrained),
         "init_layers": "0",
         "teacher": str(reranker),
         "train_file": data["train"],
+        "feature_cache_dir": str(folder / "cache"),
         "num_negatives": 1,
         "do_train": True,
         "hard_labels": 0.0,
         "num_train_epochs": 4.0,
     }
-    features = taught(options(tmp_path / "a", **settings), Reranking())["train"]
+    given = options(folder / "output", **settings)
+    return given, taught(given, Reranking())["train"]
+
+
+def test_a_student_learns_the_scores_of_a_teacher(lesson, reranker, data, tmp_path):
+    given, features = lesson
     rows = read_json_lines(data["train"])
     texts = [(row["anchor"], row[name]) for row in rows for name in ("positive", "negative")]
     expected = np.array([answer["score"] for answer in load(reranker).predict(texts)])
     np.testing.assert_allclose(
         features["teacher_logits"], expected.reshape(-1, 2), atol=1e-4, rtol=1e-4
     )
-    run_reranker(options(tmp_path / "b", **settings))
-    lines = read_json_lines(tmp_path / "b" / "metrics.jsonl")
+    run_reranker(dataclasses.replace(given, output_dir=str(tmp_path)))
+    lines = read_json_lines(tmp_path / "metrics.jsonl")
     assert lines[-1]["soft_loss"] < 0.5 * lines[0]["soft_loss"]
 
 
@@ -676,16 +686,12 @@ def test_a_student_learns_the_states_of_a_teacher_too(reranker, pretrained, data
     assert lines[-1]["states_loss"] < 0.8 * lines[0]["states_loss"]
 
 
-def test_a_teacher_with_another_vocabulary_gives_the_same_scores(
-    reranker, pretrained, data, tmp_path
-):
-    settings = {"init_checkpoint": str(pretrained), "train_file": data["train"], "do_train": True}
-    found = []
-    for number, teacher in enumerate((reranker, other_vocabulary(reranker, tmp_path / "teacher"))):
-        changes = {**settings, "teacher": str(teacher), "num_negatives": 1}
-        features = taught(options(tmp_path / f"{number}", **changes), Reranking())["train"]
-        found.append(features["teacher_logits"])
-    np.testing.assert_allclose(*found, atol=1e-4)
+def test_a_teacher_with_another_vocabulary_gives_the_same_scores(lesson, reranker, tmp_path):
+    given, expected = lesson
+    teacher = str(other_vocabulary(reranker, tmp_path / "teacher"))
+    given = dataclasses.replace(given, teacher=teacher, output_dir=str(tmp_path / "output"))
+    found = taught(given, Reranking())["train"]
+    np.testing.assert_allclose(found["teacher_logits"], expected["teacher_logits"], atol=1e-4)
 
 
 def test_a_teacher_of_a_reranker_scores_pairs(sentence_model, data, tmp_path):

@@ -220,8 +220,11 @@ def test_version_2_of_a_model_that_has_not_learned_it_is_warned_of(
     assert f"{squad2_model} was trained with version_2_with_negative=true" in caplog.text
 
 
-def test_files_of_an_earlier_prediction_are_named(squad_model, squad_sets, tmp_path, caplog):
-    for name in ("null_odds.json", "eval_results.txt", "nbest_predictions.json"):
+def test_a_test_set_is_answered_without_metrics_and_files_of_an_earlier_prediction_are_named(
+    squad_model, squad_sets, tmp_path, caplog
+):
+    earlier = ("null_odds.json", "eval_results.txt")
+    for name in (*earlier, "nbest_predictions.json"):
         (tmp_path / name).write_text("{}")
     options = squad_options(
         tmp_path,
@@ -229,20 +232,10 @@ def test_files_of_an_earlier_prediction_are_named(squad_model, squad_sets, tmp_p
         do_predict=True,
         predict_file=str(squad_sets / "test.json"),
     )
-    run_squad(options)
-    assert f"null_odds.json, eval_results.txt in {tmp_path}: from an earlier" in caplog.text
-
-
-def test_a_test_set_is_answered_without_figures(squad_model, squad_sets, tmp_path):
-    options = squad_options(
-        tmp_path,
-        init_checkpoint=str(squad_model),
-        do_predict=True,
-        predict_file=str(squad_sets / "test.json"),
-    )
     assert run_squad(options) == {}
-    assert len(answers_in(tmp_path)["predictions.json"]) == 9
-    assert not (tmp_path / "eval_results.txt").exists()
+    assert [len(found) for found in answers_in(tmp_path).values()] == [9, 9]
+    assert f"null_odds.json, eval_results.txt in {tmp_path}: from an earlier" in caplog.text
+    assert [(tmp_path / name).read_text() for name in earlier] == ["{}", "{}"]
     with pytest.raises(ValueError, match=r"do_eval: .*test.json does not contain an answer"):
         run_squad(dataclasses.replace(options, do_eval=True))
     training = {"do_train": True, "train_file": str(squad_sets / "train.json")}

@@ -35,25 +35,34 @@ def served(squad2_model, tmp_path_factory):
     return saved(squad2_model, tmp_path_factory.mktemp("served") / "squad2")
 
 
+@pytest.fixture(scope="module")
+def answerer(squad_model):
+    return QuestionAnswerer(str(squad_model))
+
+
+@pytest.fixture(scope="module")
+def answerer2(squad2_model):
+    """One that may give no answer, with several batches for a few questions."""
+    return QuestionAnswerer(str(squad2_model), batch_size=5)
+
+
 def saved(model_dir, folder):
     export_saved_model(ExportOptions(model_dir=str(model_dir), export_dir=str(folder)))
     return str(folder)
 
 
-def test_answers_are_exact_parts_of_the_text(squad_model):
+def test_answers_are_exact_parts_of_the_text(answerer):
     asked = questions(20, seed=1)
-    for answer, (_, text) in zip(
-        QuestionAnswerer(str(squad_model)).predict(asked), asked, strict=True
-    ):
+    for answer, (_, text) in zip(answerer.predict(asked), asked, strict=True):
         assert answer["answer"] == text[answer["start"] : answer["end"]] != ""
         assert 0 < answer["probability"] <= 1
         assert "null_odds" not in answer
 
 
-def test_a_trained_model_answers_what_it_learned(squad_model, tmp_path):
+def test_a_trained_model_answers_what_it_learned(answerer, tmp_path):
     examples = read_squad(write_squad(tmp_path / "new.json", 30, seed=77))
     asked = [(example.question_text, example.passage.text) for example in examples]
-    found = QuestionAnswerer(str(squad_model)).predict(asked)
+    found = answerer.predict(asked)
     right = [
         answer["answer"] == example.answers[0].text and answer["start"] == example.answers[0].start
         for answer, example in zip(found, examples, strict=True)
@@ -61,11 +70,10 @@ def test_a_trained_model_answers_what_it_learned(squad_model, tmp_path):
     assert sum(right) > 24
 
 
-def test_a_batch_is_answered_as_one_by_one(squad2_model):
+def test_a_batch_is_answered_as_one_by_one(answerer2):
     asked = questions(12, seed=2)
-    answerer = QuestionAnswerer(str(squad2_model), batch_size=5)
-    single = [answerer.predict([question])[0] for question in asked]
-    for one, other in zip(answerer.predict(asked), single, strict=True):
+    single = [answerer2.predict([question])[0] for question in asked]
+    for one, other in zip(answerer2.predict(asked), single, strict=True):
         assert (one["answer"], one["start"]) == (other["answer"], other["start"])
         assert one["null_odds"] == pytest.approx(other["null_odds"], abs=1e-4)
 
@@ -84,10 +92,13 @@ def test_the_threshold_decides_about_no_answer(squad2_model):
     "version_2", [pytest.param(False, marks=[pytest.mark.slow, pytest.mark.long]), True]
 )
 def test_a_saved_model_answers_as_the_folder(request, tmp_path, version_2):
-    folder = request.getfixturevalue("squad2_model" if version_2 else "squad_model")
-    served = request.getfixturevalue("served") if version_2 else saved(folder, tmp_path / "squad")
+    if version_2:
+        served = request.getfixturevalue("served")
+    else:
+        served = saved(request.getfixturevalue("squad_model"), tmp_path / "squad")
+    model = request.getfixturevalue("answerer2" if version_2 else "answerer")
     asked = [*questions(25, seed=4), ("who", ""), ("", "The cat."), ("猫", "\u200b \u0301")]
-    expected = QuestionAnswerer(str(folder)).predict(asked)
+    expected = model.predict(asked)
     found = SavedAnswerer(served).predict(asked)
     for one, other in zip(found, expected, strict=True):
         for name in ("answer", "start", "end"):

@@ -112,7 +112,8 @@ def test_another_table_is_warned_of_and_the_card_names_both(
     lines = Path(mood_tables.train).read_text().splitlines(keepends=True)
     other = tmp_path / "other.tsv"
     other.write_text("".join(lines[:-10]))
-    given = {"train_file": str(other), "do_predict": False, "num_train_epochs": 15.0}
+    given = {"train_file": str(other), "do_eval": False, "do_predict": False}
+    given["num_train_epochs"] = 15.0
     run_classifier(sentence_options(pretrained, mood_tables, folder, **given))
     assert "other data: `--train_file`: `train.tsv` there, `other.tsv` now" in caplog.text
     assert "other data: records to train on: 90 there, 80 now" in caplog.text
@@ -127,7 +128,7 @@ def test_another_text_in_the_same_file_is_warned_of(
     folder = shutil.copytree(sentence_model, tmp_path / "model")
     table = tmp_path / Path(mood_tables.train).name
     shutil.copy(mood_tables.train, table)
-    given = {"train_file": str(table), "do_predict": False}
+    given = {"train_file": str(table), "do_eval": False, "do_predict": False}
     options = sentence_options(pretrained, mood_tables, folder, **given)
     first, last = (dataclasses.replace(options, num_train_epochs=n) for n in (14.0, 15.0))
     run_classifier(first)

@@ -105,11 +105,18 @@ def calls(exported, single):
 
 
 @pytest.fixture(scope="module")
-def served(calls):
+def loaded(exported):
+    """The SavedModels, by their folders."""
+    folders = (str(exported.single), str(exported.pair))
+    return {folder: tf.saved_model.load(folder) for folder in folders}
+
+
+@pytest.fixture(scope="module")
+def served(calls, loaded):
     """The answers of the SavedModels to the calls."""
     answers = []
     for folder, signature, inputs in calls:
-        function = tf.saved_model.load(folder).signatures[signature]
+        function = loaded[folder].signatures[signature]
         dtype = tf.int32 if signature == "tokens" else tf.string
         outputs = function(**{name: tf.constant(values, dtype) for name, values in inputs.items()})
         answers.append({name: value.numpy() for name, value in outputs.items()})
@@ -177,17 +184,17 @@ def test_pairs_of_every_kind_are_answered_as_by_the_keras_model(served, pair):
     assert_answers(served[2], keras_logits(pair, PAIRS), ("0", "1"))
 
 
-def test_the_other_texts_of_a_batch_cannot_be_seen(exported, served):
-    function = tf.saved_model.load(str(exported.single)).signatures["serving_default"]
+def test_the_other_texts_of_a_batch_cannot_be_seen(exported, loaded, served):
+    function = loaded[str(exported.single)].signatures["serving_default"]
     for index, text in enumerate(TEXTS):
         alone = function(text_a=tf.constant([text]))["logits"].numpy()[0]
         together = served[0]["logits"][index]
         np.testing.assert_allclose(alone, together, rtol=0, atol=1e-5)
 
 
-def test_the_signatures_have_the_names_and_types_of_the_documentation(exported):
-    for folder, texts in ((exported.single, ["text_a"]), (exported.pair, ["text_a", "text_b"])):
-        signatures = tf.saved_model.load(str(folder)).signatures
+def test_the_signatures_have_the_names_and_types_of_the_documentation(loaded):
+    for model, texts in zip(loaded.values(), (["text_a"], ["text_a", "text_b"]), strict=True):
+        signatures = model.signatures
         assert sorted(signatures) == ["serving_default", "tokens"]
         string, ids = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
         names = {"serving_default": texts, "tokens": ["input_ids", "input_mask", "segment_ids"]}

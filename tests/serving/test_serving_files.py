@@ -28,6 +28,7 @@ from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
 from bert_tf.serving.server_versions import PROVEN
 from bert_tf.serving.token_classification import ServedTagger
+from bert_tf.serving.warmup import WARMUP_FILE
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.checkpoints import latest_checkpoint
 
@@ -110,7 +111,8 @@ def test_an_export_names_its_checkpoint_and_its_command(pretrained, tmp_path):
 )
 def test_only_the_signatures_that_were_asked_for_are_written(request, tmp_path, name, signatures):
     model_dir = request.getfixturevalue(name)
-    values = export(model_dir, tmp_path / "1", signature=signatures)
+    values = export(model_dir, tmp_path / "1", signature=signatures, warm_up=False)
+    assert not (tmp_path / "1" / "assets.extra" / WARMUP_FILE).exists()
     assert list(values["signatures"]) == signatures.split(",")
     assert sorted(tf.saved_model.load(str(tmp_path / "1")).signatures) == sorted(
         signatures.split(",")

@@ -74,9 +74,6 @@ def test_the_model_is_called_as_the_folder_above_the_version(sentence_model, tmp
     assert {(name, signature) for name, signature, _ in requests(export_dir)} == {
         ("moods", "tokens")
     }
-    options["export_dir"] = str(tmp_path / "moods" / "4")
-    export_saved_model(ExportOptions(**options, signature="tokens", warm_up=False))
-    assert not (tmp_path / "moods" / "4" / "assets.extra" / WARMUP_FILE).exists()
 
 
 @pytest.mark.parametrize("length", [0, 1, 127, 128, 300, 20000])
