@@ -20,6 +20,7 @@ tf.config.set_logical_device_configuration(
 )
 
 from tiny_embeddings import embedding_files  # noqa: E402, F401  (fixtures for all tests)
+from tiny_rerankers import ranking_files, reranker  # noqa: E402, F401
 from tiny_runs import (  # noqa: E402, F401
     exported,
     models_loaded_once,

@@ -104,6 +104,10 @@ def write_json_lines(path: Path, rows) -> str:
     return str(path)
 
 
+def read_json_lines(path) -> list:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
 @pytest.fixture(scope="session")
 def choice_files(once):
     def make(folder):

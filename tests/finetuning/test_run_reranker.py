@@ -1,4 +1,4 @@
-"""run_reranker and search: losses, lists, runs, and what the folder is for others."""
+"""run_reranker: losses, lists, runs, and what the folder is for others."""
 
 import dataclasses
 import json
@@ -10,46 +10,27 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
-from tiny_embeddings import pairs, scored
-from tiny_runs import checkpoint_arrays, moods, read_results
+from tiny_rerankers import options
+from tiny_runs import checkpoint_arrays, read_results
 from tiny_teachers import other_vocabulary, taught
-from tiny_words_and_choices import write_json_lines
+from tiny_words_and_choices import read_json_lines, write_json_lines
 
-import bert_tf
-from bert_tf.cli import define_flags, options_from_flags, with_flags
 from bert_tf.finetuning.embeddings import run_embeddings
-from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES, EmbeddingOptions
+from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.reranking import Reranking, _check, run_reranker, with_negatives
-from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.setup import Setup
-from bert_tf.metrics.retrieval import unit
 from bert_tf.predictor import load
 from bert_tf.programs.calibration_file import _records
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.programs.export_saved_model import ExportOptions
 from bert_tf.programs.model_to_export import load_served
-from bert_tf.programs.search import SearchOptions, _texts, search
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
 
-pytestmark = pytest.mark.usefixtures("models_loaded_once")
-
 SCORES = np.array([[1.0, -0.5, 2.0], [0.5, 0.0, 7.0]], "float32")
 EXISTS = np.array([[1, 1, 1], [1, 1, 0]], "int32")
 TEXTS = ("the owl is in the barn", "the dog is in the barn", "a cat", "a bad dog")
-
-
-def options(output_dir, **changes):
-    values = {
-        "output_dir": str(output_dir),
-        "max_seq_length": 23,
-        "train_batch_size": 16,
-        "learning_rate": 5e-3,
-        "jit_compile": "false",
-    }
-    return RerankerOptions(**{**values, **changes})
 
 
 def sigmoid(value):
@@ -110,40 +91,6 @@ def test_drawn_negatives_are_never_a_positive_of_the_anchor():
         with_negatives(examples[:2], 2, seed=3)
 
 
-def with_moods(num_rows, seed):
-    """Anchors with a positive in a good mood and a negative in a bad one."""
-    texts = {"good": [], "bad": []}
-    for text, label in moods(4 * num_rows, seed):
-        texts[label].append(text)
-    rows = zip(pairs(num_rows, seed), texts["good"], texts["bad"], strict=False)
-    return [{"anchor": row["anchor"], "positive": a, "negative": b} for row, a, b in rows]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reranking")
-    return {
-        "train": str(write_json_lines(folder / "train.jsonl", with_moods(64, seed=1))),
-        "dev": str(write_json_lines(folder / "dev.jsonl", with_moods(24, seed=2))),
-        "plain": str(write_json_lines(folder / "plain.jsonl", pairs(24, seed=1))),
-        "scores": str(write_json_lines(folder / "scores.jsonl", scored(64, seed=3))),
-    }
-
-
-@pytest.fixture(scope="module")
-def reranker(pretrained, data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reranker") / "output"
-    given = {"train_file": data["train"], "eval_file": data["dev"], "predict_file": data["dev"]}
-    actions = {"do_train": True, "do_eval": True, "do_predict": True, "num_train_epochs": 4.0}
-    settings = {"init_checkpoint": str(pretrained), "num_negatives": 1}
-    run_reranker(options(folder, **settings, **given, **actions))
-    return folder
-
-
-def read_json_lines(path):
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
-
-
 def predictions(folder):
     return read_json_lines(folder / "test_predictions.jsonl")
 
@@ -168,8 +115,12 @@ def test_pairs_without_scores_or_negatives_are_scored(reranker, tmp_path):
 
 
 @pytest.mark.parametrize("loss", ["binary", "pairwise"])
-def test_the_other_losses_learn_it_too(pretrained, data, tmp_path, loss):
-    given = {"train_file": data["train"], "eval_file": data["dev"], "num_train_epochs": 4.0}
+def test_the_other_losses_learn_it_too(pretrained, ranking_files, tmp_path, loss):
+    given = {
+        "train_file": ranking_files["train"],
+        "eval_file": ranking_files["dev"],
+        "num_train_epochs": 4.0,
+    }
     settings = {"init_checkpoint": str(pretrained), "num_negatives": 1, "loss": loss}
     results = run_reranker(options(tmp_path, **settings, **given, do_train=True, do_eval=True))
     assert results["eval_map@100"] > 0.9
@@ -185,8 +136,8 @@ def test_the_folder_scores_pairs(reranker):
     assert [each["score"] for each in found] == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_query_without_retriever_has_the_documents_of_its_rows(reranker, data):
-    rows = [json.loads(line) for line in Path(data["dev"]).read_text().splitlines()]
+def test_a_query_without_retriever_has_the_documents_of_its_rows(reranker, ranking_files):
+    rows = [json.loads(line) for line in Path(ranking_files["dev"]).read_text().splitlines()]
     for found in predictions(reranker):
         own = [row for row in rows if row["anchor"] == found["query"]]
         texts = {row[name] for row in own for name in ("positive", "negative")}
@@ -194,7 +145,7 @@ def test_a_query_without_retriever_has_the_documents_of_its_rows(reranker, data)
         assert len(found["documents"]) == min(len(texts), 10)
 
 
-def test_a_retriever_is_loaded_once_for_all_sets(pretrained, data, tmp_path, monkeypatch):
+def test_a_retriever_is_loaded_once_for_all_sets(pretrained, ranking_files, tmp_path, monkeypatch):
     loaded = []
 
     def load_once(folder):
@@ -202,17 +153,21 @@ def test_a_retriever_is_loaded_once_for_all_sets(pretrained, data, tmp_path, mon
         return load(folder)
 
     monkeypatch.setattr("bert_tf.finetuning.reranking.Predictor", load_once)
-    files = {"eval_file": data["dev"], "predict_file": data["dev"], "retriever": str(pretrained)}
+    files = {
+        "eval_file": ranking_files["dev"],
+        "predict_file": ranking_files["dev"],
+        "retriever": str(pretrained),
+    }
     given = options(tmp_path, do_eval=True, do_predict=True, **files)
     program = Reranking()
     program.read(given, SimpleNamespace(max_seq_length=23, trained=None))
     assert loaded == [str(pretrained)] and set(program._lists) == {"dev", "test"}
 
 
-def test_a_retriever_finds_the_documents_among_all(reranker, pretrained, data, tmp_path):
+def test_a_retriever_finds_the_documents_among_all(reranker, pretrained, ranking_files, tmp_path):
     given = {"init_checkpoint": str(reranker), "retriever": str(pretrained), "depth": 3}
-    run_reranker(options(tmp_path, **given, do_predict=True, predict_file=data["plain"]))
-    rows = [json.loads(line) for line in Path(data["plain"]).read_text().splitlines()]
+    run_reranker(options(tmp_path, **given, do_predict=True, predict_file=ranking_files["plain"]))
+    rows = [json.loads(line) for line in Path(ranking_files["plain"]).read_text().splitlines()]
     texts = list(dict.fromkeys(row["positive"] for row in rows))
     model = load(str(pretrained))
     cosines = model.embed([rows[0]["anchor"]]) @ model.embed(texts).T
@@ -223,9 +178,9 @@ def test_a_retriever_finds_the_documents_among_all(reranker, pretrained, data, t
 
 
 def test_the_metric_of_the_retriever_is_that_of_run_embeddings(
-    reranker, pretrained, data, tmp_path
+    reranker, pretrained, ranking_files, tmp_path
 ):
-    files = {"do_eval": True, "eval_file": data["plain"]}
+    files = {"do_eval": True, "eval_file": ranking_files["plain"]}
     given = {"init_checkpoint": str(reranker), "retriever": str(pretrained), "depth": 10}
     found = run_reranker(options(tmp_path / "reranker", **given, **files))
     changes = {"init_checkpoint": str(pretrained), "output_dir": str(tmp_path / "embeddings")}
@@ -249,9 +204,9 @@ def test_the_metric_of_the_retriever_is_that_of_run_embeddings(
         ("scores", {"retriever": "x"}, "retriever=x has no effect on pairs with scores"),
     ],
 )
-def test_what_does_not_fit_is_refused(pretrained, data, tmp_path, kind, changes, message):
+def test_what_does_not_fit_is_refused(pretrained, ranking_files, tmp_path, kind, changes, message):
     given = {"init_checkpoint": str(pretrained), "do_eval": True, "do_train": True}
-    files = dict.fromkeys(("train_file", "eval_file"), data.get(kind))
+    files = dict.fromkeys(("train_file", "eval_file"), ranking_files.get(kind))
     if kind == "texts":
         rows = [{"text": "a", "label": "b"}, {"text": "c", "label": "d"}]
         write_json_lines(tmp_path / "texts.jsonl", rows)
@@ -267,241 +222,21 @@ def test_a_classifier_of_one_label_is_no_reranker():
         _check(None, {}, {}, SimpleNamespace(trained=task))
 
 
-def test_a_classifier_with_labels_is_no_reranker(sentence_model, data, tmp_path):
-    given = {"init_checkpoint": str(sentence_model), "do_eval": True, "eval_file": data["dev"]}
+def test_a_classifier_with_labels_is_no_reranker(sentence_model, ranking_files, tmp_path):
+    given = {
+        "init_checkpoint": str(sentence_model),
+        "do_eval": True,
+        "eval_file": ranking_files["dev"],
+    }
     with pytest.raises(
         ValueError, match="is a classifier of single texts, but a reranker has one score"
     ):
         run_reranker(options(tmp_path, **given))
 
 
-def test_each_query_of_the_command_line_is_answered(pretrained, tmp_path):
-    (tmp_path / "texts.txt").write_text("a cat\nthe owl\n")
-    values = flags.FlagValues()
-    define_flags(SearchOptions, values)
-    names = {"model_dir": pretrained, "documents": tmp_path / "texts.txt"}
-    given = [f"--{name}={value}" for name, value in names.items()]
-    output = tmp_path / "found.jsonl"
-    values(["search", *given, "--query=a cat", "--query=the owl", f"--output_file={output}"])
-    search(options_from_flags(SearchOptions, values))
-    assert [line["query"] for line in read_json_lines(output)] == ["a cat", "the owl"]
-
-
-def test_search_finds_and_ranks_the_documents(pretrained, reranker, tmp_path):
-    documents = tmp_path / "documents.txt"
-    documents.write_text("the owl is in the barn\n\nthe dog is in the barn\na cat\na cat\n")
-    texts = ["the owl is in the barn", "the dog is in the barn", "a cat"]
-    model = load(str(pretrained))
-    cosines = (model.embed(["a dog"]) @ model.embed(texts).T)[0]
-    given = {"model_dir": str(pretrained), "documents": str(documents), "top_k": 2}
-    for name, changes in (("plain", {}), ("ranked", {"reranker": str(reranker), "depth": 3})):
-        file = tmp_path / f"{name}.jsonl"
-        search(SearchOptions(**given, **changes, query=("a dog",), output_file=str(file)))
-        (line,) = read_json_lines(file)
-        assert line["query"] == "a dog" and len(line["documents"]) == 2
-        scores = [document["score"] for document in line["documents"]]
-        if name == "plain":
-            assert scores == pytest.approx(np.sort(cosines)[::-1][:2].tolist(), abs=1e-5)
-            nearest = [texts[index] for index in np.argsort(-cosines)[:2]]
-            assert [document["text"] for document in line["documents"]] == nearest
-    assert scores == sorted(scores, reverse=True)
-    first = line["documents"][0]
-    lines = documents.read_text().splitlines()
-    assert lines[first["line"] - 1] == first["text"]
-    expected = load(str(reranker)).predict([("a dog", first["text"])])[0]["score"]
-    assert first["score"] == pytest.approx(expected, abs=1e-4)
-
-
-def test_max_seq_length_is_that_of_the_vectors(pretrained, exported, tmp_path):
-    texts = ["a owl is in the barn", "a owl is here"]
-    (tmp_path / "texts.txt").write_text("\n".join(texts))
-    given = {"documents": str(tmp_path / "texts.txt"), "query": ("a owl",), "max_seq_length": 4}
-    file = tmp_path / "found.jsonl"
-    search(SearchOptions(**given, model_dir=str(pretrained), output_file=str(file)))
-    (line,) = read_json_lines(file)
-    assert [each["score"] for each in line["documents"]] == pytest.approx([1, 1], abs=1e-5)
-    with pytest.raises(ValueError, match=r"max_seq_length is .*, fixed by the export"):
-        search(SearchOptions(**given, model_dir=str(exported.single)))
-
-
-def test_queries_and_documents_come_from_tables_and_squad_files(pretrained, tmp_path):
-    answers = [{"text": "owl", "answer_start": 2}]
-    paragraph = {"context": "a owl", "qas": [{"id": "1", "question": "who ?", "answers": answers}]}
-    values = {"data": [{"title": "t", "paragraphs": [paragraph]}]}
-    (tmp_path / "squad.json").write_text(json.dumps(values))
-    (tmp_path / "table.csv").write_text("id,passage\n1,a cat\n2,\n")
-    (tmp_path / "queries.tsv").write_text("q\nwho\n")
-    settings = {
-        "model_dir": str(pretrained),
-        "documents": f"{tmp_path}/squad.json,{tmp_path}/table.csv",
-        "input_file": f"{tmp_path}/queries.tsv,{tmp_path}/squad.json",
-        "output_file": str(tmp_path / "found.jsonl"),
-    }
-    with pytest.raises(
-        ValueError, match=r"queries.tsv:1: the columns are q, .* Name one with query_c"
-    ):
-        search(SearchOptions(**settings))
-    search(SearchOptions(**settings, query_column="q"))
-    found = read_json_lines(tmp_path / "found.jsonl")
-    assert [each["query"] for each in found] == ["who", "who ?"]
-    assert {document["text"] for document in found[0]["documents"]} == {"a owl", "a cat"}
-    with pytest.raises(ValueError, match="depth=3 has no effect without `reranker`"):
-        SearchOptions(**settings, depth=3)
-
-
 def test_the_card_names_the_program(reranker):
     card = (reranker / "README.md").read_text()
     assert "`run_reranker`: " in card and "`run_reranker --do_eval" in card
-
-
-def test_search_refuses_what_it_cannot_use(pretrained, reranker, sentence_model, tmp_path):
-    (tmp_path / "empty.txt").write_text("\n")
-    given = {
-        "model_dir": str(pretrained),
-        "documents": str(tmp_path / "empty.txt"),
-        "query": ("a",),
-    }
-    with pytest.raises(ValueError, match=r"empty.txt contains no text"):
-        search(SearchOptions(**given))
-    (tmp_path / "empty.txt").write_text("a cat\n")
-    for other in (sentence_model, pretrained):
-        with pytest.raises(ValueError, match="has no score for a pair of texts"):
-            search(SearchOptions(**given, reranker=str(other)))
-    for folder in (reranker, sentence_model):
-        with pytest.raises(
-            ValueError, match="is a model for classification, whose vectors are not"
-        ):
-            search(SearchOptions(**{**given, "model_dir": str(folder)}))
-    with pytest.raises(ValueError, match="depth is 3, but must be top_k=10 or more"):
-        SearchOptions(**given, reranker="r", depth=3)
-    with pytest.raises(ValueError, match="query is ' ', but must be a text that is not empty"):
-        SearchOptions(**{**given, "query": (" ",)})
-    with pytest.raises(ValueError, match=r"query is '\\u200b', but must be a text that is not"):
-        SearchOptions(**{**given, "query": ("\u200b",)})
-    with pytest.raises(ValueError, match="Give either `query` or `input_file`"):
-        SearchOptions(**given, input_file="b")
-
-
-@pytest.mark.parametrize(
-    "name, value, source",
-    [
-        ("document_column", "x", "documents"),
-        ("query_column", "x", "input_file"),
-        ("header", False, "documents"),
-    ],
-)
-def test_search_refuses_a_flag_of_tables_without_a_table(tmp_path, name, value, source):
-    (tmp_path / "texts.txt").write_text("a cat\n")
-    files = {"documents": f"{tmp_path}/texts.txt", "input_file": f"{tmp_path}/texts.txt"}
-    message = f"{name}={value} has no effect, because {source} names no table"
-    for queries in (files, {**files, "input_file": None, "query": ("a",)}):
-        with pytest.raises(ValueError, match=message):
-            search(SearchOptions(model_dir="m", **queries, **{name: value}))
-
-
-def test_search_opens_its_output_before_the_model(tmp_path, monkeypatch):
-    (tmp_path / "documents.txt").write_text("a cat\n")
-    monkeypatch.setattr("bert_tf.programs.search.Predictor", lambda *_, **__: pytest.fail("loaded"))
-    files = {"documents": f"{tmp_path}/documents.txt", "output_file": f"{tmp_path}/documents.txt/x"}
-    with pytest.raises(tf.errors.OpError):
-        search(SearchOptions(model_dir="m", query=("a",), **files))
-
-
-@pytest.mark.parametrize("flag, names", [("document_column", POSITIVES), ("query_column", ANCHORS)])
-def test_search_knows_the_columns_of_run_embeddings(tmp_path, flag, names):
-    given = SearchOptions(model_dir="m", documents="d", query=("q",))
-    for name in names:
-        (tmp_path / "table.tsv").write_text(f"id\t{name}\n1\ta cat\n")
-        found = list(_texts(given, str(tmp_path / "table.tsv"), flag))
-        assert found == [("a cat", {"line": 2, "row": {"id": "1"}})]
-
-
-def test_search_keeps_the_other_columns_and_one_of_equal_texts(pretrained, tmp_path, caplog):
-    caplog.set_level("INFO")
-    rows = ("7,A cat,3", "8,A  cat,4", "9,the owl,5", "10,a CAT,6", "11,,7")
-    (tmp_path / "table.csv").write_text("\n".join(("sku,Text,price", *rows)))
-    given = {"model_dir": str(pretrained), "documents": str(tmp_path / "table.csv")}
-    output = tmp_path / "found.jsonl"
-    search(SearchOptions(**given, query=("a cat",), output_file=str(output)))
-    (line,) = read_json_lines(output)
-    found = {each["text"]: (each["line"], each["row"]) for each in line["documents"]}
-    assert found == {
-        "A cat": (2, {"sku": "7", "price": "3"}),
-        "the owl": (4, {"sku": "9", "price": "5"}),
-        "a CAT": (5, {"sku": "10", "price": "6"}),
-    }
-    assert "table.csv: document in 'Text'" in caplog.text
-    assert "1 documents were left out, because they equal an earlier one except" in caplog.text
-    assert "table.csv: 1 rows without a text were skipped, the last in line 6" in caplog.text
-
-
-def test_search_writes_halves_of_surrogate_pairs_as_escapes(pretrained, tmp_path):
-    row = {"text": "a cat \ud83d", "title": "\ude00", "query": "who \ud83d"}
-    write_json_lines(tmp_path / "texts.jsonl", [row])
-    files = dict.fromkeys(("documents", "input_file"), f"{tmp_path}/texts.jsonl")
-    output = tmp_path / "found.jsonl"
-    search(SearchOptions(model_dir=str(pretrained), **files, output_file=str(output)))
-    (line,) = read_json_lines(output)
-    (found,) = line["documents"]
-    assert line["query"] == row["query"]
-    assert (found["text"], found["row"]["title"]) == (row["text"], row["title"])
-
-
-def test_search_keeps_the_origin_of_the_queries(pretrained, tmp_path):
-    (tmp_path / "texts.txt").write_text("a cat\n")
-    (tmp_path / "queries.csv").write_text("id,query\n3,who\n4,\n5,a cat\n")
-    (tmp_path / "queries.txt").write_text("\nwho\n")
-    files = [f"{tmp_path}/queries.{ending}" for ending in ("csv", "txt")]
-    given = {"documents": f"{tmp_path}/texts.txt", "input_file": ",".join(files)}
-    output = tmp_path / "found.jsonl"
-    search(SearchOptions(model_dir=str(pretrained), **given, output_file=str(output)))
-    found = [{**line, "documents": len(line["documents"])} for line in read_json_lines(output)]
-    assert found == [
-        {"query": "who", "file": files[0], "line": 2, "row": {"id": "3"}, "documents": 1},
-        {"query": "a cat", "file": files[0], "line": 4, "row": {"id": "5"}, "documents": 1},
-        {"query": "who", "file": files[1], "line": 2, "documents": 1},
-    ]
-
-
-def test_search_compares_the_first_numbers_of_vectors(pretrained, tmp_path):
-    texts = ["the owl is in the barn", "the dog is in the barn", "a cat"]
-    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
-    given = {"model_dir": str(pretrained), "documents": str(tmp_path / "texts.txt")}
-    output = tmp_path / "found.jsonl"
-    search(SearchOptions(**given, query=("a dog",), output_file=str(output), truncate_dim=3))
-    (line,) = read_json_lines(output)
-    model = load(str(pretrained))
-    query, *documents = unit(model.embed(["a dog", *texts])[:, :3])
-    expected = {text: float(query @ each) for text, each in zip(texts, documents, strict=True)}
-    found = {each["text"]: each["score"] for each in line["documents"]}
-    assert found == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(ValueError, match=r"truncate_dim is 999, but the vectors have \d+ numbers"):
-        search(SearchOptions(**given, query=("a",), truncate_dim=999))
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"input_file": "queries.csv"}, r"queries.csv:1: the columns are q, .* query_column"),
-        ({"query": ("a",), "truncate_dim": 999}, r"truncate_dim is 999, but the vectors have \d+"),
-    ],
-)
-def test_search_finds_faults_before_it_encodes(pretrained, tmp_path, monkeypatch, changes, message):
-    (tmp_path / "texts.txt").write_text("a cat\n")
-    (tmp_path / "queries.csv").write_text("q\nwho\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "bert_tf.programs.search.embed_all", lambda *_, **__: pytest.fail("encoded")
-    )
-    with pytest.raises(ValueError, match=message):
-        search(SearchOptions(model_dir=str(pretrained), documents="texts.txt", **changes))
-
-
-def test_search_counts_documents_that_are_too_long(pretrained, tmp_path, caplog):
-    (tmp_path / "documents.txt").write_text("a cat\n" + "a dog " * 200 + "\n")
-    given = {"model_dir": str(pretrained), "documents": str(tmp_path / "documents.txt")}
-    search(SearchOptions(**given, query=("a",), output_file=str(tmp_path / "found.jsonl")))
-    assert "1 of 2 documents are longer than the longest input, " in caplog.text
 
 
 def test_a_converted_reranker_keeps_its_length_and_takes_pairs(reranker, tmp_path):
@@ -521,36 +256,25 @@ def test_a_converted_reranker_keeps_its_length_and_takes_pairs(reranker, tmp_pat
 
 @pytest.mark.parametrize(("begins_with", "length"), [("reranker", 23), ("pretrained", 16)])
 def test_the_longest_input_is_that_of_the_first_reranker(
-    reranker, pretrained, data, tmp_path, begins_with, length
+    reranker, pretrained, ranking_files, tmp_path, begins_with, length
 ):
     init = {"init_checkpoint": str({"reranker": reranker, "pretrained": pretrained}[begins_with])}
-    given = options(tmp_path, max_seq_length=None, do_train=True, train_file=data["train"], **init)
+    given = options(
+        tmp_path, max_seq_length=None, do_train=True, train_file=ranking_files["train"], **init
+    )
     task, _ = Reranking().read(given, Setup.for_task(given, "classification", default_length=16))
     assert task.max_seq_length == length
 
 
-def test_other_modules_need_a_pooling_that_search_has(pretrained, tmp_path):
-    pytest.importorskip("safetensors")
-    folder, tokenizer = tmp_path / "folder", bert_tf.FullTokenizer.from_pretrained(str(pretrained))
-    encoder = bert_tf.BertModel.from_pretrained(str(pretrained))
-    encoder.save_pretrained(folder, tokenizer)
-    types = [
-        {"type": f"sentence_transformers.models.{n}", "path": ""} for n in ("Transformer", "LSTM")
-    ]
-    (folder / "modules.json").write_text(json.dumps(types))
-    (tmp_path / "texts.txt").write_text("a cat\nthe owl\n")
-    output = tmp_path / "found.jsonl"
-    given = {"documents": f"{tmp_path}/texts.txt", "query": ("a cat",), "output_file": str(output)}
-    with pytest.raises(ValueError, match=r"modules Transformer, LSTM.*Give pooling=mean") as error:
-        search(SearchOptions(model_dir=str(folder), **given))
-    assert "Give --pooling=mean" in with_flags(str(error.value), SearchOptions)
-    search(SearchOptions(model_dir=str(folder), pooling="mean", **given))
-    assert json.loads(output.read_text())["documents"][0]["text"] == "a cat"
-
-
 @pytest.mark.usefixtures("steps_without_training")
-def test_an_evaluation_during_training_stops_it_and_keeps_the_best(pretrained, data, tmp_path):
-    given = {"train_file": data["train"], "eval_file": data["dev"], "do_train": True}
+def test_an_evaluation_during_training_stops_it_and_keeps_the_best(
+    pretrained, ranking_files, tmp_path
+):
+    given = {
+        "train_file": ranking_files["train"],
+        "eval_file": ranking_files["dev"],
+        "do_train": True,
+    }
     settings = {"init_checkpoint": str(pretrained), "num_train_epochs": 3.0, "num_negatives": 1}
     stops = {"evaluate_steps": 2, "early_stopping": 1, "learning_rate": 1e-30}
     results = run_reranker(options(tmp_path, do_eval=True, **given, **settings, **stops))
@@ -569,8 +293,12 @@ def test_an_evaluation_during_training_stops_it_and_keeps_the_best(pretrained, d
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_resumed_run_equals_an_uninterrupted_one(pretrained, data, tmp_path):
-    given = {"train_file": data["train"], "init_checkpoint": str(pretrained), "do_train": True}
+def test_a_resumed_run_equals_an_uninterrupted_one(pretrained, ranking_files, tmp_path):
+    given = {
+        "train_file": ranking_files["train"],
+        "init_checkpoint": str(pretrained),
+        "do_train": True,
+    }
     settings = {"num_train_epochs": 2.0, "loss": "pairwise"}
     run_reranker(options(tmp_path / "one", **given, **settings))
     run_reranker(options(tmp_path / "two", **given, **settings, stop_step=4))
@@ -578,23 +306,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(pretrained, data, tmp_path):
     one, two = (checkpoint_arrays(tmp_path / name / "model.ckpt-8") for name in ("one", "two"))
     for name, value in one.items():
         np.testing.assert_array_equal(two[name], value, err_msg=name)
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_an_export_ranks_like_the_folder(reranker, pretrained, tmp_path):
-    saved = str(tmp_path / "saved" / "1")
-    export_saved_model(ExportOptions(model_dir=str(reranker), export_dir=saved, warm_up=False))
-    documents = str(write_json_lines(tmp_path / "texts.jsonl", [{"text": t} for t in TEXTS]))
-    found = []
-    for folder in (str(reranker), saved):
-        file = tmp_path / "found.jsonl"
-        given = {"documents": documents, "query": ("a dog",), "output_file": str(file)}
-        search(SearchOptions(model_dir=str(pretrained), reranker=folder, **given))
-        found.append(json.loads(file.read_text())["documents"])
-    assert [each["text"] for each in found[0]] == [each["text"] for each in found[1]]
-    scores = [[each["score"] for each in documents] for documents in found]
-    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
 def test_its_lists_calibrate_an_export(reranker):
@@ -636,14 +347,14 @@ def test_sentence_transformers_gives_the_same_scores(reranker, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def lesson(reranker, pretrained, data, tmp_path_factory):
+def lesson(reranker, pretrained, ranking_files, tmp_path_factory):
     """Options of a student, and the features of its records, which are in the cache."""
     folder = tmp_path_factory.mktemp("lesson")
     settings = {
         "init_checkpoint": str(pretrained),
         "init_layers": "0",
         "teacher": str(reranker),
-        "train_file": data["train"],
+        "train_file": ranking_files["train"],
         "feature_cache_dir": str(folder / "cache"),
         "num_negatives": 1,
         "do_train": True,
@@ -654,9 +365,9 @@ def lesson(reranker, pretrained, data, tmp_path_factory):
     return given, taught(given, Reranking())["train"]
 
 
-def test_a_student_learns_the_scores_of_a_teacher(lesson, reranker, data, tmp_path):
+def test_a_student_learns_the_scores_of_a_teacher(lesson, reranker, ranking_files, tmp_path):
     given, features = lesson
-    rows = read_json_lines(data["train"])
+    rows = read_json_lines(ranking_files["train"])
     texts = [(row["anchor"], row[name]) for row in rows for name in ("positive", "negative")]
     expected = np.array([answer["score"] for answer in load(reranker).predict(texts)])
     np.testing.assert_allclose(
@@ -667,7 +378,9 @@ def test_a_student_learns_the_scores_of_a_teacher(lesson, reranker, data, tmp_pa
     assert lines[-1]["soft_loss"] < 0.5 * lines[0]["soft_loss"]
 
 
-def test_a_student_learns_the_states_of_a_teacher_too(reranker, pretrained, data, tmp_path):
+def test_a_student_learns_the_states_of_a_teacher_too(
+    reranker, pretrained, ranking_files, tmp_path
+):
     run_reranker(
         options(
             tmp_path,
@@ -676,7 +389,7 @@ def test_a_student_learns_the_states_of_a_teacher_too(reranker, pretrained, data
             teacher=str(reranker),
             teacher_states="hidden",
             hard_labels=1.0,
-            train_file=data["train"],
+            train_file=ranking_files["train"],
             num_negatives=2,
             do_train=True,
             num_train_epochs=4.0,
@@ -694,7 +407,7 @@ def test_a_teacher_with_another_vocabulary_gives_the_same_scores(lesson, reranke
     np.testing.assert_allclose(found["teacher_logits"], expected["teacher_logits"], atol=1e-4)
 
 
-def test_a_teacher_of_a_reranker_scores_pairs(sentence_model, data, tmp_path):
-    given = {"teacher": str(sentence_model), "train_file": data["train"], "do_train": True}
+def test_a_teacher_of_a_reranker_scores_pairs(sentence_model, ranking_files, tmp_path):
+    given = {"teacher": str(sentence_model), "train_file": ranking_files["train"], "do_train": True}
     with pytest.raises(ValueError, match=r"for problem_type=.*, but the model for regression"):
         taught(options(tmp_path, init_checkpoint=str(sentence_model), **given), Reranking())
