@@ -243,7 +243,7 @@ def escaped(text: str) -> str:
 
 
 def json_line(values: Any) -> str:
-    """Return a line of JSON, in UTF-8 but for halves of surrogate pairs, which are escaped."""
+    """Return a line of JSON. Only halves of surrogate pairs are escaped, not other characters."""
     return escaped(json.dumps(values, ensure_ascii=False)) + "\n"
 
 

@@ -235,7 +235,7 @@ def _warn_of_similar_labels(labels: Sequence[str], file: str) -> None:
         )
 
 
-# Of pandas, databases and spreadsheets, in lower case.
+# Values of pandas, databases and spreadsheets in empty or broken cells, in lower case.
 _EMPTY_CELLS = ("nan", "null", "#n/a", "#null!", "#name?", "#value!", "#ref!", "#num!", "#div/0!")
 
 
@@ -244,7 +244,7 @@ def _warn_of_empty_cells(labels: Sequence[str], file: str) -> None:
         if label.lower() in _EMPTY_CELLS:
             logger.warning(
                 "%s: the label %r usually stands for an empty or broken cell, but is a class here. "
-                "Remove its rows unless they are one.",
+                "Remove its rows, unless you want this class.",
                 file,
                 label,
             )

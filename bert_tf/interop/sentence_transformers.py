@@ -105,7 +105,7 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
 
 
 def lost_prompts(folder: str) -> list[str]:
-    """Name the prompts that the settings of `embedding_settings` do not contain."""
+    """Return the prompts that `embedding_settings` does not contain, in the words of a message."""
     root = _root(folder)
     values = {} if root is None else _optional(os.path.join(root, _PROMPTS_FILE))
     prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")

@@ -111,8 +111,8 @@ def _drop(x, key, rate: float):
 
     @ops.custom_gradient
     def drop(x):
-        # Dropout is linear in x. The key gives the gradient's mask, so none must be kept. (XLA keeps it
-        # where it compiles both passes as one function.)
+        # Dropout is linear in x. The key gives the gradient's mask, so the mask need not be kept. (XLA
+        # keeps it where it compiles both passes as one function.)
         return function(x, key, rate), lambda upstream: function(upstream, key, rate)
 
     return drop(x)

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 # the tweets of WNUT 2017 at most 0.9 %, Korean and Chinese Wikipedia 0.5 %.
 _WORTH_A_WARNING = 0.05
 _FEWEST = 10  # unknown words, counted with repetitions
-_FEW_CHARACTERS = 10  # of another alphabet more are missing
+_FEW_CHARACTERS = 10  # more are missing if the text has another alphabet
 
 
 def warn_of_unknown_words(lines: Iterable[str], tokenizer: FullTokenizer) -> None:

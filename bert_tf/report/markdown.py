@@ -8,6 +8,7 @@ from typing import Any
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of two columns with an empty header."""
     lines = [f"| {name} | {value} |" for name, value in rows]
     return "\n".join(["| | |", "|---|---|", *lines])
 
@@ -20,6 +21,7 @@ def code(value: Any) -> str:
 
 
 def number(text: str) -> str:
+    """Return a whole number as it is, other numbers with six digits, and other text as code."""
     try:
         return text if text.isdigit() else f"{float(text):.6g}"
     except ValueError:
