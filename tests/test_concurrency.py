@@ -1,5 +1,7 @@
 """Processes and threads on the same files and the same model: right answers, or one clear error."""
 
+import dataclasses
+import itertools
 import os
 import shutil
 import subprocess
@@ -17,6 +19,7 @@ from tiny_runs import MAX_PREDICTIONS, MAX_SEQ_LENGTH, script_command, write_rec
 import bert_tf
 from bert_tf.data.files import new_folder, open_whole, whole_file
 from bert_tf.data.record_cache import make_once
+from bert_tf.interop.checkpoint import LazyArrays, shape_of
 from bert_tf.model_folder import load_model_folder
 from bert_tf.prediction.text_model import SequenceRunner
 from bert_tf.predictor import Predictor
@@ -288,35 +291,38 @@ def test_no_thread_waits_for_the_mask_of_another(monkeypatch):
     assert [len(best) for (best,) in found] == [2, 3]
 
 
-def test_a_folder_is_read_while_a_training_replaces_its_checkpoint(sentence_model, tmp_path):
+@pytest.mark.parametrize("num_read", [None, 0, 7])
+def test_a_folder_is_read_while_a_training_replaces_its_checkpoint(
+    sentence_model, tmp_path, monkeypatch, num_read
+):
+    """It is replaced once `num_read` arrays are read; None: before the names of the arrays are."""
     folder = tmp_path / "run"
     shutil.copytree(sentence_model, folder, ignore=shutil.ignore_patterns("model.ckpt-*"))
-    model = bert_tf.model_folder.load_model_folder(str(sentence_model)).model
-    variables = training_variables(model)
-    is_over = threading.Event()
-    step = 0
+    variables = training_variables(load_model_folder(str(sentence_model)).model)
+    read, step = bert_tf.model_folder.read_checkpoint, 0
 
     def save():
         nonlocal step
-        while not is_over.is_set():
-            step += 1
-            arrays = {n: np.full(v.shape, step, "float32") for n, v in variables.items()}
-            save_checkpoint(str(folder), arrays, step, keep_max=1)
-            time.sleep(0.2)
+        step += 1
+        arrays = {n: np.full(v.shape, step, "float32") for n, v in variables.items()}
+        save_checkpoint(str(folder), arrays, step, keep_max=1)
 
-    trainer = threading.Thread(target=save)
-    trainer.start()
-    try:
-        while not step > 1:
-            time.sleep(0.01)
-        for _ in range(4):
-            found = {
-                float(v)
-                for w in load_model_folder(str(folder)).model.weights
-                for v in np.unique(w.numpy())
-            }
-            assert len(found) == 1 and found.pop() >= 1  # one checkpoint, whole
-    finally:
-        is_over.set()
-        trainer.join()
+    def read_checkpoint(path):
+        if num_read is None and step == 1:
+            save()
+        checkpoint, count = read(path), itertools.count()
+
+        def array_of(name):
+            if next(count) == num_read and step == 1:
+                save()
+            return checkpoint.arrays[name]
+
+        shapes = {name: shape_of(checkpoint.arrays, name) for name in checkpoint.arrays}
+        return dataclasses.replace(checkpoint, arrays=LazyArrays(shapes, array_of))
+
+    save()
+    monkeypatch.setattr("bert_tf.model_folder.read_checkpoint", read_checkpoint)
+    weights = load_model_folder(str(folder)).model.weights
+    found = {float(value) for weight in weights for value in np.unique(weight.numpy())}
+    assert step == 2 and found in ({1.0}, {2.0})  # one checkpoint, whole
     assert os.listdir(folder).count("checkpoint") == 1
