@@ -1,4 +1,4 @@
-"""Checks of the losses and metrics that a model is compiled with in Keras."""
+"""Checks of the losses, metrics and labels that a model gets in Keras."""
 
 from __future__ import annotations
 
@@ -28,6 +28,20 @@ def check_loss(loss: Any, outputs: Any) -> None:
                 f"The output `{output}` has logits, but the loss expects probabilities. Compile with "
                 f"keras.losses.{name}(from_logits=True)."
             )
+
+
+def check_labels(labels: Any, outputs: Any) -> None:
+    """Raise ValueError if Keras would take a list of labels for those of other outputs.
+
+    Keras matches a list with the outputs of a dict in the order of their names.
+    """
+    names = list(outputs) if isinstance(outputs, Mapping) else []
+    if isinstance(labels, list | tuple) and names != sorted(names):
+        raise ValueError(
+            f"The labels are a {type(labels).__name__}, which Keras matches with the outputs in the "
+            f"order of their names: {', '.join(f'`{name}`' for name in sorted(names))}. Give a dict: "
+            f"{{{', '.join(f'{name!r}: ...' for name in names)}}}."
+        )
 
 
 def check_metrics(loss: Any, metrics: Iterable[keras.metrics.Metric]) -> None:

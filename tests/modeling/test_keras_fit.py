@@ -173,6 +173,19 @@ def test_metrics_of_logits_and_of_a_regression_are_those_of_keras():
     model.test_on_batch(ids, labels)
 
 
+@pytest.mark.parametrize("names", [list, tuple])
+def test_labels_of_two_outputs_have_names(names):
+    """Keras sorts the outputs of a dict, so that the first of a list would be the ends."""
+    model = compiled(BertForQuestionAnswering(CONFIG), "start_logits", "end_logits")
+    ids = np.full((2, S), 5)
+    features = {"input_ids": ids, "input_mask": np.ones_like(ids)}
+    spans = {"start_logits": np.array([1, 2]), "end_logits": np.array([3, 4])}
+    found = model.evaluate(features, spans, verbose=0, return_dict=True)
+    assert np.isfinite(found["loss"])
+    with pytest.raises(ValueError, match=r"`end_logits`, `start_logits`. Give a dict: .*start"):
+        model.evaluate(features, names(spans.values()), verbose=0)
+
+
 def test_pre_training_learns_by_fit_and_reports_both_losses():
     keras.utils.set_random_seed(2)
     model = compiled(BertForPreTraining(CONFIG), "masked_lm_logits", "next_sentence_logits")
