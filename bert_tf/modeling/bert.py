@@ -152,6 +152,17 @@ class ConfiguredModel(keras.Model):
         )
         return found
 
+    def quantize(self, *args, **kwargs):
+        """Raise TypeError: Keras would quantize the pooler only.
+
+        Keras skips the layers of the encoder, and cannot load a file of the rest.
+        """
+        raise TypeError(
+            f"Keras cannot quantize {type(self).__name__}: it would skip the encoder. Write the model "
+            "with save_pretrained(folder, tokenizer), and use "
+            'bert_tf.export(folder, ..., precision="int8").'
+        )
+
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
     ):

@@ -249,6 +249,11 @@ def test_a_pooler_without_gradients_is_left_out_as_the_guide_shows(make, warned)
         assert [variable.path for variable in model.weights] == names
 
 
+def test_keras_cannot_quantize_the_encoder():
+    with pytest.raises(TypeError, match=r'skip the encoder.*precision="int8"'):
+        BertForSequenceClassification(CONFIG, LABELS).quantize("int8")
+
+
 def test_frozen_parts_are_still_frozen_in_a_saved_and_in_a_cloned_model(tmp_path):
     model = BertForSequenceClassification(CONFIG, LABELS)
     model.bert.embeddings.trainable = model.bert.encoder_layers[0].trainable = False
