@@ -665,6 +665,24 @@ def test_a_tokenizer_of_another_model_is_not_written(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize("format", ["huggingface", "tf1"])
+def test_a_lora_of_keras_is_written_into_its_kernel(tmp_path, format):
+    if format == "huggingface":
+        pytest.importorskip("safetensors", reason="of the extra [hf]")
+    model, rng = bert_tf.BertModel(CONFIG), np.random.default_rng(1)
+    dense = model.pooler
+    dense.enable_lora(2)
+    for variable in (dense.lora_kernel_a, dense.lora_kernel_b):
+        variable.assign(rng.normal(size=variable.shape))
+    model.save_pretrained(tmp_path / "saved", format=format)
+    loaded = bert_tf.BertModel.from_pretrained(tmp_path / "saved")
+    assert not loaded.load_report.missing
+    assert not loaded.load_report.unexpected
+    inputs = {"input_ids": np.array([[2, 5, 6, 3]])}
+    expected = model(inputs)["pooled_output"]
+    np.testing.assert_allclose(loaded(inputs)["pooled_output"], expected, atol=1e-6)
+
+
 def test_settings_of_a_bilstm_are_not_those_of_a_model_without(tmp_path):
     tokenizer = bert_tf.FullTokenizer(TOKENS)
     model = bert_tf.BertForTokenClassification(CONFIG, labels=("O", "B-x"))
