@@ -45,7 +45,7 @@ class TextPreprocessor(keras.layers.Layer):
 
     Call arguments:
         inputs: string [B]; for pairs a tuple (texts, second texts) of two of them, not a list of pairs.
-        y, sample_weight: passed through.
+        y, sample_weight: passed through. Numbers, because strings may be the second texts of pairs.
 
     Returns:
         dict of int32 [B, S]: `input_ids`; `input_mask` (1 = real, 0 = padding); `segment_ids` (0 = first
@@ -54,6 +54,7 @@ class TextPreprocessor(keras.layers.Layer):
     Raises:
         ValueError: the vocabulary has no [UNK], [CLS] or [SEP] or a token twice, or `max_length` has no
             room for a text.
+        TypeError: `inputs` are numbers, or `y` strings.
     """
 
     def __init__(
@@ -106,6 +107,12 @@ class TextPreprocessor(keras.layers.Layer):
         )
         if is_pair and len(inputs) != 2:
             raise ValueError(f"{_PAIRS}, but `inputs` is a tuple of {len(inputs)}.")
+        if tf.string == getattr(y, "dtype", None):
+            raise TypeError(
+                "`y` has the type string, but labels are numbers. For pairs of texts without labels "
+                "write dataset.map(lambda a, b: preprocessor((a, b))). Convert names of labels to "
+                "numbers before."
+            )
         texts, pairs = inputs if is_pair else (inputs, None)
         ids = [None if part is None else self._ids(part) for part in (texts, pairs)]
         step = self.max_length if self.pad_to_max_length else length_step(self.max_length)

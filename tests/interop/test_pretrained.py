@@ -233,6 +233,15 @@ def test_two_vocabularies_of_different_models_are_refused(huggingface, tmp_path)
             load(huggingface)
 
 
+def test_second_texts_are_not_taken_for_labels():
+    preprocessor = bert_tf.TextPreprocessor(TOKENS, max_length=7)
+    pairs = tf.data.Dataset.from_tensor_slices((TEXTS, PAIRS)).batch(2)
+    with pytest.raises(TypeError, match=r"`y` .*string.*preprocessor\(\(a, b\)\)"):
+        pairs.map(preprocessor)
+    (found,) = pairs.map(lambda a, b: preprocessor((a, b)))
+    np.testing.assert_array_equal(found["segment_ids"], preprocessor((TEXTS, PAIRS))["segment_ids"])
+
+
 @pytest.mark.parametrize(
     "texts", [[("a", "b"), ("c", "d")], tf.constant([["a", "b"], ["c", "d"]]), ("a", "b", "c")]
 )
