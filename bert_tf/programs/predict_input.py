@@ -35,6 +35,8 @@ USUAL_NAMES = {
     "context": ("context", "text", "text_b", "1"),
     "choices": ("choices",),
 }
+# Columns with the beginning of each choice, which run_swag reads: those of SWAG and HellaSwag.
+_BEGINNINGS = {"sent2", "ctx_b"}
 # Further names if no column has one of those above for the first text.
 _OF_RERANKERS = {"text_a": ANCHORS, "text_b": POSITIVES}
 _FLAGS = {
@@ -282,6 +284,8 @@ def _table_inputs(
                 [] if field in optional_fields else _columns(field, layout, row)
                 for field in model_fields
             ]
+            if "choices" in model_fields:
+                _check_beginnings(columns, row)
             for number in optional:
                 _warn_of_number(model_fields[number], layout, row)
         for number in optional:  # in JSON lines each row has its own columns
@@ -317,6 +321,17 @@ def _columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
         f"{row.place_of_names}: no column is called {' or '.join(usual)}. The columns are "
         f"{listed(row)}. Name one of them with `{flag}`, or rename it.{row.remedy_without_header}"
     )
+
+
+def _check_beginnings(columns: Sequence[Sequence[str]], row: TableRow) -> None:
+    """Raise ValueError if the choices of a table begin in a column that is not read."""
+    unread = (_BEGINNINGS & row.keys()).difference(*columns)
+    for name in sorted(unread):
+        raise ValueError(
+            f"{row.place_of_names}: each choice begins with the text in {name!r}, which is not read. "
+            "Let run_swag read the file: --do_predict --predict_file. Or write the text into each "
+            f"choice, and remove {name!r}."
+        )
 
 
 def _usual_names(field: str, row: TableRow) -> list[str]:

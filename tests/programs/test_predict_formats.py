@@ -114,6 +114,16 @@ def test_a_model_of_texts_and_pairs_reads_the_second_text_of_a_table(run, caplog
         run(trained, {"in.tsv": "text\tx\nthe cat\ta dog\n"}, text_b_column="y")
 
 
+def test_the_beginning_of_choices_is_not_left_out(tmp_path):
+    (tmp_path / "swag.csv").write_text("sent1,sent2,ending0,ending1\nHe waits.,He,goes.,sits.\n")
+    layout = InputLayout(choices_column="ending0,ending1")
+    with pytest.raises(ValueError, match=r"swag.csv:1: .*'sent2', which is not read.*run_swag"):
+        list(read_inputs([f"{tmp_path}/swag.csv"], layout, ("text_a", "choices")))
+    (tmp_path / "own.csv").write_text("sent1,ending0,ending1\nHe waits.,He goes.,He sits.\n")
+    (found,) = read_inputs([f"{tmp_path}/own.csv"], layout, ("text_a", "choices"))
+    assert found.values == ["He waits.", ["He goes.", "He sits."]]
+
+
 @pytest.mark.parametrize("flag", ["text_b_column", "choices_column"])
 def test_a_column_that_the_model_does_not_read_is_rejected(run, flag):
     with pytest.raises(ValueError, match=f"{flag} is x, but the model reads only text_a. Omit it."):
