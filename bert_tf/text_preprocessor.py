@@ -109,9 +109,9 @@ class TextPreprocessor(keras.layers.Layer):
             raise ValueError(f"{_PAIRS}, but `inputs` is a tuple of {len(inputs)}.")
         if tf.string == getattr(y, "dtype", None):
             raise TypeError(
-                "`y` has the type string, but labels are numbers. For pairs of texts without labels "
-                "write dataset.map(lambda a, b: preprocessor((a, b))). Convert names of labels to "
-                "numbers before."
+                "`y` has the type string, but labels are numbers. For pairs of texts write "
+                "dataset.map(lambda a, b: preprocessor((a, b))). Convert names of labels to numbers "
+                "before."
             )
         texts, pairs = inputs if is_pair else (inputs, None)
         ids = [None if part is None else self._ids(part) for part in (texts, pairs)]
