@@ -271,6 +271,7 @@ def test_a_later_phase_is_checked_before_the_first_one_trains(
     assert latest_checkpoint(options.output_dir) is None
 
 
+@pytest.mark.usefixtures("steps_without_training")
 def test_records_are_counted_once_for_all_phases_and_not_after_the_training(
     toy_text, tmp_path, options, monkeypatch
 ):
