@@ -188,7 +188,7 @@ def test_a_browser_draws_every_head_and_the_chosen_one_large(page):
     layer, head = parts_of(path)["attention"]["opening"]
     shown, complaints = in_browser(path)
     assert complaints == []
-    assert shown.count("<canvas") == 4 * (3 + 1)  # layers, heads and their mean
+    assert shown.count("<canvas") == 2 * (3 + 1)  # layers, heads and their mean
     assert f"<h3>Layer {layer}, head {head}</h3>" in shown
     shown, _ = in_browser(path, "#1.2.3")  # layer 1, head 2, the token "sat"
     assert "<h3>Layer 1, head 2</h3>" in shown
