@@ -22,7 +22,7 @@ from bert_tf.modeling.bilstm import bidirectional_lstm
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
 from bert_tf.modeling.inputs import as_tensors, check_values, checked_inputs
-from bert_tf.modeling.keras_losses import check_labels, check_loss, check_metrics
+from bert_tf.modeling.keras_losses import check_loss, check_metrics, check_order
 from bert_tf.modeling.transformer import TransformerBlock
 from bert_tf.names import check_names
 from bert_tf.tokenization import FullTokenizer
@@ -133,10 +133,12 @@ class ConfiguredModel(keras.Model):
         """Return the loss of `compile`, as Keras does.
 
         Raises:
-            ValueError: the loss takes logits for probabilities, or a list of labels would be taken for
-                those of other outputs.
+            ValueError: the loss takes logits for probabilities, or a list of labels or `loss_weights`
+                would be taken for those of other outputs.
         """
-        check_labels(y, y_pred)
+        check_order("labels", y, y_pred)
+        weights = getattr(self._compile_loss, "_user_loss_weights", None)
+        check_order("loss weights", weights, y_pred)
         check_loss(self.loss, y_pred)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 

@@ -17,7 +17,10 @@ _CROSS_ENTROPIES = (
 
 def check_loss(loss: Any, outputs: Any) -> None:
     """Raise ValueError if a loss of Keras takes the logits in a model's outputs for probabilities."""
-    for output in outputs if isinstance(outputs, Mapping) else ():
+    outputs = list(outputs) if isinstance(outputs, Mapping) else []
+    if isinstance(loss, list | tuple):
+        loss = dict(zip(sorted(outputs), loss, strict=False))  # in the order of Keras
+    for output in outputs:
         given = loss.get(output) if isinstance(loss, Mapping) else loss
         given = keras.losses.get(given) if isinstance(given, str) else given
         name = next((name for function, name in _CROSS_ENTROPIES if function is given), None)
@@ -30,15 +33,18 @@ def check_loss(loss: Any, outputs: Any) -> None:
             )
 
 
-def check_labels(labels: Any, outputs: Any) -> None:
-    """Raise ValueError if Keras would take a list of labels for those of other outputs.
+def check_order(what: str, values: Any, outputs: Any) -> None:
+    """Raise ValueError if Keras would take a list of values for those of other outputs.
 
     Keras matches a list with the outputs of a dict in the order of their names.
+
+    Args:
+        what: the values, in the plural.
     """
     names = list(outputs) if isinstance(outputs, Mapping) else []
-    if isinstance(labels, list | tuple) and names != sorted(names):
+    if isinstance(values, list | tuple) and names != sorted(names):
         raise ValueError(
-            f"The labels are a {type(labels).__name__}, which Keras matches with the outputs in the "
+            f"The {what} are a {type(values).__name__}, which Keras matches with the outputs in the "
             f"order of their names: {', '.join(f'`{name}`' for name in sorted(names))}. Give a dict: "
             f"{{{', '.join(f'{name!r}: ...' for name in names)}}}."
         )
@@ -46,7 +52,8 @@ def check_labels(labels: Any, outputs: Any) -> None:
 
 def check_metrics(loss: Any, metrics: Iterable[keras.metrics.Metric]) -> None:
     """Raise ValueError if the loss takes logits, but a metric of Keras takes them for probabilities."""
-    losses = loss.values() if isinstance(loss, Mapping) else (loss,)
+    losses = loss.values() if isinstance(loss, Mapping) else loss
+    losses = losses if isinstance(losses, Iterable) else (losses,)
     if not any(_takes_logits(each) for each in losses):
         return
     for metric in metrics:

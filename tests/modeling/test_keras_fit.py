@@ -126,6 +126,7 @@ def test_the_only_output_needs_no_name_and_the_mask_may_have_its_other_one():
         "sparse_categorical_crossentropy",
         keras.losses.SparseCategoricalCrossentropy(),
         {"logits": keras.losses.sparse_categorical_crossentropy},
+        ["sparse_categorical_crossentropy"],
     ],
     ids=lambda loss: type(loss).__name__,
 )
@@ -184,6 +185,31 @@ def test_labels_of_two_outputs_have_names(names):
     assert np.isfinite(found["loss"])
     with pytest.raises(ValueError, match=r"`end_logits`, `start_logits`. Give a dict: .*start"):
         model.evaluate(features, names(spans.values()), verbose=0)
+
+
+def test_weights_of_two_losses_have_names():
+    model = BertForQuestionAnswering(CONFIG)
+    losses = {"start_logits": cross_entropy(), "end_logits": cross_entropy()}
+    features = {"input_ids": np.full((2, S), 5), "input_mask": np.ones((2, S), "int32")}
+    spans = {"start_logits": np.array([1, 2]), "end_logits": np.array([3, 4])}
+    model.compile("adam", losses, {"start_logits": 1.0, "end_logits": 0.0}, run_eagerly=True)
+    found = model.test_on_batch(features, spans, return_dict=True)
+    assert found["loss"] == pytest.approx(found["start_logits_loss"])
+    for given in (losses, list(losses.values())):
+        model.compile("adam", given, [1.0, 0.0], run_eagerly=True)
+        with pytest.raises(ValueError, match=r"loss weights .*`end_logits`, `start_logits`"):
+            model.test_on_batch(features, spans)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_losses_in_a_list_are_checked_in_the_order_of_keras(first):
+    model = BertForQuestionAnswering(CONFIG)
+    losses = [cross_entropy(), keras.losses.SparseCategoricalCrossentropy()]
+    features = {"input_ids": np.full((2, S), 5), "input_mask": np.ones((2, S), "int32")}
+    spans = {"start_logits": np.array([1, 2]), "end_logits": np.array([3, 4])}
+    model.compile("adam", [losses[first], losses[1 - first]], run_eagerly=True)
+    with pytest.raises(ValueError, match=("`start_logits`", "`end_logits`")[first]):
+        model.test_on_batch(features, spans)
 
 
 def test_pre_training_learns_by_fit_and_reports_both_losses():
