@@ -47,7 +47,7 @@ def make_writer(
 
 def _write_line(output: TextIO, model: TextModel, answer: Answer) -> None:
     text = f"error: {answer['error']}" if "error" in answer else model.short(answer)
-    output.write(" ".join(text.split("\n")) + "\n")
+    output.write(" ".join(text.splitlines()) + "\n")
 
 
 class _Table:
@@ -59,6 +59,10 @@ class _Table:
 
     def __init__(self, output: TextIO, columns: Sequence[str]):
         self._writer = csv.writer(output, delimiter="\t", lineterminator="\n")
+        # Before Python 3.13 the first one does not enclose a carriage return.
+        self._enclosing = csv.writer(
+            output, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC
+        )
         self._columns = tuple(columns)
         self._shown: tuple[str, ...] | None = None
 
@@ -75,7 +79,9 @@ class _Table:
                 )
         values = [shown.get(name) for name in self._shown]
         values += [_at(answer, name) for name in (*self._columns, "error")]
-        self._writer.writerow([_cell(value) for value in values])
+        cells = [_cell(value) for value in values]
+        has_return = any(isinstance(cell, str) and "\r" in cell for cell in cells)
+        (self._enclosing if has_return else self._writer).writerow(cells)
 
 
 def _at(answer: Answer, name: str) -> Any:

@@ -255,6 +255,15 @@ def test_a_table_has_numbers_and_lists_in_its_cells():
     assert output.getvalue().splitlines()[1] == "1\tü\t[0.25, 0.75]\t"
 
 
+@pytest.mark.parametrize("text", ["a\rb", "a\nb", "a\r\nb", 'a "\r" b', " a", ""])
+def test_a_table_read_again_has_the_same_texts(text):
+    output = io.StringIO(newline="")
+    write = make_writer("tsv", TextClassifier(classifier("regression")), output)
+    write({"id": 7, "text": text}, {"score": 0.25}, "in.jsonl:1")
+    rows = list(csv.reader(io.StringIO(output.getvalue(), newline=""), delimiter="\t"))
+    assert rows == [["id", "text", "score", "error"], ["7", text, "0.25", ""]]
+
+
 def test_a_table_whose_columns_would_lose_a_text_is_an_error():
     output = io.StringIO()
     write = make_writer("tsv", TextClassifier(classifier("regression")), output)
