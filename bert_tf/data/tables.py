@@ -13,6 +13,7 @@ import csv
 import json
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -31,6 +32,7 @@ AS_JSON_LINES = (
     'Write a table as JSON lines: to_json("train.jsonl", orient="records", lines=True) of datasets or '
     "pandas."
 )
+_LIST = re.compile(r"""\[\s*((["']).*\2)?\s*\]""", re.DOTALL)  # such as ['a', 'b']
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
 
@@ -55,6 +57,15 @@ class _Placed:
     def place(self) -> str:
         """ "file:line", for error messages."""
         return place_of(self.file, self.line)
+
+
+def check_no_list(row: TableRow, column: str, value: Any, what: str) -> None:
+    """Raise ValueError if a cell is a list of texts, as pandas writes lists into CSV."""
+    if isinstance(value, str) and _LIST.fullmatch(value.strip()):
+        raise ValueError(
+            f"{row.place}: column {column!r} contains {value!r}, a list, but must contain {what}. "
+            f"{AS_JSON_LINES}"
+        )
 
 
 class Row(_Placed, list):
@@ -86,8 +97,13 @@ class TableRow(_Placed, dict):
         return self[name]
 
     def usual(self, names: Iterable[str]) -> str | None:
-        """Return the column with the first of these names, in any case; None without one."""
-        in_any_case = {name.casefold(): name for name in reversed(self)}  # the first of equal names
+        """Return the column with the first of these names; None without one.
+
+        Case and spaces around a name do not count.
+        """
+        in_any_case = {
+            each.strip().casefold(): each for each in reversed(self)
+        }  # the first of equals
         found = (name if name in self else in_any_case.get(name.casefold()) for name in names)
         return next((name for name in found if name is not None), None)
 

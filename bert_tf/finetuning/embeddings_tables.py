@@ -12,7 +12,7 @@ from typing import Any
 from bert_tf.characters import is_blank
 from bert_tf.data.label_schemes import check_unicode_forms
 from bert_tf.data.question_answering import read_squad
-from bert_tf.data.tables import TableRow, ending_of, read_table, without_empty_rows
+from bert_tf.data.tables import TableRow, check_no_list, ending_of, read_table, without_empty_rows
 from bert_tf.finetuning.embeddings_options import (
     ANCHORS,
     FIRST_TEXTS,
@@ -37,6 +37,10 @@ class Columns:
     positive: str | None
     negatives: tuple[str, ...]
     label: str | None
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        return (self.anchor, self.positive, *self.negatives, self.label)
 
     @property
     def example_type(self) -> str:
@@ -99,6 +103,8 @@ def read_file(
             types.setdefault(found[names].example_type, row.place)
             if len(found) == 1:
                 logger.info("%s: %s", path, found[names])
+                if unread := [name for name in names if name not in found[names].names]:
+                    logger.info("%s: not read: %s", path, listed(unread))
         examples.append(_example(row, found[names], classes, missing_label))
     check_some(examples, path)
     if len(types) > 1:
@@ -175,7 +181,9 @@ def _columns(row: TableRow, options: PairColumnsOptions, labelled: bool) -> Colu
         for name in negatives:
             row.column(name, "negative_columns")
     else:
-        negatives = tuple(n for n in row if re.fullmatch(f"{NEGATIVE}(s|_.*)?", n, re.IGNORECASE))
+        negatives = tuple(
+            n for n in row if re.fullmatch(f"\\s*{NEGATIVE}(s|_.*)?\\s*", n, re.IGNORECASE)
+        )
         own = (anchor, positive, label, *negatives)
         unread = [name for name in row if "neg" in name.casefold() and name not in own]
         if positive is not None and unread:
@@ -185,6 +193,8 @@ def _columns(row: TableRow, options: PairColumnsOptions, labelled: bool) -> Colu
                 *(row.place_of_names, ", ".join(map(repr, unread[:20]))),
             )
     if negatives:
+        if label is not None and not options.label_column:
+            logger.warning("%s: %r is not used as a score", row.place_of_names, label)
         label = options.label_column or None
     if labelled and positive is None and label is None:
         remedy = "positive. Name its column with positive_column."
@@ -231,6 +241,7 @@ def _example(
     if columns.positive is not None:
         texts.append(text_of(row, columns.positive))
     for name in columns.negatives:
+        check_no_list(row, name, row[name], "one text")
         values = row[name] if isinstance(row[name], list) else [row[name]]
         texts += [_as_text(row, name, value) for value in values if value not in ("", None)]
     label = 0.0

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_tf.characters import is_blank
-from bert_tf.data.tables import TableRow, read_table, without_empty_rows
+from bert_tf.data.tables import TableRow, check_no_list, read_table, without_empty_rows
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.problem_types import Label
 
@@ -161,6 +161,7 @@ def _name(row: TableRow, column: str, value: Any) -> str:
 
 
 def _names(row: TableRow, column: str, value: Any, separator: str) -> tuple[str, ...]:
+    check_no_list(row, column, value, f"names with {separator!r} between them")
     if isinstance(value, str):
         parts: Sequence[Any] = [part for part in value.split(separator) if part.strip()]
     elif isinstance(value, list):

@@ -180,6 +180,13 @@ def test_several_labels_stand_in_one_column_with_a_separator(tmp_path):
     assert several(path, label_separator="|") == [("rude", "threat")]
 
 
+@pytest.mark.parametrize("cell", ["['rude', 'threat']", "['rude' 'threat']", '[""rude""]', "[]"])
+def test_several_labels_are_no_list_in_csv(tmp_path, cell):
+    path = write(tmp_path / "t.csv", f'text,labels\na,"{cell}"\n')
+    with pytest.raises(ValueError, match=r"t.csv:2: column 'labels' .* a list, .*',' between them"):
+        several(path)
+
+
 def test_several_labels_may_be_a_list_in_json(tmp_path):
     rows = [
         {"text": "a", "labels": ["x", 2]},
