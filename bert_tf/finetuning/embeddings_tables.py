@@ -222,7 +222,7 @@ def _check_names_of_one_text(row: TableRow, columns: Columns) -> None:
     """Raise if a column has a name that is usual only in tables of two texts."""
     of_two = {*FIRST_TEXTS, "premise", *LABELS} - {LABEL}
     for name in (columns.anchor, str(columns.label)):
-        if name.casefold() in map(str.casefold, of_two):
+        if name.strip().casefold() in map(str.casefold, of_two):
             raise _second_text_missing(row, columns, f"{name!r} is a name for two texts")
 
 

@@ -129,6 +129,12 @@ def test_spaces_around_the_names_of_columns_do_not_count(tmp_path):
     kinds, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
     assert kinds == {"train": "scores"}
     assert [each.label for each in splits["train"]] == [1.0, 0.0]
+    file = write(tmp_path / "t.csv", "sentence1, label\na, x\nb, y\n")
+    with pytest.raises(ValueError, match="'sentence1' is a name for two texts"):
+        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    file = write(tmp_path / "t.csv", " sentence1,label\na,x\nb,y\n")
+    with pytest.raises(ValueError, match="' sentence1' is a name for two texts"):
+        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
 
 
 def test_the_log_names_columns_that_are_not_read(tmp_path, caplog):
