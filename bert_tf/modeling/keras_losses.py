@@ -44,7 +44,7 @@ def check_order(what: str, values: Any, outputs: Any) -> None:
     names = list(outputs) if isinstance(outputs, Mapping) else []
     if isinstance(values, list | tuple) and names != sorted(names):
         raise ValueError(
-            f"The {what} are a {type(values).__name__}, which Keras matches with the outputs in the "
+            f"The {what} are a list or tuple, which Keras matches with the outputs in the "
             f"order of their names: {', '.join(f'`{name}`' for name in sorted(names))}. Give a dict: "
             f"{{{', '.join(f'{name!r}: ...' for name in names)}}}."
         )
