@@ -101,9 +101,8 @@ class TableRow(_Placed, dict):
 
         Case and spaces around a name do not count.
         """
-        in_any_case = {
-            each.strip().casefold(): each for each in reversed(self)
-        }  # the first of equals
+        columns = reversed(self)  # so that the first of equal names stays
+        in_any_case = {column.strip().casefold(): column for column in columns}
         found = (name if name in self else in_any_case.get(name.casefold()) for name in names)
         return next((name for name in found if name is not None), None)
 

@@ -181,9 +181,8 @@ def _columns(row: TableRow, options: PairColumnsOptions, labelled: bool) -> Colu
         for name in negatives:
             row.column(name, "negative_columns")
     else:
-        negatives = tuple(
-            n for n in row if re.fullmatch(f"\\s*{NEGATIVE}(s|_.*)?\\s*", n, re.IGNORECASE)
-        )
+        usual = re.compile(f"{NEGATIVE}(s|_.*)?", re.IGNORECASE)
+        negatives = tuple(name for name in row if usual.fullmatch(name.strip()))
         own = (anchor, positive, label, *negatives)
         unread = [name for name in row if "neg" in name.casefold() and name not in own]
         if positive is not None and unread:

@@ -325,8 +325,8 @@ def _columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
 
 def _check_beginnings(columns: Sequence[Sequence[str]], row: TableRow) -> None:
     """Raise ValueError if the choices of a table begin in a column that is not read."""
-    unread = (_BEGINNINGS & row.keys()).difference(*columns)
-    for name in sorted(unread):
+    if unread := (_BEGINNINGS & row.keys()).difference(*columns):
+        name = min(unread)
         raise ValueError(
             f"{row.place_of_names}: each choice begins with the text in {name!r}, which is not read. "
             "Let run_swag read the file: --do_predict --predict_file. Or write the text into each "
