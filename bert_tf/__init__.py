@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from bert_tf.finetuning.fit import Trainer
     from bert_tf.interop.initial import LoadReport, initialize
     from bert_tf.interop.read import read_checkpoint
-    from bert_tf.modeling.bert import BertModel, ConfiguredModel
+    from bert_tf.modeling.bert import BertModel
+    from bert_tf.modeling.configured_model import ConfiguredModel
     from bert_tf.modeling.models import (
         BertForMaskedLM,
         BertForMultipleChoice,
@@ -69,7 +70,8 @@ _NAMES = {
     "prediction.masked_lm": "corpus_pseudo_perplexity",
     "programs.export_saved_model": "export",
     "programs.convert_checkpoint": "convert",
-    "modeling.bert": "BertModel ConfiguredModel",
+    "modeling.bert": "BertModel",
+    "modeling.configured_model": "ConfiguredModel",
     "modeling.models": "BertForPreTraining BertForMaskedLM BertForSequenceClassification "
     "BertForTokenClassification BertForQuestionAnswering BertForMultipleChoice "
     "BertForSentenceEmbedding",

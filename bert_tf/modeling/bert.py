@@ -6,11 +6,8 @@ Shapes: B batch, S sequence, H hidden.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-import warnings
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from typing import Any
 
 import keras
@@ -19,13 +16,11 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling.attention import attention_bias
 from bert_tf.modeling.bilstm import bidirectional_lstm
+from bert_tf.modeling.configured_model import ConfiguredModel
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
-from bert_tf.modeling.inputs import as_tensors, check_values, checked_inputs
-from bert_tf.modeling.keras_losses import check_loss, check_metrics, check_order
+from bert_tf.modeling.inputs import checked_inputs
 from bert_tf.modeling.transformer import TransformerBlock
-from bert_tf.names import check_names
-from bert_tf.tokenization import FullTokenizer
 
 _SCOPE = threading.local()  # the replicas of a step run in separate threads
 
@@ -38,199 +33,6 @@ def encoder_outputs() -> Iterator[list[dict[str, Any]]]:
         yield _SCOPE.outputs
     finally:
         _SCOPE.outputs = None
-
-
-_CALL_HINT = (
-    "Pass all inputs as one dict: `model(inputs)`, not `model(**inputs)`. The result is a dict."
-)
-
-
-class ConfiguredModel(keras.Model):
-    """A model made from one `BertConfig`. Its variables exist on construction.
-
-    A checkpoint can be loaded before the first call. The variables' paths are the reference's
-    variable names.
-
-    Attributes:
-        exported_inputs: name -> shape of the int32 inputs of an exported model.
-        task: the `Task` of the checkpoint that the model was loaded from, which `save_pretrained` keeps.
-    """
-
-    exported_inputs: Mapping[str, tuple[None, ...]] = dict.fromkeys(
-        ("input_ids", "input_mask", "segment_ids"), (None, None)
-    )
-
-    def __init__(self, config: BertConfig, **kwargs):
-        given: Any = config
-        if not isinstance(given, BertConfig):
-            name = type(self).__name__
-            raise TypeError(
-                f"The configuration of {name} is {given!r:.60}, but must be a BertConfig. For a folder "
-                f"or checkpoint call {name}.from_pretrained."
-            )
-        if isinstance(dtype := kwargs.get("dtype"), str):
-            _check_precision(dtype)
-        super().__init__(**kwargs)
-        self.config = config
-        self.load_report = self.task = None
-
-    def __call__(self, inputs=None, *args, **kwargs):
-        if others := sorted(kwargs.keys() - {"training"}):
-            check_names(f"{type(self).__name__}.__call__", others, self.call, _CALL_HINT)
-        if isinstance(inputs, Mapping):
-            tensors = as_tensors(inputs)
-            check_values(inputs, tensors, self.config)
-            inputs = tensors
-        return super().__call__(inputs, *args, **kwargs)
-
-    @classmethod
-    def from_pretrained(cls, path: str | os.PathLike, **kwargs) -> ConfiguredModel:
-        """Return a model with the weights of any checkpoint that `--init_checkpoint` accepts.
-
-        Parts that the checkpoint lacks, such as a new head, have random values. A warning gives the
-        reason for a new head. The model's `load_report` lists loaded, new and unused variables.
-
-        Args:
-            path: a folder or checkpoint of google-research/bert, of bert_tf, of Hugging Face (also
-                hf://org/name) or of tf-models-official.
-            **kwargs: arguments of the class (`num_labels`, `labels`, `problem_type`, `dtype`). Default
-                of the first three: those of the checkpoint's head.
-
-        Raises:
-            FileNotFoundError: the checkpoint does not exist.
-            TypeError: `labels` is not a list of strings.
-            ValueError: its encoder does not fit, it has no configuration, its task.json is damaged or
-                contradicts its config.json, or the number of labels is unknown.
-        """
-        return import_module("bert_tf.pretrained").from_pretrained(cls, path, **kwargs)
-
-    def save_pretrained(
-        self,
-        folder: str | os.PathLike,
-        tokenizer: FullTokenizer | None = None,
-        format: str = "huggingface",
-    ) -> None:
-        """Write the model to a new folder, completely or not at all.
-
-        If the model has the task, labels and problem type of the checkpoint that it was loaded from, the
-        settings of that are kept: the longest input, prefixes, whether a classifier takes pairs.
-        Otherwise the longest input is the number of positions.
-
-        Args:
-            folder: must not exist, or be empty.
-            tokenizer: written next to the weights.
-            format: "huggingface" (config.json, model.safetensors; needs the extra [hf]) or "tf1"
-                (bert_model.ckpt, bert_config.json).
-
-        Raises:
-            TypeError: a subclass has variables of its own.
-            ValueError: the folder is not empty, the format is unknown or cannot store this model, or the
-                tokenizer has more ids than the model.
-        """
-        import_module("bert_tf.pretrained").save_pretrained(self, folder, tokenizer, format)
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Return the loss of `compile`, as Keras does.
-
-        Raises:
-            ValueError: the loss takes logits for probabilities, or a list of labels or `loss_weights`
-                would be taken for those of other outputs.
-        """
-        check_order("labels", y, y_pred)
-        weights = getattr(self._compile_loss, "_user_loss_weights", None)
-        check_order("loss weights", weights, y_pred)
-        check_loss(self.loss, y_pred)
-        return super().compute_loss(x, y, y_pred, sample_weight, training)
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Return the metrics of `compile`, as Keras does.
-
-        Raises:
-            ValueError: the loss takes logits, but a metric takes them for probabilities.
-        """
-        found = super().compute_metrics(x, y, y_pred, sample_weight)  # makes metrics of names
-        check_metrics(
-            self.loss, (own for each in self.metrics for own in getattr(each, "metrics", ()))
-        )
-        return found
-
-    def quantize(self, *args, **kwargs):
-        """Raise TypeError: Keras would quantize the pooler only.
-
-        Keras skips the layers of the encoder, and cannot load a file of the rest.
-        """
-        raise TypeError(
-            f"Keras cannot quantize {type(self).__name__}: it would skip the encoder. Write the model "
-            "with save_pretrained(folder, tokenizer), and use "
-            'bert_tf.export(folder, ..., precision="int8").'
-        )
-
-    def export(
-        self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
-    ):
-        """Export the model as Keras does, by default with all of `exported_inputs`.
-
-        Lists of outputs are numbered: `all_encoder_layers_0`, `all_encoder_layers_1`, ...
-        """
-        model: keras.Model = self
-        if input_signature is None:
-            inputs = {
-                name: keras.Input(batch_shape=shape, dtype="int32", name=name)
-                for name, shape in self.exported_inputs.items()
-            }
-            model = keras.Model(inputs, _numbered(self(inputs)), name=self.name)
-        keras.Model.export(model, filepath, format, verbose, input_signature, **kwargs)
-
-    def get_config(self) -> dict[str, Any]:
-        policy = keras.saving.serialize_keras_object(self.dtype_policy)
-        frozen = [v.path for v in self.weights if not v.trainable] if self.trainable else []
-        return {
-            "config": self.config.to_dict(),
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": policy,
-            **({"frozen": frozen} if frozen else {}),
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects=None):
-        values = dict(config)
-        trainable, frozen = values.pop("trainable", True), values.pop("frozen", ())
-        if isinstance(values.get("dtype"), dict):
-            values["dtype"] = keras.saving.deserialize_keras_object(values["dtype"])
-        model = cls(BertConfig.from_dict(values.pop("config")), **values)
-        if not trainable:
-            model.trainable = False
-        _freeze(model, set(frozen))
-        return model
-
-
-def _freeze(model: keras.Model, frozen: set[str]) -> None:
-    """Freeze the variables of these paths, and the layers that have no others."""
-    if unknown := frozen - {variable.path for variable in model.weights}:
-        warnings.warn(
-            f"The saved {type(model).__name__} has the frozen variable {min(unknown)}, but the loaded "
-            "one has no variable of this path, so that part is trained. Set `trainable` before "
-            "`compile`.",
-            stacklevel=2,
-        )
-    for layer in model._flatten_layers(include_self=False) if frozen else ():
-        if layer.weights and frozen.issuperset(variable.path for variable in layer.weights):
-            layer.trainable = False
-    for variable in model.weights:
-        if variable.path in frozen:
-            variable.trainable = False
-
-
-def _check_precision(name: str) -> None:
-    """Raise ValueError unless Keras has a precision policy of this name."""
-    try:
-        keras.dtype_policies.get(name)
-    except ValueError as error:
-        raise ValueError(
-            f"The precision (dtype) is {name!r}, but must be one of float32, mixed_bfloat16, "
-            "mixed_float16, bfloat16, float16."
-        ) from error
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -372,17 +174,6 @@ class BertModel(ConfiguredModel):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "output_attentions": self.output_attentions}
-
-
-def _numbered(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outputs with one name for each value of a list."""
-    found: dict[str, Any] = {}
-    for name, value in outputs.items():
-        if isinstance(value, list):
-            found |= {f"{name}_{index}": part for index, part in enumerate(value)}
-        else:
-            found[name] = value
-    return found
 
 
 def _same_sequence(sequence_ids):

@@ -16,7 +16,8 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.huggingface_config import PROBLEM_TYPES
 from bert_tf.limits import listed
-from bert_tf.modeling.bert import BertModel, ConfiguredModel
+from bert_tf.modeling.bert import BertModel
+from bert_tf.modeling.configured_model import ConfiguredModel
 from bert_tf.modeling.crf import make_crf
 from bert_tf.modeling.heads import (
     ClassificationHead,

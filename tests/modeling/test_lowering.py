@@ -39,7 +39,7 @@ import numpy as np
 from bert_tf import registry
 from bert_tf.config import BertConfig
 from bert_tf.modeling import crf, feature_based, models
-from bert_tf.modeling.bert import ConfiguredModel
+from bert_tf.modeling.configured_model import ConfiguredModel
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.training.optimization import OPTIMIZERS
 
