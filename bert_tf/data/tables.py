@@ -32,7 +32,9 @@ AS_JSON_LINES = (
     'Write a table as JSON lines: to_json("train.jsonl", orient="records", lines=True) of datasets or '
     "pandas."
 )
-_LIST = re.compile(r"""\[\s*((["']).*\2)?\s*\]""", re.DOTALL)  # such as ['a', 'b']
+_LIST = re.compile(
+    r"""\[\s*(\d[\d\s,.]*|(["']).*\2\s*)?\]""", re.DOTALL
+)  # such as ['a', 'b'], [0 3]
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
 
@@ -60,7 +62,7 @@ class _Placed:
 
 
 def check_no_list(row: TableRow, column: str, value: Any, what: str) -> None:
-    """Raise ValueError if a cell is a list of texts, as pandas writes lists into CSV."""
+    """Raise ValueError if a cell is a list of texts or numbers, as pandas writes lists into CSV."""
     if isinstance(value, str) and _LIST.fullmatch(value.strip()):
         raise ValueError(
             f"{row.place}: column {column!r} contains {value!r}, a list, but must contain {what}. "

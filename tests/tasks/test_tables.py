@@ -180,7 +180,19 @@ def test_several_labels_stand_in_one_column_with_a_separator(tmp_path):
     assert several(path, label_separator="|") == [("rude", "threat")]
 
 
-@pytest.mark.parametrize("cell", ["['rude', 'threat']", "['rude' 'threat']", '[""rude""]', "[]"])
+LISTS = [
+    "['rude', 'threat']",
+    "['rude' 'threat']",
+    '[""rude""]',
+    "[]",
+    "[ ]",
+    "[0, 3]",
+    "[0 3]",
+    "[27]",
+]
+
+
+@pytest.mark.parametrize("cell", LISTS)
 def test_several_labels_are_no_list_in_csv(tmp_path, cell):
     path = write(tmp_path / "t.csv", f'text,labels\na,"{cell}"\n')
     with pytest.raises(ValueError, match=r"t.csv:2: column 'labels' .* a list, .*',' between them"):
