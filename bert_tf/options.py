@@ -57,12 +57,22 @@ def check_ranges(options: Any) -> None:
 
     Raises:
         ValueError: a value is invalid; the message names the parameter, the value and the valid ones.
-        TypeError: a value with a range cannot be compared with a number.
+        TypeError: a value with a range cannot be compared with a number, or an int has another type.
     """
     for each in fields(options):
         value = getattr(options, each.name)
         if value is not None or each.default is not None:
+            if each.type in ("int", "int | None"):
+                check_whole(each.name, value)
             check_value(each.name, value, each.metadata, vars(options))
+
+
+def check_whole(name: str, value: Any) -> None:
+    """Raise TypeError unless a value is an int."""
+    if not isinstance(value, int):
+        raise TypeError(
+            f"{name} is {value!r}, but must be a whole number, of type int. Convert it with int()."
+        )
 
 
 def check_value(

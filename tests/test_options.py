@@ -50,6 +50,13 @@ def test_a_number_out_of_its_range_is_rejected(name, field):
         dataclasses.replace(options, **{field.name: "many"})
 
 
+@pytest.mark.parametrize("name, field", declared(lambda f: f.type.startswith("int")))
+def test_a_fraction_of_a_whole_number_is_rejected(name, field):
+    message = f"^{field.name} is 1.5, but must be a whole number, of type int"
+    with pytest.raises(TypeError, match=message):
+        dataclasses.replace(least_options(name), **{field.name: 1.5})
+
+
 @pytest.mark.parametrize("name, field", declared(lambda f: "choices" in f.metadata))
 def test_a_value_that_is_no_choice_is_rejected(name, field):
     options, first = least_options(name), field.metadata["choices"][0]

@@ -26,6 +26,7 @@ from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.names import check_names
+from bert_tf.options import check_whole
 from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingTask
@@ -70,7 +71,7 @@ class Trainer:
         tokenizer: as above; None if not found.
 
     Raises:
-        TypeError: an option is unknown.
+        TypeError: an option is unknown, or a whole number has another type than int.
         ValueError: the run would overwrite other files in `output_dir`, an option is out of range, no
             architecture was found, or `output_dir` contains another model. `best_metric` is not a metric
             of the task. The embedder of `init_checkpoint` has an unsupported module.
@@ -88,6 +89,7 @@ class Trainer:
         tokenizer: FullTokenizer | None = None,
         **options: Any,
     ):
+        check_whole("`num_train_steps`", num_train_steps)
         if num_train_steps < 1:
             raise ValueError(f"`num_train_steps` is {num_train_steps}, but must be 1 or more.")
         if init_checkpoint is not None:
