@@ -24,6 +24,7 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.sidecar import find_config, load_tokenizer
+from bert_tf.limits import listed
 from bert_tf.model_files import model_files, write_files
 from bert_tf.names import check_names
 from bert_tf.options import check_whole
@@ -145,7 +146,7 @@ class Trainer:
 
         Args:
             data: TFRecord files with the features of the task, or a `tf.data.Dataset` of batches of
-                them. Files are a path, a comma list, a glob or a list of paths. Their records are
+                them. Files are a path, a comma list, a glob or a list of these. Their records are
                 shuffled and batched by length. A dataset keeps its order and repeats when it ends. A
                 resumed run skips the batches it has seen.
             evaluate: data for the evaluation at the end, and at every `evaluate_steps`.
@@ -155,11 +156,12 @@ class Trainer:
 
         Raises:
             TypeError: `data` or `evaluate` is of another type.
-            ValueError: `data` has fewer examples than a batch, or `evaluate` repeats without end or has
-                a batch larger than its first. With `lr_batch_size`, the batches of `data` must have the
-                size `train_batch_size`.
+            ValueError: a file does not exist, a dataset lacks a label or a weight of the task, or `data`
+                has fewer examples than a batch. `evaluate` repeats without end, or has a batch larger
+                than its first. With `lr_batch_size`, the batches of `data` must have the size
+                `train_batch_size`.
         """
-        source, options = _source(data, "data"), self._options
+        source, options = _source(data, "data", self.task), self._options
         if isinstance(source, tf.data.Dataset):
             size = _batch_size(source)
             if options.lr_batch_size is not None and options.train_batch_size != size:
@@ -169,7 +171,7 @@ class Trainer:
                     f"{size} examples. Set train_batch_size={size}."
                 )
             options = replace(options, train_batch_size=size)
-        held_out = None if evaluate is None else _held_out(evaluate, "evaluate")
+        held_out = None if evaluate is None else _held_out(evaluate, "evaluate", self.task)
         if self._loop.step < self._num_train_steps:
             write_files(self._folder, self._files())
         results = loop.train(
@@ -194,10 +196,11 @@ class Trainer:
 
         Raises:
             TypeError: `data` is of another type.
-            ValueError: a dataset repeats without end, or has a batch that is larger than its first.
+            ValueError: a file does not exist. A dataset lacks a label or a weight of the task, repeats
+                without end, or has a batch that is larger than its first.
         """
         with self._loop.averaged_weights():
-            return self._results(self._metrics(_held_out(data, "data")))
+            return self._results(self._metrics(_held_out(data, "data", self.task)))
 
     def _results(self, metrics: Mapping[str, float]) -> dict[str, float]:
         results = {"global_step": self._loop.step, **metrics}
@@ -245,28 +248,40 @@ def _compare_vectors(task: EmbeddingTask, checkpoint: PretrainedCheckpoint) -> N
         )
 
 
-def _source(data: Data, name: str) -> list[str] | tf.data.Dataset:
+def _source(data: Data, name: str, task: Task) -> list[str] | tf.data.Dataset:
     """Return the paths of record files, or a dataset."""
-    if isinstance(data, (str, os.PathLike)):
-        return expand_files(os.fspath(data))
     if isinstance(data, tf.data.Dataset):
-        if not isinstance(data.element_spec, Mapping):
-            raise TypeError(
-                f"The batches of `{name}` must be dicts of the task's features, but are of type "
-                f"{type(data.element_spec).__name__}."
-            )
+        _check_features(data.element_spec, name, task)
         return data
-    if isinstance(data, Sequence) and all(isinstance(path, (str, os.PathLike)) for path in data):
-        return [os.fspath(path) for path in data]
+    paths = [data] if isinstance(data, (str, os.PathLike)) else data
+    if isinstance(paths, Sequence) and all(isinstance(path, (str, os.PathLike)) for path in paths):
+        if not paths:
+            raise ValueError(f"`{name}` is an empty list. Give the paths of record files.")
+        return [file for path in paths for file in expand_files(os.fspath(path))]
     raise TypeError(
         f"`{name}` must be paths of record files or a tf.data.Dataset of batches, but is of type "
         f"{type(data).__name__}."
     )
 
 
-def _held_out(data: Data, name: str) -> list[str] | tf.data.Dataset:
+def _check_features(batch: Any, name: str, task: Task) -> None:
+    """Raise unless a batch is a dict with the labels and weights of a task."""
+    if not isinstance(batch, Mapping):
+        raise TypeError(
+            f"The batches of `{name}` must be dicts of the task's features, but are of type "
+            f"{type(batch).__name__}."
+        )
+    wanted = [spec.name for spec in task.record_features if spec.role in ("label", "weight")]
+    if missing := [feature for feature in wanted if feature not in batch]:
+        raise ValueError(
+            f"The batches of `{name}` have no {', '.join(missing)}, which the task {task.name} needs. "
+            f"Add it to their features: {listed(batch)}."
+        )
+
+
+def _held_out(data: Data, name: str, task: Task) -> list[str] | tf.data.Dataset:
     """Return `_source`, but a dataset of known size."""
-    source = _source(data, name)
+    source = _source(data, name, task)
     if isinstance(source, tf.data.Dataset):
         if source.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise ValueError(f"`{name}` repeats without end. Give a dataset without `repeat()`.")

@@ -143,6 +143,30 @@ def test_data_of_another_type_is_a_type_error(tmp_path):
         trainer.fit(dataset, evaluate=dataset.map(lambda batch: (batch, batch["label_ids"])))
 
 
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [([], "`evaluate` is an empty list"), (["missing.tf_record"], "No file .*missing.tf_record")],
+)
+def test_missing_files_of_an_evaluation_are_found_before_the_training(
+    record_file, tmp_path, files, message
+):
+    trainer = trainer_of(tmp_path / "out")
+    with pytest.raises(ValueError, match=message):
+        trainer.fit([record_file], evaluate=files)
+    assert trainer._loop.step == 0
+
+
+@pytest.mark.parametrize("missing", ["label_ids", "is_real_example"])
+def test_a_dataset_without_a_label_or_weight_is_an_error_that_names_it(tmp_path, missing):
+    batches = {name: values for name, values in features().items() if name != missing}
+    dataset = tf.data.Dataset.from_tensor_slices(batches).batch(4)
+    trainer = trainer_of(tmp_path)
+    message = f"batches of `data` have no {missing}, which the task classification needs"
+    for use in (trainer.fit, trainer.evaluate):
+        with pytest.raises(ValueError, match=message):
+            use(dataset)
+
+
 @pytest.mark.usefixtures("steps_without_training")
 def test_a_dataset_without_end_is_for_training_alone(tmp_path):
     def endless():
