@@ -300,7 +300,7 @@ def _score(row: TableRow, column: str) -> float:
 def _as_number(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return math.nan
 
 

@@ -150,7 +150,7 @@ def _label(row: TableRow, layout: TableLayout) -> Label:
 
 
 def _name(row: TableRow, column: str, value: Any) -> str:
-    if isinstance(value, bool | int | float) and math.isfinite(value):
+    if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         value = json.dumps(value)  # such as 1 or true in JSON
     if not isinstance(value, str) or not value.strip():
         raise _wrong(row, column, value, "a label")
@@ -182,7 +182,7 @@ def _truth(row: TableRow, column: str) -> bool:
 def _number(row: TableRow, column: str, value: Any) -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
         has_comma = isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip())

@@ -69,7 +69,10 @@ def test_a_text_that_is_none_is_refused_by_line(tmp_path, column, value):
 
 @pytest.mark.parametrize(
     "value, label",
-    [(1, "1"), (-2, "-2"), (0.5, "0.5"), (True, "true"), (False, "false"), ("1 ", "1")],
+    [
+        *((1, "1"), (-2, "-2"), (0.5, "0.5"), (True, "true"), (False, "false"), ("1 ", "1")),
+        pytest.param(10**309, str(10**309), id="above the largest float"),
+    ],
 )
 def test_a_label_in_json_is_its_text_as_json_writes_it(tmp_path, value, label):
     path = jsonl(tmp_path / "t.jsonl", {"t": "a", "l": value})
@@ -255,7 +258,9 @@ def test_numbers_of_a_regression(tmp_path):
     assert [example.label for example in examples] == [2.0, -150.0]
 
 
-@pytest.mark.parametrize("value", ["", "high", None, True, [1], "nan", float("inf")])
+@pytest.mark.parametrize(
+    "value", ["", "high", None, True, [1], "nan", float("inf"), pytest.param(10**309, id="huge")]
+)
 def test_what_is_no_number_is_refused_by_line(tmp_path, value):
     path = jsonl(tmp_path / "t.jsonl", {"text": "a", "y": value})
     with pytest.raises(ValueError, match=r"t.jsonl:1: column 'y' .*, but must contain a number"):
