@@ -7,10 +7,13 @@ from typing import Any
 
 import keras
 
-# Functions of Keras, which take probabilities by default, and their classes.
-_CROSS_ENTROPIES = (
+# Functions of Keras that take probabilities by default, and classes that can take logits.
+_OF_PROBABILITIES = (
     (keras.losses.binary_crossentropy, "BinaryCrossentropy"),
+    (keras.losses.binary_focal_crossentropy, "BinaryFocalCrossentropy"),
     (keras.losses.categorical_crossentropy, "CategoricalCrossentropy"),
+    (keras.losses.categorical_focal_crossentropy, "CategoricalFocalCrossentropy"),
+    (keras.losses.kl_divergence, "CategoricalCrossentropy"),  # with the same gradient
     (keras.losses.sparse_categorical_crossentropy, "SparseCategoricalCrossentropy"),
 )
 
@@ -23,10 +26,9 @@ def check_loss(loss: Any, outputs: Any) -> None:
     for output in outputs:
         given = loss.get(output) if isinstance(loss, Mapping) else loss
         given = keras.losses.get(given) if isinstance(given, str) else given
-        name = next((name for function, name in _CROSS_ENTROPIES if function is given), None)
-        if isinstance(given, keras.losses.Loss) and given.get_config().get("from_logits") is False:
-            name = type(given).__name__
-        if output.endswith("logits") and name is not None:
+        used = getattr(given, "fn", given)  # function of a loss of Keras
+        name = next((name for function, name in _OF_PROBABILITIES if function is used), None)
+        if output.endswith("logits") and name is not None and not _takes_logits(given):
             raise ValueError(
                 f"The output `{output}` has logits, but the loss expects probabilities. Compile with "
                 f"keras.losses.{name}(from_logits=True)."
@@ -58,17 +60,23 @@ def check_metrics(loss: Any, metrics: Iterable[keras.metrics.Metric]) -> None:
         return
     for metric in metrics:
         config, name = metric.get_config(), type(metric).__name__
-        remedy = ""
+        takes, remedy = "compares them with 0.5", ""
         if config.get("from_logits") is False:
-            takes, remedy = "expects probabilities", "from_logits=True"
-        elif config.get("threshold") == 0.5 and name == "BinaryAccuracy":
-            takes, remedy = "compares them with 0.5", "threshold=0"
+            takes, remedy = "expects probabilities", f"{name}(from_logits=True)"
+        elif config.get("threshold") == 0.5 and name.startswith("Binary"):
+            remedy = f"{name}(threshold=0)"
         elif config.get("thresholds", 0) is None and config.get("top_k") is None:
-            takes, remedy = "compares them with 0.5", "thresholds=0"
+            remedy = f"{name}(thresholds=0)"
+        elif config.get("threshold") is not None and name in ("F1Score", "FBetaScore"):
+            takes = f"compares them with {config['threshold']}"
+            remedy = "Precision(thresholds=0) and keras.metrics.Recall(thresholds=0)"
+        elif "num_thresholds" in config and "from_logits" not in config:
+            takes = "expects probabilities"
+            remedy = "Precision(thresholds=0) and keras.metrics.Recall(thresholds=0)"
         if remedy:
             raise ValueError(
                 f"The loss is of logits, but the metric `{metric.name}` {takes}. Compile with "
-                f"keras.metrics.{name}({remedy})."
+                f"keras.metrics.{remedy}."
             )
 
 

@@ -12,7 +12,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.features import split
 from bert_tf.modeling.attention import SelfAttention
 from bert_tf.modeling.embeddings import Embeddings
-from bert_tf.modeling.keras_losses import check_metrics
+from bert_tf.modeling.keras_losses import check_loss, check_metrics
 from bert_tf.modeling.models import (
     BertForMaskedLM,
     BertForPreTraining,
@@ -140,25 +140,42 @@ def test_a_loss_that_takes_logits_for_probabilities_is_an_error(loss):
 
 
 @pytest.mark.parametrize(
+    "loss, remedy",
+    [
+        ("binary_focal_crossentropy", r"BinaryFocalCrossentropy\(from_logits=True\)"),
+        ("categorical_focal_crossentropy", r"CategoricalFocalCrossentropy\(from_logits=True\)"),
+        ("kl_divergence", r"CategoricalCrossentropy\(from_logits=True\)"),
+        (keras.losses.KLDivergence(), r"CategoricalCrossentropy\(from_logits=True\)"),
+    ],
+)
+def test_other_losses_of_probabilities_are_errors_too(loss, remedy):
+    with pytest.raises(ValueError, match=rf"`logits` .*keras.losses.{remedy}"):
+        check_loss(loss, {"logits": None})
+
+
+@pytest.mark.parametrize(
     "metric, remedy",
     [
         ("accuracy", "`accuracy` .*0.5.*keras.metrics.BinaryAccuracy.threshold=0"),
         (keras.metrics.Precision(name="p"), "`p` .*0.5.*keras.metrics.Precision.thresholds=0"),
         ("AUC", "`AUC` .*probabilities.*keras.metrics.AUC.from_logits=True"),
+        (keras.metrics.F1Score(threshold=0.5), "`f1_score` .*0.5.*metrics.Precision.thresholds=0"),
+        (keras.metrics.RecallAtPrecision(0.8, name="r"), "`r` .*prob.*metrics.Recall.thresholds=0"),
     ],
-    ids=["accuracy", "precision", "auc"],
+    ids=["accuracy", "precision", "auc", "f1", "recall at precision"],
 )
 def test_a_metric_that_takes_logits_for_probabilities_is_an_error(metric, remedy):
     model = BertForSequenceClassification(CONFIG, num_labels=1)
     loss = keras.losses.BinaryCrossentropy(from_logits=True)
     model.compile("adam", loss, metrics=[metric], run_eagerly=True)
     with pytest.raises(ValueError, match=remedy):
-        model.test_on_batch({"input_ids": np.full((2, 3), 7)}, np.array([0.0, 1.0]))
+        model.test_on_batch({"input_ids": np.full((2, 3), 7)}, np.array([[0.0], [1.0]]))
 
 
 def test_a_metric_of_the_largest_logits_needs_no_probabilities():
     loss = keras.losses.CategoricalCrossentropy(from_logits=True)
-    check_metrics(loss, [keras.metrics.Precision(top_k=1), keras.metrics.TopKCategoricalAccuracy()])
+    largest = keras.metrics.Precision(top_k=1), keras.metrics.TopKCategoricalAccuracy()
+    check_metrics(loss, [*largest, keras.metrics.F1Score()])
 
 
 def test_metrics_of_logits_and_of_a_regression_are_those_of_keras():
