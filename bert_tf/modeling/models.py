@@ -135,18 +135,20 @@ class _LabeledModel(ConfiguredModel):
     ):
         super().__init__(config, **kwargs)
         labels = checked_labels(labels)
-        if num_labels is None:
-            num_labels = len(labels or ())
-        if num_labels < 1:
-            raise ValueError(f"`num_labels` is {num_labels}, but must be 1 or more.")
-        if labels is not None and len(labels) != num_labels:
-            raise ValueError(f"`num_labels` is {num_labels}, but there are {len(labels)} `labels`.")
+        count = len(labels or ()) if num_labels is None else num_labels
+        if count < 1:
+            raise ValueError(
+                f"`num_labels` is {num_labels} and `labels` is {labels}, but a model has one output or "
+                "more. Give one of them."
+            )
+        if labels is not None and len(labels) != count:
+            raise ValueError(f"`num_labels` is {count}, but there are {len(labels)} `labels`.")
         if len(set(labels or ())) != len(labels or ()):
             raise ValueError(f"`labels` are {listed(labels or ())}, but must all be different.")
-        self.num_labels = num_labels
+        self.num_labels = count
         self.labels = labels
         self.bert = BertModel(config, dtype=self.dtype_policy)
-        self.classifier = ClassificationHead(config, num_labels, dtype=self.dtype_policy)
+        self.classifier = ClassificationHead(config, count, dtype=self.dtype_policy)
         self.built = True
 
     def get_config(self) -> dict[str, Any]:

@@ -358,9 +358,11 @@ def test_a_path_instead_of_a_configuration_is_an_error(model_class, arguments):
         model_class("emb", **arguments)
 
 
-def test_a_model_without_labels_is_refused():
-    with pytest.raises(ValueError, match="`num_labels` is 0"):
-        BertForSequenceClassification(CONFIG, 0)
+@pytest.mark.parametrize("num_labels, labels", [(0, None), (None, None), (None, [])])
+def test_a_model_without_labels_is_refused(num_labels, labels):
+    message = f"`num_labels` is {num_labels} and `labels` is .*, but .* one output or more. Give"
+    with pytest.raises(ValueError, match=message):
+        BertForSequenceClassification(CONFIG, num_labels, labels)
 
 
 def test_a_projection_without_outputs_is_refused():
