@@ -19,6 +19,7 @@ from bert_tf.data.question_answering import SquadExample, read_squad
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import WRITTEN, check_foreign_files
 from bert_tf.finetuning.question_answering_data import (
+    check_answers,
     has_answers,
     read_questions,
     read_training_set,
@@ -180,6 +181,7 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
     check_foreign_files(options.output_dir, WRITTEN["do_eval"], {})
     version_2 = bool(options.version_2_with_negative)
     _check_threshold(options, version_2)
+    check_answers(examples, options, version_2)
     runs = [read_nbest(path, names, version_2) for path in folders]
     logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
     predictions = combine(runs, names, options.answer_settings(version_2))

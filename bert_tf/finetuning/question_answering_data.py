@@ -82,12 +82,7 @@ def read_questions(
         ValueError: the file cannot be read, lacks answers for an evaluation, or has only empty passages.
     """
     examples = read_squad(options.predict_file)
-    wanted = "do_eval" if options.do_eval else "evaluate_steps"
-    if getattr(options, wanted) and not has_answers(examples, task.version_2_with_negative):
-        raise ValueError(
-            f"{wanted}: {options.predict_file} does not contain an answer to each question, so no "
-            "metrics can be computed. Use do_predict; for SQuAD 2.0 add version_2_with_negative."
-        )
+    check_answers(examples, options, task.version_2_with_negative)
     passages, findings = TokenizedPassages(tokenizer), Findings()
     asked_of = [example.passage for example in examples]
     passages.add(asked_of, _workers_for_passages(asked_of, options))
@@ -117,6 +112,18 @@ def read_questions(
 
 def _workers_for_passages(passages: Iterable[Passage], options: SquadOptions) -> int:
     return options.workers_for(_SENTENCES_PER_PASSAGE * len(set(passages)))
+
+
+def check_answers(
+    examples: Sequence[SquadExample], options: SquadOptions, version_2_with_negative: bool
+) -> None:
+    """Raise ValueError if the options want metrics, but answers of --predict_file are unknown."""
+    wanted = "do_eval" if options.do_eval else "evaluate_steps"
+    if getattr(options, wanted) and not has_answers(examples, version_2_with_negative):
+        raise ValueError(
+            f"{wanted}: {options.predict_file} does not contain an answer to each question, so no "
+            "metrics can be computed. Use do_predict; for SQuAD 2.0 add version_2_with_negative."
+        )
 
 
 def has_answers(examples: Sequence[SquadExample], version_2_with_negative: bool) -> bool:

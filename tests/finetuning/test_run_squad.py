@@ -310,6 +310,17 @@ def test_an_ensemble_of_one_run_answers_as_the_run(squad2_model, squad_sets, tmp
     assert answers_in(tmp_path)["predictions.json"] == answers_in(squad2_model)["predictions.json"]
 
 
+def test_an_ensemble_is_not_evaluated_on_questions_without_answers(squad_sets, tmp_path):
+    options = SquadOptions(
+        output_dir=str(tmp_path / "together"),
+        predictions=str(tmp_path / "run"),
+        predict_file=str(squad_sets / "test.json"),
+        do_eval=True,
+    )
+    with pytest.raises(ValueError, match=r"do_eval: .*test.json does not contain an answer"):
+        run_squad(options)
+
+
 def test_several_runs_vote(squad_model, squad_sets, tmp_path):
     names = list(answers_in(squad_model)["predictions.json"])
     for number, text in enumerate(("barn", "barn", "lake")):
