@@ -305,8 +305,5 @@ def _as_number(value: Any) -> float:
 
 
 def _is_fraction(text: str) -> bool:
-    try:
-        number = float(text.replace(",", "."))
-    except ValueError:
-        return False
+    number = _as_number(text.replace(",", "."))
     return math.isfinite(number) and not number.is_integer()

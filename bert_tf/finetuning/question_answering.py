@@ -234,10 +234,7 @@ def write_answers(
             shown["exact_of_no_answer"] = (
                 100.0 * sum(not e.answers for e in examples) / len(examples)
             )
-        path, command = (
-            os.path.join(folder, "report.html"),
-            Command("run_squad", options),
-        )
+        path, command = os.path.join(folder, "report.html"), Command("run_squad", options)
         write_report(path, title, results | shown, sections, command)
     return results
 
