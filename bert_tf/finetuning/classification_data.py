@@ -185,6 +185,11 @@ def _labels(
         return layout.label_columns
     if "train" in splits:
         labels = infer_labels(splits["train"])
+        if not labels and splits["train"]:
+            raise ValueError(
+                f"{options.train_file}: no example has a label, so there is nothing to learn. Check "
+                "label_column."
+            )
         if len(labels) < 2 and layout.problem_type == "single_label" and splits["train"]:
             raise ValueError(
                 f"{options.train_file}: every example has the label {labels[0]!r}, so there is nothing "

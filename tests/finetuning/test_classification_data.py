@@ -169,6 +169,12 @@ def test_one_class_only_is_refused_with_the_file(tmp_path):
         read_data(table_options(tmp_path, [("x", "a"), ("y", "a")]))
 
 
+def test_a_table_without_any_label_is_refused_with_the_file(tmp_path):
+    options = table_options(tmp_path, [("x", ""), ("y", "")], problem_type="multi_label")
+    with pytest.raises(ValueError, match=r"train.tsv: no example has a label.*label_column"):
+        read_data(options)
+
+
 def test_labels_that_stand_for_empty_cells_are_warned_of(tmp_path, caplog):
     read_data(table_options(tmp_path, [("x", "#N/A"), ("y", "a"), ("z", "none")]))
     assert "train.tsv: the label '#N/A' usually stands for an empty or broken cell" in caplog.text
