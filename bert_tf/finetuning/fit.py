@@ -18,7 +18,11 @@ from bert_tf.data.globs import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.output_folder import check_foreign_files
-from bert_tf.finetuning.same_run import check_same_architecture, check_same_tokenizer
+from bert_tf.finetuning.same_run import (
+    check_same_architecture,
+    check_same_task,
+    check_same_tokenizer,
+)
 from bert_tf.finetuning.setup import Setup, make_trainer, with_init_layers
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.read import folder_of, read_checkpoint
@@ -28,11 +32,14 @@ from bert_tf.limits import listed
 from bert_tf.model_files import model_files, write_files
 from bert_tf.names import check_names
 from bert_tf.options import check_whole
+from bert_tf.registry import TYPES
 from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingTask
+from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.unfinished import TRAINING_FILE
 
@@ -60,7 +67,8 @@ class Trainer:
         task: the task to learn.
         output_dir: folder of the checkpoints and results.
         num_train_steps: all optimizer steps, including those before a resume.
-        init_checkpoint: initial weights, as in --init_checkpoint. Default: random ones.
+        init_checkpoint: initial weights, as in --init_checkpoint. Default: random ones. A head for the
+            labels of `task` gets their order, and one for other labels is left out.
         num_warmup_steps: steps of linear warm-up. Default: a tenth.
         config: architecture. Default: that of the checkpoint.
         tokenizer: written next to the weights. Default: that of the checkpoint.
@@ -74,8 +82,9 @@ class Trainer:
     Raises:
         TypeError: an option is unknown, or a whole number has another type than int.
         ValueError: the run would overwrite other files in `output_dir`, an option is out of range, no
-            architecture was found, or `output_dir` contains another model. `best_metric` is not a metric
-            of the task. The embedder of `init_checkpoint` has an unsupported module.
+            architecture was found, or `output_dir` contains a model of another architecture, task or
+            labels. `best_metric` is not a metric of the task. The embedder of `init_checkpoint` has an
+            unsupported module.
     """
 
     def __init__(
@@ -116,6 +125,9 @@ class Trainer:
             _compare_vectors(task, checkpoint)
         checkpoint, self._config = with_init_layers(self._options, checkpoint, config)
         check_same_architecture(self._options.output_dir, self._config)
+        check_same_task(self._options.output_dir, task)
+        if checkpoint is not None and latest_checkpoint(self._options.output_dir) is None:
+            checkpoint = _aligned(checkpoint, task)
         if tokenizer is None and checkpoint is not None:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)
         if tokenizer is not None:
@@ -219,6 +231,14 @@ class Trainer:
             if is_dataset:
                 _check_first_is_largest(source, batch_size, error)
             raise
+
+
+def _aligned(checkpoint: PretrainedCheckpoint, task: Task) -> PretrainedCheckpoint:
+    """Return the checkpoint with a classifier's head in the order of the task's labels."""
+    own = TYPES.get(task.name)
+    if own is None or own.load("task") is not type(task):  # a custom task
+        return checkpoint
+    return align_head(checkpoint, known_task(checkpoint), task, will_train=True)
 
 
 def _compare_vectors(task: EmbeddingTask, checkpoint: PretrainedCheckpoint) -> None:

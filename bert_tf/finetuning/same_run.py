@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,11 +13,14 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import file_beside
+from bert_tf.interop.checkpoint import file_beside, read_json
 from bert_tf.interop.read import folder_of
 from bert_tf.interop.tokenizer_files import stated_cases
+from bert_tf.model_files import task_text
+from bert_tf.registry import TASK_FILE
 from bert_tf.report.command_line import shown_value
 from bert_tf.report.training_rows import HASH
+from bert_tf.tasks.base import Task
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.unfinished import (
@@ -202,6 +206,32 @@ def check_same_architecture(output_dir: str, config: BertConfig) -> None:
             + "\n  ".join(differences)
             + "\nUse another output_dir. To start from its weights, give it as init_checkpoint."
         )
+
+
+def check_same_task(output_dir: str, task: Task) -> None:
+    """Raise if a folder contains checkpoints of a model for another task, or for other labels.
+
+    The files are compared, because a custom task has no class here.
+    """
+    path = os.path.join(output_dir, TASK_FILE)
+    if latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
+        return
+    there, now = read_json(path), json.loads(task_text(task))
+    differences = [
+        f"{name}: {_listed(there[name])} there, {_listed(now.get(name))} now"
+        for name in ("task", "labels", "problem_type")
+        if name in there and there[name] != now.get(name)
+    ]
+    if differences:
+        raise ValueError(
+            f"{output_dir} contains checkpoints of a model for another task:\n  "
+            + "\n  ".join(differences)
+            + "\nUse another output_dir. To start from its weights, give it as init_checkpoint."
+        )
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def check_same_tokenizer(

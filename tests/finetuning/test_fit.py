@@ -143,6 +143,72 @@ def test_data_of_another_type_is_a_type_error(tmp_path):
         trainer.fit(dataset, evaluate=dataset.map(lambda batch: (batch, batch["label_ids"])))
 
 
+def test_a_head_for_the_same_labels_in_another_order_is_loaded_in_that_of_the_task(
+    record_file, tmp_path, caplog
+):
+    folder = str(tmp_path / "out")
+    first = bert_tf.Trainer(task(), output_dir=folder, num_train_steps=2, **SETTINGS)
+    first.fit(record_file)
+    kernel, bias = weights(first)[-2:]
+
+    def begun_with(labels):
+        return bert_tf.Trainer(
+            bert_tf.ClassificationTask(labels, max_seq_length=8),
+            output_dir=tmp_path / "other",
+            num_train_steps=2,
+            init_checkpoint=folder,
+            **SETTINGS,
+        )
+
+    found = weights(begun_with(["good", "bad"]))[-2:]
+    np.testing.assert_array_equal(found[0], kernel[::-1])
+    np.testing.assert_array_equal(found[1], bias[::-1])
+    begun_with(["cat", "dog"])
+    assert "is a classifier for the labels bad, good, but those of the data are cat" in caplog.text
+
+
+@pytest.mark.usefixtures("steps_without_training")
+def test_a_task_with_arguments_of_its_own_begins_with_its_folder(record_file, tmp_path):
+    class Mine(ClassificationTask):
+        def arguments(self):
+            return super().arguments() | {"mine": 1}
+
+    given = {"num_train_steps": 2, **SETTINGS}
+    own, folder = Mine(["bad", "good"], max_seq_length=8), tmp_path / "out"
+    first = bert_tf.Trainer(own, output_dir=folder, **given)
+    first.fit(record_file)
+    assert bert_tf.Trainer(own, output_dir=folder, **given)._loop.step == 2
+    second = bert_tf.Trainer(own, output_dir=tmp_path / "x", init_checkpoint=folder, **given)
+    np.testing.assert_array_equal(weights(second)[-1], weights(first)[-1])
+
+
+@pytest.mark.usefixtures("steps_without_training")
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            bert_tf.ClassificationTask(["good", "bad"], 8),
+            r"another task:\n  labels: bad, good there, good, bad now\nUse another output_dir",
+        ),
+        (
+            bert_tf.ClassificationTask(["bad", "good"], 8, problem_type="multi_label"),
+            "problem_type: single_label there, multi_label now",
+        ),
+        (
+            bert_tf.TokenClassificationTask(["bad", "good"], 8),
+            "task: classification there, token_classification now",
+        ),
+    ],
+)
+def test_another_task_than_in_the_folder_is_refused(record_file, tmp_path, other, message):
+    trainer_of(tmp_path / "out").fit(record_file)
+    given = {"output_dir": tmp_path / "out", "num_train_steps": 3, **SETTINGS}
+    with pytest.raises(ValueError, match=message):
+        bert_tf.Trainer(other, **given)
+    longer = bert_tf.ClassificationTask(["bad", "good"], max_seq_length=7)
+    assert bert_tf.Trainer(longer, **given)._loop.step == 2
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [([], "`evaluate` is an empty list"), (["missing.tf_record"], "No file .*missing.tf_record")],
