@@ -205,6 +205,9 @@ def test_another_task_than_in_the_folder_is_refused(record_file, tmp_path, other
     given = {"output_dir": tmp_path / "out", "num_train_steps": 3, **SETTINGS}
     with pytest.raises(ValueError, match=message):
         bert_tf.Trainer(other, **given)
+    source = {"init_checkpoint": tmp_path / "out", "init_optimizer": True}
+    with pytest.raises(ValueError, match=message):
+        bert_tf.Trainer(other, **given | source | {"output_dir": tmp_path / "new"})
     longer = bert_tf.ClassificationTask(["bad", "good"], max_seq_length=7)
     assert bert_tf.Trainer(longer, **given)._loop.step == 2
 

@@ -271,6 +271,19 @@ def test_evaluation_of_a_glue_task_afterwards_needs_only_the_data_and_the_folder
     assert results == pytest.approx(read_results(pair_model), rel=1e-6)
 
 
+def test_moments_are_not_carried_over_to_labels_in_another_order(
+    sentence_model, mood_tables, tmp_path
+):
+    options = sentence_options(
+        *(sentence_model, mood_tables, tmp_path),
+        init_optimizer=True,
+        labels="good,bad",
+        num_train_epochs=13.0,
+    )
+    with pytest.raises(ValueError, match="labels: bad, good there, good, bad now"):
+        run_classifier(options)
+
+
 def test_a_trained_classifier_predicts_elsewhere_with_the_columns_in_the_order_of_a_flag(
     sentence_model, mood_tables, tmp_path, caplog
 ):
