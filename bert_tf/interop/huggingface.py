@@ -64,11 +64,12 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     Raises:
         FileNotFoundError: the weights, or `config.json` next to them, are missing.
         ImportError: the library for this type of file is not installed.
-        ValueError: the model is not a BERT, or a file is damaged.
+        ValueError: the model is not a BERT, a file is damaged, or the folder has an adapter of peft.
     """
     path = os.fspath(path)
     if os.path.isdir(path):
         folder = transformer_folder(path)
+        _check_no_adapter(folder)
         file = weights_file(folder)
         if file is None:
             raise FileNotFoundError(
@@ -77,6 +78,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
             )
     elif os.path.isfile(path):
         folder, file = os.path.dirname(path), path
+        _check_no_adapter(folder)
     else:
         raise FileNotFoundError(f"File or folder {path} was not found.")
     config_file = file_beside(folder, "config.json")
@@ -117,6 +119,16 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         labels=labels,
         notes=notes,
     )
+
+
+def _check_no_adapter(folder: str) -> None:
+    """Raise ValueError if `transformers` would add an adapter, such as a LoRA, to the weights."""
+    if file_beside(folder, ADAPTER_FILE):
+        raise ValueError(
+            f"{folder} contains {ADAPTER_FILE}, so its adapter belongs to the weights, but adapters are "
+            "not read. Add it to them with peft: `model.merge_and_unload().save_pretrained(new_folder)`; "
+            f"save the tokenizer there too. If the weights contain it already, remove {ADAPTER_FILE}."
+        )
 
 
 def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
@@ -220,6 +232,9 @@ ALIASES = {
 # Written next to model.safetensors: the pooler of a model whose class there lacks one (spans, tokens,
 # masked words). The reference's checkpoints have one for every head.
 POOLER_FILE = "pooler.safetensors"
+
+# peft writes it next to the weights of an adapter.
+ADAPTER_FILE = "adapter_config.json"
 
 
 class TensorName(NamedTuple):

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, num_values
 from bert_tf.interop.hub import SCHEME, local_path, path_of_model
-from bert_tf.interop.huggingface import read_huggingface
+from bert_tf.interop.huggingface import ADAPTER_FILE, read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
 from bert_tf.interop.tf1 import checkpoint_prefix, data_files, is_part, prefixes_in, read_tf1
 from bert_tf.interop.tf2 import check_no_export, is_object_based, read_saved_model, read_tf2
@@ -90,7 +90,7 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
     trained = "checkpoint" in names and not tf.io.gfile.isdir(os.path.join(folder, "checkpoint"))
     has_weights = "config.json" in names and weights_file(folder) is not None
-    if not trained and (has_weights or "modules.json" in names):
+    if not trained and (has_weights or "modules.json" in names or ADAPTER_FILE in names):
         return read_huggingface(folder)
     if trained or prefixes_in(folder):
         return _read_tensorflow(folder)

@@ -18,6 +18,7 @@ from tiny_checkpoints import (
 )
 
 from bert_tf.interop.huggingface import read_huggingface
+from bert_tf.interop.read import read_checkpoint
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 ENCODER = arrays_of()
@@ -270,6 +271,17 @@ def test_folder_without_weights_names_the_formats_that_are_not_read(tmp_path):
         FileNotFoundError, match=r"\(only flax_model.msgpack, which is not supported; .*save_pre"
     ):
         read_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize("folder_has", ["weights and adapter", "adapter"])
+def test_adapter_in_the_folder_is_an_error_with_the_remedy(tmp_path, folder_has):
+    if folder_has == "weights and adapter":
+        write_huggingface(tmp_path, huggingface_tensors(ENCODER))
+    write_json(
+        tmp_path / "adapter_config.json", {"peft_type": "LORA", "base_model_name_or_path": "x"}
+    )
+    with pytest.raises(ValueError, match=r"contains adapter_config.json.*merge_and_unload\(\)"):
+        read_checkpoint(tmp_path)
 
 
 def test_weights_without_a_configuration_are_an_error(tmp_path):
