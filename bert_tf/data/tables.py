@@ -223,8 +223,9 @@ def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Ite
         own = next(name for name, character in SEPARATORS.items() if character == delimiter)
         raise ValueError(
             f"{file}: the first line names the columns, but contains no {delimiter!r}. It begins "
-            f"{first[:60]!r}. If {SEPARATORS[found]!r} separates the columns, use "
-            f"column_separator={found}. For a table of one column use column_separator={own}."
+            f"{first[:60]!r}. If {SEPARATORS[found]!r} separates the columns, write the line "
+            f"sep={SEPARATORS[found]} above it, or use column_separator={found}. For a table of one "
+            f"column use column_separator={own}."
         )
     yield from chain([first], lines)
 

@@ -93,6 +93,18 @@ def test_each_label_has_a_fifth_of_its_rows_held_out_and_every_process_the_same(
 DIFFERENT = [(f"a {n}", "x") for n in range(12)]
 
 
+def test_a_table_with_semicolons_is_read_as_the_error_proposes(tokenizer, tmp_path):
+    path = tmp_path / "t.csv"
+    rows = "".join(
+        f"{text} {number};{label}\n" for number, (text, label) in enumerate(moods(60, seed=11))
+    )
+    path.write_text(f"text;label\n{rows}")
+    with pytest.raises(ValueError, match="write the line sep=; above it"):
+        Probe(path, tokenizer, 16)
+    path.write_text(f"sep=;\ntext;label\n{rows}")
+    Probe(path, tokenizer, 16)
+
+
 @pytest.mark.parametrize(
     ("header", "rows", "message"),
     [
