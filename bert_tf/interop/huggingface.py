@@ -126,8 +126,9 @@ def _check_no_adapter(folder: str) -> None:
     if file_beside(folder, ADAPTER_FILE):
         raise ValueError(
             f"{folder} contains {ADAPTER_FILE}, so its adapter belongs to the weights, but adapters are "
-            "not read. Add it to them with peft: `model.merge_and_unload().save_pretrained(new_folder)`; "
-            f"save the tokenizer there too. If the weights contain it already, remove {ADAPTER_FILE}."
+            "not read. Add it to them with peft, `model.merge_and_unload().save_pretrained(folder)`, "
+            "and save the tokenizer in that new folder too. If the weights contain it already, remove "
+            f"{ADAPTER_FILE}."
         )
 
 
