@@ -32,9 +32,7 @@ AS_JSON_LINES = (
     'Write a table as JSON lines: to_json("train.jsonl", orient="records", lines=True) of datasets or '
     "pandas."
 )
-_LIST = re.compile(
-    r"""\[\s*(\d[\d\s,.]*|(["']).*\2\s*)?\]""", re.DOTALL
-)  # such as ['a', 'b'], [0 3]
+_LIST = re.compile(r"""\[\s*(\d[\d\s,.]*|(["']).*\2\s*)?\]""", re.DOTALL)  # ['a', 'b'] or [0 3]
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
 

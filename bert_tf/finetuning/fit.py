@@ -297,7 +297,7 @@ def _check_features(batch: Any, name: str, task: Task) -> None:
     if missing := [feature for feature in wanted if feature not in batch]:
         raise ValueError(
             f"The batches of `{name}` have no {', '.join(missing)}, which the task {task.name} needs. "
-            f"Add it to their features: {listed(batch)}."
+            f"They have {listed(batch)}. Add what is missing."
         )
 
 

@@ -217,11 +217,12 @@ def check_same_task(output_dir: str, task: Task) -> None:
     if latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
         return
     there, now = read_json(path), json.loads(task_text(task))
-    differences = [
-        f"{name}: {_listed(there[name])} there, {_listed(now.get(name))} now"
+    texts = {
+        name: (_listed(there[name]), _listed(now.get(name)))
         for name in ("task", "labels", "problem_type")
-        if name in there and there[name] != now.get(name)
-    ]
+        if name in there
+    }
+    differences = [f"{name}: {a} there, {b} now" for name, (a, b) in texts.items() if a != b]
     if differences:
         raise ValueError(
             f"{output_dir} contains checkpoints of a model for another task:\n  "
@@ -231,6 +232,7 @@ def check_same_task(output_dir: str, task: Task) -> None:
 
 
 def _listed(value: Any) -> str:
+    """Return a value or a list as text. Labels in folders of older versions may be numbers."""
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
