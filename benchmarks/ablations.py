@@ -84,7 +84,7 @@ class Row:
 
 def masking_row(mask: int, same: int, random: int, *paper: float) -> Row:
     shares = {"mask_token_prob": mask / 100, "random_token_prob": random / 100}
-    return Row(f"{mask} / {same} / {random}", paper, shares)
+    return Row(f"{mask} / {same} / {random}", (None, *paper), shares)
 
 
 Columns = dict[str, tuple[str, dict[str, object]]]  # name -> task, flags
@@ -122,7 +122,11 @@ TABLES: dict[str, tuple[Columns, tuple[Row, ...]]] = {
         ),
     ),
     "masking": (
-        {"NER": ("ner", NER), "NER, feature-based": ("ner", FEATURE_BASED)},
+        {
+            "masked-LM loss": ("masked_lm_loss", {}),
+            "NER": ("ner", NER),
+            "NER, feature-based": ("ner", FEATURE_BASED),
+        },
         (
             masking_row(80, 10, 10, 95.4, 94.9),
             masking_row(100, 0, 0, 94.9, 94.0),
