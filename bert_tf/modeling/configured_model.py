@@ -159,13 +159,16 @@ class ConfiguredModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         policy = keras.saving.serialize_keras_object(self.dtype_policy)
-        frozen = [v.path for v in self.weights if not v.trainable] if self.trainable else []
+        # A LoRA of Keras is saved as part of its kernel, which is trained like the others from then on.
+        layers = (each for each in self._flatten_layers() if getattr(each, "lora_enabled", False))
+        merged = {f"{layer.path}/kernel" for layer in layers}
+        frozen = [v.path for v in self.weights if not v.trainable and v.path not in merged]
         return {
             "config": self.config.to_dict(),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": policy,
-            **({"frozen": frozen} if frozen else {}),
+            **({"frozen": frozen} if frozen and self.trainable else {}),
         }
 
     @classmethod

@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.features import split
 from bert_tf.modeling.attention import SelfAttention
+from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.embeddings import Embeddings
 from bert_tf.modeling.keras_losses import check_loss, check_metrics
 from bert_tf.modeling.models import (
@@ -316,6 +317,21 @@ def test_frozen_parts_are_still_frozen_in_a_saved_and_in_a_cloned_model(tmp_path
     assert len(copy.trainable_variables) == 2
     copy.trainable = False
     assert not type(model).from_config(copy.get_config()).trainable
+
+
+def test_a_saved_lora_is_part_of_a_kernel_that_is_trained_again(tmp_path):
+    model, rng = BertModel(CONFIG), np.random.default_rng(1)
+    layer = model.encoder_layers[0]
+    layer.trainable = False
+    model.pooler.enable_lora(2)
+    for variable in (model.pooler.lora_kernel_a, model.pooler.lora_kernel_b):
+        variable.assign(rng.normal(size=variable.shape))
+    model.save(tmp_path / "lora.keras")
+    loaded = keras.saving.load_model(tmp_path / "lora.keras")
+    assert loaded.pooler.kernel.trainable and not loaded.encoder_layers[0].trainable
+    inputs = {"input_ids": np.full((2, 3), 7)}
+    expected = model(inputs)["pooled_output"]
+    np.testing.assert_allclose(loaded(inputs)["pooled_output"], expected, atol=1e-6)
 
 
 def test_a_frozen_variable_that_the_loaded_model_lacks_is_a_warning():
