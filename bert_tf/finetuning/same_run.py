@@ -208,13 +208,13 @@ def check_same_architecture(output_dir: str, config: BertConfig) -> None:
         )
 
 
-def check_same_task(output_dir: str, task: Task) -> None:
+def check_same_task(folder: str, task: Task) -> None:
     """Raise if a folder contains checkpoints of a model for another task, or for other labels.
 
     The files are compared, because a custom task has no class here.
     """
-    path = os.path.join(output_dir, TASK_FILE)
-    if latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
+    path = os.path.join(folder, TASK_FILE)
+    if latest_checkpoint(folder) is None or not tf.io.gfile.exists(path):
         return
     there, now = read_json(path), json.loads(task_text(task))
     texts = {
@@ -225,9 +225,10 @@ def check_same_task(output_dir: str, task: Task) -> None:
     differences = [f"{name}: {a} there, {b} now" for name, (a, b) in texts.items() if a != b]
     if differences:
         raise ValueError(
-            f"{output_dir} contains checkpoints of a model for another task:\n  "
+            f"{folder} contains checkpoints of a model for another task:\n  "
             + "\n  ".join(differences)
-            + "\nUse another output_dir. To start from its weights, give it as init_checkpoint."
+            + "\nUse another output_dir. To start from these weights, give this folder as "
+            "init_checkpoint, without init_optimizer."
         )
 
 
