@@ -78,15 +78,16 @@ def _uint32(value: int):
 
 def scaled_mask(shape, key, rate: float, dtype):
     """Return 0 for dropped values, else 1 / (1 - rate). Key and shape determine the mask."""
-    position = _uint32(0)
-    for length in shape:
-        # One range for each axis: TensorFlow makes ranges on the host, also if there is a GPU.
-        along = ops.cast(ops.arange(length), "uint32")
-        position = ops.expand_dims(position, -1) * ops.cast(length, "uint32") + along
     # Each key has its own stride. With one stride for all, two masks could be shifted copies of each
     # other. Two rounds of shift and multiplication suffice because only the high bits are compared.
     stride = ops.bitwise_or(mix(ops.bitwise_xor(key, _uint32(_GOLDEN_RATIO))), _uint32(1))
-    bits = position * stride + key
+    steps = _uint32(0)  # stride times the position
+    for length in shape:
+        # One range for each axis: TensorFlow makes ranges on the host, also if there is a GPU. No
+        # other constant, as XLA would compute an array of all positions while it compiles.
+        along = ops.cast(ops.arange(length), "uint32")
+        steps = ops.expand_dims(steps, -1) * ops.cast(length, "uint32") + along * stride
+    bits = steps + key
     bits = ops.bitwise_xor(bits, ops.right_shift(bits, _uint32(16))) * _uint32(0x7FEB352D)
     bits = ops.bitwise_xor(bits, ops.right_shift(bits, _uint32(15))) * _uint32(0x846CA68B)
     kept = bits >= _uint32(round(rate * 2**32))
