@@ -159,26 +159,37 @@ def title_of(options: ClassifierOptions) -> str:
 
 
 def warn_of_collapse(task: ClassificationTask, kept: dict[str, np.ndarray]) -> None:
-    """Warn if all predictions are equal, because a high accuracy can hide that."""
+    """Warn if all predictions or all labels are equal, because the metrics can hide that."""
     predictions = np.unique(task.kind.predictions(kept["logits"]), axis=0)
     known = np.unique(kept["label_ids"], axis=0)
+    if len(known) == 1 and len(kept["label_ids"]) > 1:
+        logger.warning(
+            "All %d labels are %s, so the metrics say little about the model. Evaluate on examples with "
+            "different labels.",
+            len(kept["label_ids"]),
+            _name_of(task, known[0].tolist()),
+        )
     if len(predictions) > 1 or len(known) == 1:
         return
-    found, what = predictions[0].tolist(), "numbers"
-    if task.kind.name == "single_label":
-        found, what = repr(task.labels[found]), "labels"
-    elif task.kind.name == "multi_label":
-        what = "sets of labels"
-        names = [label for label, value in zip(task.labels, found, strict=True) if value]
-        found = ", ".join(names) or "no label at all"
+    what = {"single_label": "labels", "multi_label": "sets of labels"}
     logger.warning(
         "All %d predictions are %s, but there are %d different %s: the model has learned nothing else. "
         "Train again with another --seed, a lower --learning_rate or more data.",
         len(kept["logits"]),
-        found,
+        _name_of(task, predictions[0].tolist()),
         len(known),
-        what,
+        what.get(task.kind.name, "numbers"),
     )
+
+
+def _name_of(task: ClassificationTask, value: Any) -> Any:
+    """Return a label or prediction as a reader knows it: names of labels, or the number."""
+    if task.kind.name == "single_label":
+        return repr(task.labels[value])
+    if task.kind.name == "multi_label":
+        names = [label for label, is_set in zip(task.labels, value, strict=True) if is_set]
+        return ", ".join(names) or "no label at all"
+    return value
 
 
 def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "test") -> None:

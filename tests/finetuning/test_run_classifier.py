@@ -169,6 +169,21 @@ def test_a_model_that_always_gives_the_same_answer_is_warned_of(
     assert warned is None or f"All 3 predictions are {warned}" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("labels", "problem_type", "label_ids", "name"),
+    [
+        (MOODS, "single_label", [1, 1], "'good'"),
+        ((), "regression", [2.5, 2.5], "2.5"),
+        (("bad", "barn", "good"), "multi_label", [[1, 0, 1], [1, 0, 1]], "bad, good"),
+    ],
+)
+def test_a_dev_set_with_one_label_is_warned_of(labels, problem_type, label_ids, name, caplog):
+    task = ClassificationTask(labels, max_seq_length=8, problem_type=problem_type)
+    logits = np.ones((2, len(labels) or 1)) * [[1], [2]]
+    warn_of_collapse(task, {"logits": logits, "label_ids": np.array(label_ids)})
+    assert f"All 2 labels are {name}, so the metrics say little" in caplog.text
+
+
 def test_predictions_are_a_line_per_example_and_a_column_per_label_without_a_header(sentence_model):
     found = probabilities(sentence_model)
     assert found.shape == (7, 2)
