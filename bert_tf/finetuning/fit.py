@@ -126,8 +126,6 @@ class Trainer:
         checkpoint, self._config = with_init_layers(self._options, checkpoint, config)
         check_same_architecture(self._options.output_dir, self._config)
         check_same_task(self._options.output_dir, task)
-        if self._options.init_optimizer:
-            check_same_task(folder_of(str(init_checkpoint)), task)
         if checkpoint is not None and latest_checkpoint(self._options.output_dir) is None:
             checkpoint = _aligned(checkpoint, task)
         if tokenizer is None and checkpoint is not None:

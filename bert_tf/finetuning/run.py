@@ -23,9 +23,7 @@ from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.distillation import Teacher
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.output_folder import check_output_folder, warn_of_old_results
-from bert_tf.finetuning.same_run import check_same_task
 from bert_tf.finetuning.setup import Setup, make_trainer
-from bert_tf.interop.read import folder_of
 from bert_tf.model_files import model_files, write_files
 from bert_tf.pretraining.unknown_words import warn_of_unknown_words
 from bert_tf.report.model_card import note_evaluation
@@ -217,8 +215,6 @@ def fine_tune(
     setup = Setup.for_task(options, program.task_type, devices, program.default_length)
     task, splits = program.read(options, setup)
     setup.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
-    if options.init_optimizer:
-        check_same_task(folder_of(str(options.init_checkpoint)), task)
     if options.best_metric is not None:
         check_best_metric(options.best_metric, program.metric_keys(task, splits))
     num_train_steps = num_warmup_steps = 0

@@ -23,6 +23,7 @@ from bert_tf.data.sequence_packing import PACKED_FEATURES
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.same_run import (
     check_same_architecture,
+    check_same_task,
     check_same_tokenizer,
     check_same_training,
 )
@@ -200,8 +201,8 @@ def make_trainer(
         num_train_steps: 0 for a model that is only evaluated.
 
     Raises:
-        ValueError: the weights do not fit, an evaluation has untrained weights, or a layer to freeze
-            does not exist.
+        ValueError: the weights do not fit, an evaluation has untrained weights, a layer to freeze does
+            not exist, or the moments to carry over are for another task or other labels.
     """
     options, devices, num_layers = setup.options, setup.devices, setup.config.num_hidden_layers
     keras.utils.set_random_seed(options.seed)
@@ -238,7 +239,7 @@ def make_trainer(
     if num_train_steps:
         _warn_of_unnamed_checkpoints(options.output_dir)
     if options.init_optimizer and num_train_steps:
-        _carry_over(trainer, options, num_train_steps)
+        _carry_over(trainer, task, options, num_train_steps)
     elif setup.checkpoint is not None:
         head = TYPES.get(task.name)
         report = initialize(model, setup.checkpoint, head)
@@ -286,10 +287,13 @@ def _warn_of_unnamed_checkpoints(folder: str) -> None:
         )
 
 
-def _carry_over(trainer: BatchTrainer, options: TrainingOptions, num_train_steps: int) -> None:
+def _carry_over(
+    trainer: BatchTrainer, task: Task, options: TrainingOptions, num_train_steps: int
+) -> None:
     """Load the weights, moments and step of another run, of its latest or a named checkpoint."""
     source = str(options.init_checkpoint)
     check_same_training(options, folder_of(source))
+    check_same_task(folder_of(source), task)
     if trainer.resume(source) is None:
         raise ValueError(
             f"init_optimizer resumes from a bert_tf run, but init_checkpoint={source} contains no "

@@ -297,6 +297,7 @@ def test_moments_are_not_carried_over_to_labels_in_another_order(
     )
     with pytest.raises(ValueError, match="labels: bad, good there, good, bad now"):
         run_classifier(options)
+    assert not list(tmp_path.glob("*.tf_record"))  # the error comes first
 
 
 def test_a_trained_classifier_predicts_elsewhere_with_the_columns_in_the_order_of_a_flag(
