@@ -37,12 +37,16 @@ class ConfiguredModel(keras.Model):
     )
 
     def __init__(self, config: BertConfig, **kwargs):
-        given: Any = config
-        if not isinstance(given, BertConfig):
-            name = type(self).__name__
+        name = type(self).__name__
+        if not isinstance(config, BertConfig):
             raise TypeError(
-                f"The configuration of {name} is {given!r:.60}, but must be a BertConfig. For a folder "
+                f"The configuration of {name} is {config!r:.60}, but must be a BertConfig. For a folder "
                 f"or checkpoint call {name}.from_pretrained."
+            )
+        if given := sorted({"labels", "num_labels"} & kwargs.keys()):
+            raise TypeError(
+                f"{name}() has no argument {given[0]}={kwargs[given[0]]!r:.60}, because its outputs "
+                "have no labels. Omit it."
             )
         if isinstance(dtype := kwargs.get("dtype"), str):
             _check_precision(dtype)

@@ -242,7 +242,7 @@ class BertForTokenClassification(_LabeledModel):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertForMultipleChoice(_LabeledModel):
+class BertForMultipleChoice(ConfiguredModel):
     """A score for each of K choices. Each choice is a separate sequence.
 
     Inputs: `input_ids`, `input_mask`, `segment_ids`, int32 [B, K, S].
@@ -252,7 +252,10 @@ class BertForMultipleChoice(_LabeledModel):
     exported_inputs = dict.fromkeys(ConfiguredModel.exported_inputs, (None, None, None))
 
     def __init__(self, config: BertConfig, **kwargs):
-        super().__init__(config, num_labels=1, **kwargs)
+        super().__init__(config, **kwargs)
+        self.bert = BertModel(config, dtype=self.dtype_policy)
+        self.classifier = ClassificationHead(config, 1, dtype=self.dtype_policy)
+        self.built = True
 
     def call(self, inputs, training=None) -> dict[str, Any]:
         inputs = checked_inputs(inputs, axes=(3,))
@@ -261,10 +264,6 @@ class BertForMultipleChoice(_LabeledModel):
         pooled_output = self.bert(folded, training=training)["pooled_output"]  # [B*K, H]
         scores = self.classifier(pooled_output, training=training)  # [B*K, 1]
         return {"logits": ops.reshape(scores, (batch, choices))}
-
-    def get_config(self) -> dict[str, Any]:
-        left_out = ("num_labels", "labels")
-        return {key: value for key, value in super().get_config().items() if key not in left_out}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -365,6 +365,16 @@ def test_a_model_without_labels_is_refused(num_labels, labels):
         BertForSequenceClassification(CONFIG, num_labels, labels)
 
 
+@pytest.mark.parametrize("given", [{"num_labels": 4}, {"labels": ["a", "b"]}])
+@pytest.mark.parametrize(
+    "model_class", [BertModel, BertForMultipleChoice, BertForQuestionAnswering]
+)
+def test_labels_of_a_model_without_labels_are_an_error(model_class, given):
+    message = rf"{model_class.__name__}\(\) has no argument .*labels=.*have no labels. Omit it"
+    with pytest.raises(TypeError, match=message):
+        model_class(CONFIG, **given)
+
+
 def test_a_projection_without_outputs_is_refused():
     with pytest.raises(ValueError, match="`projection_size` is 0, but must be 1 or more"):
         BertForSentenceEmbedding(CONFIG, projection_size=0)
