@@ -63,14 +63,18 @@ def make_crf(allowed: Sequence[Sequence[bool]] | None, num_labels: int) -> Crf |
     """Return the CRF of a model with these `allowed_transitions`, or None without them.
 
     Raises:
-        ValueError: their shape is not [L + 1, L + 1].
+        ValueError: they are not [L + 1, L + 1].
     """
     if allowed is None:
         return None
-    shape, wanted = np.shape(allowed), (num_labels + 1, num_labels + 1)
-    if shape != wanted:
+    size, shapes = num_labels + 1, [np.shape(row) for row in allowed]
+    if shapes != [(size,)] * size:
+        wrong = next((row for row, shape in enumerate(shapes) if shape != (size,)), None)
+        found = f"{len(shapes)} rows"
+        if wrong is not None:
+            found = f"the shape {shapes[wrong]} in row {wrong}"
         raise ValueError(
-            f"`allowed_transitions` has the shape {shape}, but must be {wanted}: a row and a column for "
+            f"`allowed_transitions` has {found}, but must be {(size, size)}: a row and a column for "
             f"each of {num_labels} labels, and the last of both for the ends of a sentence."
         )
     return Crf(allowed)

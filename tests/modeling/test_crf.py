@@ -212,6 +212,12 @@ def test_transitions_of_another_number_of_labels_are_refused(shape):
     assert make_crf(np.ones((3, 3), bool), num_labels=2).transitions.shape == (3, 3)
 
 
+def test_transitions_with_a_row_of_another_length_are_refused_by_row():
+    message = r"`allowed_transitions` has the shape \(2,\) in row 1, but must be \(3, 3\)"
+    with pytest.raises(ValueError, match=message):
+        make_crf([[True] * 3, [True] * 2, [True] * 3], num_labels=2)
+
+
 def test_gradients_of_log_marginals_are_finite_differences():
     """As in the loss of a teacher: weights for each label of each word."""
     allowed = np.array(allowed_transitions(IOB2, "iob2"))
