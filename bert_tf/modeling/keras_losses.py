@@ -13,9 +13,15 @@ _OF_PROBABILITIES = (
     (keras.losses.binary_focal_crossentropy, "BinaryFocalCrossentropy"),
     (keras.losses.categorical_crossentropy, "CategoricalCrossentropy"),
     (keras.losses.categorical_focal_crossentropy, "CategoricalFocalCrossentropy"),
+    (keras.losses.categorical_generalized_cross_entropy, "CategoricalCrossentropy"),
     (keras.losses.kl_divergence, "CategoricalCrossentropy"),  # with the same gradient
+    (keras.losses.dice, "BinaryCrossentropy"),
+    (keras.losses.tversky, "BinaryCrossentropy"),
     (keras.losses.sparse_categorical_crossentropy, "SparseCategoricalCrossentropy"),
 )
+
+# Instead of metrics that cannot take logits.
+_COUNTED = "Precision(thresholds=0) and keras.metrics.Recall(thresholds=0)"
 
 
 def check_loss(loss: Any, outputs: Any) -> None:
@@ -60,19 +66,19 @@ def check_metrics(loss: Any, metrics: Iterable[keras.metrics.Metric]) -> None:
         return
     for metric in metrics:
         config, name = metric.get_config(), type(metric).__name__
-        takes, remedy = "compares them with 0.5", ""
+        takes, remedy = "expects probabilities", ""
         if config.get("from_logits") is False:
-            takes, remedy = "expects probabilities", f"{name}(from_logits=True)"
-        elif config.get("threshold") == 0.5 and name.startswith("Binary"):
-            remedy = f"{name}(threshold=0)"
-        elif config.get("thresholds", 0) is None and config.get("top_k") is None:
-            remedy = f"{name}(thresholds=0)"
-        elif config.get("threshold") is not None and name in ("F1Score", "FBetaScore"):
-            takes = f"compares them with {config['threshold']}"
-            remedy = "Precision(thresholds=0) and keras.metrics.Recall(thresholds=0)"
+            remedy = f"{name}(from_logits=True)"
+        elif name == "KLDivergence":
+            remedy = "CategoricalCrossentropy(from_logits=True)"
         elif "num_thresholds" in config and "from_logits" not in config:
-            takes = "expects probabilities"
-            remedy = "Precision(thresholds=0) and keras.metrics.Recall(thresholds=0)"
+            remedy = _COUNTED
+        elif config.get("threshold") is not None and name in ("F1Score", "FBetaScore"):
+            takes, remedy = f"compares them with {config['threshold']}", _COUNTED
+        elif config.get("threshold") == 0.5 and name.startswith("Binary"):
+            takes, remedy = "compares them with 0.5", f"{name}(threshold=0)"
+        elif config.get("thresholds", 0) is None and config.get("top_k") is None:
+            takes, remedy = "compares them with 0.5", f"{name}(thresholds=0)"
         if remedy:
             raise ValueError(
                 f"The loss is of logits, but the metric `{metric.name}` {takes}. Compile with "

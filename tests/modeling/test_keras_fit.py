@@ -147,6 +147,9 @@ def test_a_loss_that_takes_logits_for_probabilities_is_an_error(loss):
         ("categorical_focal_crossentropy", r"CategoricalFocalCrossentropy\(from_logits=True\)"),
         ("kl_divergence", r"CategoricalCrossentropy\(from_logits=True\)"),
         (keras.losses.KLDivergence(), r"CategoricalCrossentropy\(from_logits=True\)"),
+        (keras.losses.CategoricalGeneralizedCrossEntropy(), r"CategoricalCrossentropy\(from_l"),
+        (keras.losses.Dice(), r"BinaryCrossentropy\(from_logits=True\)"),
+        ("tversky", r"BinaryCrossentropy\(from_logits=True\)"),
     ],
 )
 def test_other_losses_of_probabilities_are_errors_too(loss, remedy):
@@ -162,8 +165,9 @@ def test_other_losses_of_probabilities_are_errors_too(loss, remedy):
         ("AUC", "`AUC` .*probabilities.*keras.metrics.AUC.from_logits=True"),
         (keras.metrics.F1Score(threshold=0.5), "`f1_score` .*0.5.*metrics.Precision.thresholds=0"),
         (keras.metrics.RecallAtPrecision(0.8, name="r"), "`r` .*prob.*metrics.Recall.thresholds=0"),
+        (keras.metrics.KLDivergence(name="d"), "`d` .*prob.*CategoricalCrossentropy.from_logits=T"),
     ],
-    ids=["accuracy", "precision", "auc", "f1", "recall at precision"],
+    ids=["accuracy", "precision", "auc", "f1", "recall at precision", "divergence"],
 )
 def test_a_metric_that_takes_logits_for_probabilities_is_an_error(metric, remedy):
     model = BertForSequenceClassification(CONFIG, num_labels=1)
