@@ -100,6 +100,8 @@ class Trainer:
         **options: Any,
     ):
         check_whole("`num_train_steps`", num_train_steps)
+        if num_warmup_steps is not None:
+            check_whole("`num_warmup_steps`", num_warmup_steps)
         if num_train_steps < 1:
             raise ValueError(f"`num_train_steps` is {num_train_steps}, but must be 1 or more.")
         if init_checkpoint is not None:
