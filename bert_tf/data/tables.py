@@ -63,7 +63,7 @@ def check_no_list(row: TableRow, column: str, value: Any, what: str) -> None:
     """Raise ValueError if a cell is a list of texts or numbers, as pandas writes lists into CSV."""
     if isinstance(value, str) and _LIST.fullmatch(value.strip()):
         raise ValueError(
-            f"{row.place}: column {column!r} contains {value!r}, a list, but must contain {what}. "
+            f"{row.place}: column {column!r} contains {value!r:.60}, a list, but must contain {what}. "
             f"{AS_JSON_LINES}"
         )
 

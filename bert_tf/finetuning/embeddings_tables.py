@@ -272,7 +272,8 @@ def text_of(row: TableRow, column: str) -> str:
 def _as_text(row: TableRow, column: str, value: Any) -> str:
     if not isinstance(value, str) or is_blank(value):
         raise ValueError(
-            f"{row.place}: {column} is {value!r}, but must be a text. Complete the row, or remove it."
+            f"{row.place}: {column} is {value!r:.60}, but must be a text. Complete the row, or remove "
+            "it."
         )
     return value.strip()
 
@@ -292,8 +293,8 @@ def _score(row: TableRow, column: str) -> float:
     elif math.isnan(number):
         remedy = "Complete it, or name another column with label_column (an empty name: none)."
     raise ValueError(
-        f"{row.place}: {column} is {value!r}, but a score must be a number from 0 to 1: the similarity "
-        f"of the two texts. {remedy}"
+        f"{row.place}: {column} is {value!r:.60}, but a score must be a number from 0 to 1: the "
+        f"similarity of the two texts. {remedy}"
     )
 
 

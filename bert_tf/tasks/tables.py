@@ -172,7 +172,7 @@ def _names(row: TableRow, column: str, value: Any, separator: str) -> tuple[str,
 
 
 def _truth(row: TableRow, column: str) -> bool:
-    value = row.column(column, "label_column")
+    value = _column(row, column, "label_column")
     word = (value if isinstance(value, str) else json.dumps(value)).strip().lower()
     if word not in _TRUTH:
         raise _wrong(row, column, value, "0 or 1")
@@ -199,5 +199,5 @@ def _wrong(
     row: TableRow, column: str, value: Any, expected: str, remedy: str = _REMEDY
 ) -> ValueError:
     return ValueError(
-        f"{row.place}: column {column!r} contains {value!r}, but must contain {expected}. {remedy}"
+        f"{row.place}: column {column!r} contains {value!r:.60}, but must contain {expected}. {remedy}"
     )

@@ -267,6 +267,12 @@ def test_what_is_no_number_is_refused_by_line(tmp_path, value):
         list(read_examples(path, problem_type="regression", label="y"))
 
 
+def test_a_long_value_is_shortened_in_the_error(tmp_path):
+    path = jsonl(tmp_path / "t.jsonl", {"text": "a", "y": 99 * "word "})
+    with pytest.raises(ValueError, match=r"t.jsonl:1: column 'y' contains '.{50,60}, but must"):
+        list(read_examples(path, problem_type="regression", label="y"))
+
+
 def test_a_decimal_comma_is_an_error_that_proposes_a_point(tmp_path):
     path = write(tmp_path / "t.csv", 'text,y\na,"1,5"\n')
     with pytest.raises(ValueError, match=r"t.csv:2: column 'y' contains '1,5'.* Write a point"):
@@ -280,3 +286,5 @@ def test_a_name_of_a_column_may_be_in_other_case(tmp_path):
     path = write(tmp_path / "t.csv", "Text,text,label\na dog,a cat,good\n")
     (example,) = read_examples(path, text_a="text", label="label")
     assert example.text_a == "a cat"
+    path = write(tmp_path / "t.csv", "text, Rude, threat\na,0,1\n")
+    assert several(path, label="rude,threat") == [("threat",)]
