@@ -123,8 +123,9 @@ def _load_run(
         raise ValueError(
             f"{folder}: the checkpoint lacks {', '.join(report.missing[:3])}. Copy the folder again."
         )
-    length, path = task.max_seq_length, checkpoint.source
-    return TrainedModel(model, tokenizer, task, length, folder, checkpoint=path)
+    return TrainedModel(
+        model, tokenizer, task, task.max_seq_length, folder, checkpoint=checkpoint.source
+    )
 
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
@@ -203,9 +204,8 @@ def _load_checkpoint(
             "or use a checkpoint with the whole head."
         )
     length = checkpoint.longest_input(config) if task is None else task.max_seq_length
-    weights = checkpoint.source
     return TrainedModel(
-        model, tokenizer, task, length, path, checkpoint=weights, unused_head=problem
+        model, tokenizer, task, length, path, checkpoint=checkpoint.source, unused_head=problem
     )
 
 

@@ -218,23 +218,23 @@ def fine_tune(
     if options.best_metric is not None:
         check_best_metric(options.best_metric, program.metric_keys(task, splits))
     num_train_steps = num_warmup_steps = 0
-    teacher: Teacher | None = None
+    trained_on = [name for name in ("train", "unlabelled") if name in splits]
     if options.do_train:
-        num_examples = sum(program.count(task, splits[name], setup) for name in _trained_on(splits))
+        num_examples = sum(program.count(task, splits[name], setup) for name in trained_on)
         num_train_steps, num_warmup_steps = count_steps(num_examples, options)
     files = _files(setup, task)
     if is_chief(setup.devices):
         check_output_folder(options, files if options.do_train else {})
         warn_of_unknown_words(_sample_texts(task, splits), setup.tokenizer)
-    checkpoint = setup.checkpoint
+    checkpoint, label_names = setup.checkpoint, program.label_names(options)
     if checkpoint is not None and latest_checkpoint(options.output_dir) is None:
-        known, names = known_task(checkpoint), program.label_names(options)
-        checkpoint = align_head(checkpoint, known, task, names, will_train=options.do_train)
+        known = known_task(checkpoint)
+        checkpoint = align_head(checkpoint, known, task, label_names, will_train=options.do_train)
         setup = replace(setup, checkpoint=checkpoint)
+    teacher: Teacher | None = None
     if options.teacher and loop.has_steps_to_train(options, task, num_train_steps):
         all_labelled = "unlabelled" not in splits
-        names = program.label_names(options)
-        teacher = Teacher.for_task(options, setup, task, names, all_labelled)
+        teacher = Teacher.for_task(options, setup, task, label_names, all_labelled)
     learned = task if teacher is None else teacher.learned
     trainer = make_trainer(setup, learned, num_train_steps, num_warmup_steps)
     logger.info("%s", loop.describe_model(trainer.model))
@@ -244,14 +244,13 @@ def fine_tune(
         is_training = trainer.step < num_train_steps
         if is_training:
             write_files(folder, files)
-        names = _trained_on(splits)
         if teacher is None:
-            paths = [run.records(splits[name], name) for name in names]
+            paths = [run.records(splits[name], name) for name in trained_on]
         else:
             teacher.check_size(trainer.model)
-            paths = [teacher.records(run, splits[name], name) for name in names]
+            paths = [teacher.records(run, splits[name], name) for name in trained_on]
             teacher = None  # its weights are freed, unless the student learns its states
-        total = sum(len(splits[name]) for name in names)
+        total = sum(len(splits[name]) for name in trained_on)
         shown = f"{total} {program.examples}"
         if num_examples != total:
             shown += f" in {num_examples} windows"
@@ -277,10 +276,6 @@ def _sample_texts(task: ExampleTask, splits: Splits) -> Iterator[str]:
     for examples in splits.values():
         for example in examples[:_SAMPLED_EXAMPLES]:
             yield from (text[:_SAMPLED_LENGTH] for text in task.texts(example))
-
-
-def _trained_on(splits: Splits) -> list[str]:
-    return [name for name in ("train", "unlabelled") if name in splits]
 
 
 def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int]:

@@ -98,9 +98,8 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
         return read_saved_model(folder)
     if "config.json" in names:
         return read_huggingface(folder)  # its error names the missing files
-    else:
-        check_no_export(folder)
-        found = listed(sorted(names), 5) if names else "nothing"
+    check_no_export(folder)
+    found = listed(sorted(names), 5) if names else "nothing"
     inside = [
         name
         for name in sorted(names)
