@@ -1,4 +1,4 @@
-"""ConfiguredModel: what all models have in common, from their configuration to their export."""
+"""ConfiguredModel, the base of all models: configuration, checks for Keras, folders and export."""
 
 from __future__ import annotations
 
