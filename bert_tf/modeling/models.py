@@ -135,7 +135,12 @@ class _LabeledModel(ConfiguredModel):
     ):
         super().__init__(config, **kwargs)
         labels = checked_labels(labels)
-        count = len(labels or ()) if num_labels is None else num_labels
+        if num_labels is not None and not hasattr(num_labels, "__index__"):
+            raise TypeError(
+                f"`num_labels` is {num_labels!r:.60}, but must be a whole number. Give the names of the "
+                'labels as labels=["neg", "pos"].'
+            )
+        count = len(labels or ()) if num_labels is None else int(num_labels)
         if count < 1:
             raise ValueError(
                 f"`num_labels` is {num_labels} and `labels` is {labels}, but a model has one output or "

@@ -365,6 +365,14 @@ def test_a_model_without_labels_is_refused(num_labels, labels):
         BertForSequenceClassification(CONFIG, num_labels, labels)
 
 
+@pytest.mark.parametrize("num_labels", [["neg", "pos"], 2.0])
+def test_a_number_of_labels_that_is_not_whole_is_an_error(num_labels):
+    message = r"`num_labels` is .*, but must be a whole number.* labels=\["
+    with pytest.raises(TypeError, match=message):
+        BertForSequenceClassification(CONFIG, num_labels)
+    assert type(BertForSequenceClassification(CONFIG, np.int64(2)).num_labels) is int
+
+
 @pytest.mark.parametrize("given", [{"num_labels": 4}, {"labels": ["a", "b"]}])
 @pytest.mark.parametrize(
     "model_class", [BertModel, BertForMultipleChoice, BertForQuestionAnswering]
