@@ -170,10 +170,10 @@ class Trainer:
 
         Raises:
             TypeError: `data` or `evaluate` is of another type.
-            ValueError: a file does not exist, a dataset lacks a label or a weight of the task, or `data`
-                has fewer examples than a batch. `evaluate` repeats without end, or has a batch larger
-                than its first. With `lr_batch_size`, the batches of `data` must have the size
-                `train_batch_size`.
+            ValueError: a file does not exist, or `data` has fewer examples than a batch. A dataset lacks
+                a label or a weight of the task, or has it in another rank. `evaluate` repeats without
+                end, or has a batch larger than its first. With `lr_batch_size`, the batches of `data` must
+                have the size `train_batch_size`.
         """
         source, options = _source(data, "data", self.task), self._options
         if isinstance(source, tf.data.Dataset):
@@ -210,8 +210,8 @@ class Trainer:
 
         Raises:
             TypeError: `data` is of another type.
-            ValueError: a file does not exist. A dataset lacks a label or a weight of the task, repeats
-                without end, or has a batch that is larger than its first.
+            ValueError: a file does not exist. A dataset lacks a label or a weight of the task, has it in
+                another rank, repeats without end, or has a batch that is larger than its first.
         """
         with self._loop.averaged_weights():
             return self._results(self._metrics(_held_out(data, "data", self.task)))
@@ -293,12 +293,19 @@ def _check_features(batch: Any, name: str, task: Task) -> None:
             f"The batches of `{name}` must be dicts of the task's features, but are of type "
             f"{type(batch).__name__}."
         )
-    wanted = [spec.name for spec in task.record_features if spec.role in ("label", "weight")]
-    if missing := [feature for feature in wanted if feature not in batch]:
+    wanted = [spec for spec in task.record_features if spec.role in ("label", "weight")]
+    if missing := [spec.name for spec in wanted if spec.name not in batch]:
         raise ValueError(
             f"The batches of `{name}` have no {', '.join(missing)}, which the task {task.name} needs. "
             f"They have {listed(batch)}. Add what is missing."
         )
+    for spec in wanted:
+        shape, needed = batch[spec.name].shape, ("batch", *spec.shape)
+        if shape.rank not in (None, len(needed)):
+            raise ValueError(
+                f"The batches of `{name}` have {spec.name} of the shape {tuple(shape)}, but the task "
+                f"{task.name} needs [{', '.join(map(str, needed))}]. Reshape it with `map`."
+            )
 
 
 def _held_out(data: Data, name: str, task: Task) -> list[str] | tf.data.Dataset:

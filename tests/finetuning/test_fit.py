@@ -237,6 +237,16 @@ def test_a_dataset_without_a_label_or_weight_is_an_error_that_names_it(tmp_path,
             use(dataset)
 
 
+@pytest.mark.parametrize("name", ["label_ids", "is_real_example"])
+def test_labels_and_weights_of_another_rank_are_an_error(tmp_path, name):
+    batches = features()
+    batches[name] = batches[name][:, None]  # losses of a regression would be [B, B]
+    dataset = tf.data.Dataset.from_tensor_slices(batches).batch(4)
+    message = rf"{name} of the shape \(None, 1\), but the task classification needs \[batch\]"
+    with pytest.raises(ValueError, match=message):
+        trainer_of(tmp_path).fit(dataset)
+
+
 @pytest.mark.usefixtures("steps_without_training")
 def test_a_dataset_without_end_is_for_training_alone(tmp_path):
     def endless():
