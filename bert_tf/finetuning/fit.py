@@ -172,8 +172,8 @@ class Trainer:
             TypeError: `data` or `evaluate` is of another type.
             ValueError: a file does not exist, or `data` has fewer examples than a batch. A dataset lacks
                 a label or a weight of the task, or has it in another rank. `evaluate` repeats without
-                end, or has a batch larger than its first. With `lr_batch_size`, the batches of `data` must
-                have the size `train_batch_size`.
+                end, or has a batch larger than its first. With `lr_batch_size`, the batches of `data`
+                must have the size `train_batch_size`.
         """
         source, options = _source(data, "data", self.task), self._options
         if isinstance(source, tf.data.Dataset):
