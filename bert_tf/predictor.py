@@ -63,6 +63,7 @@ from bert_tf.tasks.base import Task
 from bert_tf.tasks.question_answering import QuestionAnsweringTask, check_threshold
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress
+from bert_tf.training.strategy import check_backend
 from bert_tf.training.unfinished import warn_if_unfinished
 
 logger = logging.getLogger(__name__)
@@ -148,11 +149,7 @@ class Predictor:
         n_best_size: int = 20,
         max_answer_length: int = 30,
     ):
-        if keras.backend.backend() != "tensorflow":
-            raise RuntimeError(
-                "Models on raw text need Keras' TensorFlow backend, but it is "
-                f"{keras.backend.backend()}. Set KERAS_BACKEND=tensorflow before Keras is imported."
-            )
+        check_backend()
         if batch_size < 1:
             raise ValueError(f"`batch_size` is {batch_size}, but must be 1 or more.")
         self._batch_size = batch_size

@@ -29,6 +29,7 @@ from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir
 from bert_tf.serving.quantization import INT8, Quantization, check_int8, quantize
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import TOKENS, Served
+from bert_tf.training.strategy import check_backend
 from bert_tf.training.unfinished import warn_if_unfinished
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
+    check_backend()
     check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
     precision = options.chosen.precision
     if options.format == "openvino":

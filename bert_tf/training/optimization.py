@@ -178,7 +178,9 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         change = rate * self.trust(path, variable, update, gradient, next_v) * update
         if self.skip_nonfinite:
             fits = ops.isfinite(gradient)
-            next_m, next_v = ops.where(fits, next_m, m), ops.where(fits, next_v, v)
+            # Tensors, because JAX's `where` does not take Keras' variables.
+            m_before, v_before = ops.convert_to_tensor(m), ops.convert_to_tensor(v)
+            next_m, next_v = ops.where(fits, next_m, m_before), ops.where(fits, next_v, v_before)
             change = ops.where(fits, change, 0.0)
         self.assign(m, next_m)
         self.assign(v, next_v)

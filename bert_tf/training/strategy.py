@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import keras
 import tensorflow as tf
 
 logger = logging.getLogger(__name__)
@@ -17,6 +18,15 @@ STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 
 
 _TPU_SECONDS = 20.0  # to connect
+
+
+def check_backend() -> None:
+    """Raise ValueError unless Keras computes with TensorFlow."""
+    if (backend := keras.config.backend()) != "tensorflow":
+        raise ValueError(
+            f"Keras' backend is {backend}, but programs, models on raw text and exports need "
+            "TensorFlow. Set KERAS_BACKEND=tensorflow in the environment before Keras is imported."
+        )
 
 
 def set_up(num_threads: int | None = None, deterministic: bool = False) -> None:
@@ -61,8 +71,9 @@ def make_strategy(
 
     Raises:
         ValueError: the name is unknown, the number of GPUs is negative or exceeds the visible ones, or
-            the TPU does not answer.
+            the TPU does not answer. Keras' backend is not TensorFlow.
     """
+    check_backend()
     if name not in STRATEGIES:
         raise ValueError(
             f"distribution_strategy is {name!r}, but must be one of {', '.join(STRATEGIES)}."

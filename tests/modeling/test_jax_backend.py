@@ -160,12 +160,41 @@ paths = [variable.path for variable in model.trainable_variables]
 values, slopes = (dict(zip(paths, map(np.asarray, each))) for each in (weights, gradients))
 expected = AdamWeightDecayOptimizer().update(values, slopes, 0.1)
 errors["optimizer"] = max(map(distance, stepped, expected.values()))
+
+# A gradient that is not finite leaves its variable as it was.
+optimizer = AdamWeightDecay(0.1, skip_nonfinite=True)
+optimizer.build(model.trainable_variables)
+slots = [variable.value for variable in optimizer.variables]
+infinite = [jnp.full_like(gradients[0], jnp.inf), *gradients[1:]]
+skipped, _ = jax.jit(optimizer.stateless_apply)(slots, infinite, weights)
+errors["skipped"] = max(map(distance, skipped, [weights[0], *stepped[1:]]))
 json.dump(found, sys.stdout)
 """
 
 
-@pytest.fixture(scope="module")
-def found():
+# Parts of the package that compute with TensorFlow, and what they raise.
+TENSORFLOW_PROGRAM = """
+import json, sys
+import bert_tf
+
+calls = {
+    "export": lambda: bert_tf.export("folder", "export"),
+    "load": lambda: bert_tf.load("folder"),
+    "Trainer": lambda: bert_tf.Trainer(
+        bert_tf.ClassificationTask(["no", "yes"], 8), output_dir="output", num_train_steps=1
+    ),
+}
+found = {}
+for name, call in calls.items():
+    try:
+        call()
+    except Exception as error:
+        found[name] = [type(error).__name__, str(error)]
+json.dump(found, sys.stdout)
+"""
+
+
+def run_under_jax(program):
     tests = str(Path(__file__).parents[1])
     environment = {
         **os.environ,
@@ -174,10 +203,15 @@ def found():
         "PYTHONPATH": os.pathsep.join([tests, *sys.path]),
     }
     process = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
     )
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return run_under_jax(PROGRAM)
 
 
 def test_models_and_optimizer_are_made_without_importing_tensorflow(found):
@@ -185,7 +219,7 @@ def test_models_and_optimizer_are_made_without_importing_tensorflow(found):
 
 
 def test_values_equal_those_in_numpy_jitted_or_not(found):
-    assert len(found["errors"]) == 15
+    assert len(found["errors"]) == 16
     assert {name: error for name, error in found["errors"].items() if error > 1e-5} == {}
 
 
@@ -205,3 +239,12 @@ def test_dropout_depends_on_its_seed_and_on_nothing_else_under_jit(found):
 def test_a_step_along_the_gradient_lowers_the_loss(found):
     before, after = found["loss"]
     assert after < before
+
+
+def test_what_computes_with_tensorflow_names_the_backend_and_the_variable_to_set():
+    found = run_under_jax(TENSORFLOW_PROGRAM)
+    assert found.keys() == {"export", "load", "Trainer"}
+    for error, message in found.values():
+        assert error == "ValueError"
+        assert "is jax" in message
+        assert "KERAS_BACKEND=tensorflow" in message
