@@ -77,8 +77,10 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
             )
         return None
     kinds, modules = [kind for kind, _ in _modules(root)], dict(_modules(root))
-    if kinds == ["Transformer"]:  # a CrossEncoder
-        return None
+    file = os.path.join(root, _PROMPTS_FILE)
+    values = _optional(file)
+    if kinds == ["Transformer"] and values.get("model_type") != "SentenceTransformer":
+        return None  # a CrossEncoder
     if kinds != [kind for kind in _KINDS if kind in modules] or "Pooling" not in modules:
         raise ValueError(
             f"{root}: the modules {', '.join(kinds)} are not supported. "
@@ -88,8 +90,6 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     found["pooling"] = _pooling(os.path.join(modules["Pooling"], "config.json"))
     if "Dense" in modules:
         found["projection_size"] = _dense_size(modules["Dense"])
-    file = os.path.join(root, _PROMPTS_FILE)
-    values = _optional(file)
     prompts = typed(values, "prompts", dict, file) or {}
     for name, prompt in _PREFIXES:
         if (text := typed(prompts, prompt, str, file)) is not None:

@@ -260,6 +260,13 @@ def test_vectors_that_are_cut_are_refused(tmp_path):
         embedding_settings(folder)
 
 
+def test_an_embedder_without_pooling_is_not_taken_for_a_cross_encoder(tmp_path):
+    config = {"model_type": "SentenceTransformer"}  # the vector is the pooled output
+    folder = folder_with(tmp_path, ["Transformer"], config=config)
+    with pytest.raises(ValueError, match="the modules Transformer are not supported"):
+        embedding_settings(folder)
+
+
 def test_modules_of_the_folder_above_belong_to_the_transformer_that_they_name(tmp_path):
     folder_with(tmp_path, ["Transformer", "Pooling"], CLS)
     modules = json.loads((tmp_path / "modules.json").read_text())
