@@ -151,9 +151,18 @@ class ConfiguredModel(keras.Model):
         """Export the model as Keras does, by default with all of `exported_inputs`.
 
         Lists of outputs are numbered: `all_encoder_layers_0`, `all_encoder_layers_1`, ...
+
+        Raises:
+            ValueError: `input_signature` is missing, and Keras' backend is not TensorFlow.
         """
         model: keras.Model = self
         if input_signature is None:
+            if (backend := keras.config.backend()) != "tensorflow":
+                raise ValueError(
+                    f"Keras' backend is {backend}, which exports inputs of fixed shapes only. Give "
+                    "`input_signature`, or set KERAS_BACKEND=tensorflow in the environment before Keras "
+                    "is imported."
+                )
             inputs = {
                 name: keras.Input(batch_shape=shape, dtype="int32", name=name)
                 for name, shape in self.exported_inputs.items()

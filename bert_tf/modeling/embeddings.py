@@ -78,7 +78,7 @@ class Embeddings(ConfiguredLayer):
         """int32 [B, S] each -> [B, S, H]. Default positions are 0, 1, 2, ..."""
         length = input_ids.shape[1]
         limit = self.config.max_position_embeddings
-        if length is not None and length > limit:
+        if isinstance(length, int) and length > limit:
             raise ValueError(
                 f"The sequence length is {length}, but `max_position_embeddings` in the model's "
                 f"configuration is {limit}. Use max_seq_length={limit} or less, or a checkpoint "
@@ -119,4 +119,6 @@ class Embeddings(ConfiguredLayer):
 
 def _rows_of(table, ids, length):
     """Return rows of a table [M, H] for ids [B, S], or its first S rows without ids."""
+    if ids is None and not isinstance(length, int) and not ops.is_tensor(length):
+        ids = ops.arange(length)[None]  # an unknown length of JAX, which does not slice by it
     return table[:length] if ids is None else ops.take(table, ids, axis=0)
