@@ -80,7 +80,8 @@ class Trainer:
         tokenizer: as above; None if not found.
 
     Raises:
-        TypeError: an option is unknown, or a whole number has another type than int.
+        TypeError: an option is unknown, a whole number has another type than int, or `config` is not a
+            BertConfig.
         ValueError: the run would overwrite other files in `output_dir`, an option is out of range, no
             architecture was found, or `output_dir` contains a model of another architecture, task or
             labels. `best_metric` is not a metric of the task. The embedder of `init_checkpoint` has an
@@ -104,6 +105,11 @@ class Trainer:
             check_whole("`num_warmup_steps`", num_warmup_steps)
         if num_train_steps < 1:
             raise ValueError(f"`num_train_steps` is {num_train_steps}, but must be 1 or more.")
+        if config is not None and not isinstance(config, BertConfig):
+            raise TypeError(
+                f"`config` is {config!r:.60}, but must be a BertConfig. Make one with "
+                "BertConfig.from_dict or BertConfig.from_json_file."
+            )
         if init_checkpoint is not None:
             init_checkpoint = os.fspath(init_checkpoint)
         check_names("bert_tf.Trainer", options, TrainingOptions)
