@@ -84,7 +84,7 @@ class Row:
 
 def masking_row(mask: int, same: int, random: int, *paper: float) -> Row:
     shares = {"mask_token_prob": mask / 100, "random_token_prob": random / 100}
-    return Row(f"{mask} / {same} / {random}", (None, *paper), shares)  # it has no masked-LM loss
+    return Row(f"{mask} / {same} / {random}", (None, *paper), shares)  # None: the paper's loss
 
 
 Columns = dict[str, tuple[str, dict[str, object]]]  # name -> task, flags
