@@ -134,7 +134,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
             ]
         # Needed because `update_step` gets TensorFlow's variables, which have no path.
         self._paths = tuple(variable.path for variable in variables)
-        self._compiled_updates: dict[tuple[str, ...], Callable] = {}
+        self._functions: dict[tuple, Callable] = {}
 
     def decays(self, path: str) -> bool:
         """Return True if the variable at `path` is decayed."""
@@ -167,8 +167,13 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
 
     def update_step(self, gradient, variable, learning_rate):
         gradient = ops.cast(_dense(gradient), variable.dtype)
-        index = self._get_variable_index(variable)
-        m, v, path = self._m[index], self._v[index], self._paths[index]
+        path = self._paths[self._get_variable_index(variable)]
+        self._update(path, gradient, variable, self.slots(variable), learning_rate)
+
+    def _update(
+        self, path: str, gradient, variable, slots: Mapping[str, Any], learning_rate
+    ) -> None:
+        m, v, average = slots["adam_m"], slots["adam_v"], slots.get(AVERAGE_SLOT)
         next_m = self.first_moment(path, m, gradient)
         next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
         update = self.direction_at(path, gradient, next_m, next_v)
@@ -185,30 +190,56 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self.assign(m, next_m)
         self.assign(v, next_v)
         self.assign_sub(variable, change)
-        if self._averages and self.ema_decay is not None:
-            average = self._averages[index]
+        if average is not None and self.ema_decay is not None:
             self.assign_sub(average, (1.0 - self.ema_decay) * (average - variable))
 
-    def apply_at_once(self, gradients, variables, scale) -> None:
-        """Do `apply` with `scale` times the gradients, as one XLA function over all variables.
+    def apply_compiled(self, gradients, variables, scale, by_shape: bool) -> None:
+        """Do `apply` with `scale` times the gradients, compiled by XLA.
 
         Only on the TensorFlow backend. Variables must be on one device; use `apply` for mirrored ones.
+
+        Args:
+            by_shape: compile one function for each shape, and call it for each of its variables.
+                Otherwise one function updates all variables: one call a step, but the same loops
+                are compiled many times.
         """
-        self._update_at_once(gradients, variables, scale, tf.convert_to_tensor(self.learning_rate))
+        rate = tf.convert_to_tensor(self.learning_rate)
+        self._update_compiled(gradients, variables, scale, rate, by_shape)
         self.iterations.assign_add(1)
 
-    def _update_at_once(self, gradients, variables, scale, rate) -> None:
-        """Do `update_step` for all variables in one XLA function."""
-        paths = tuple(variable.path for variable in variables)
-        if paths not in self._compiled_updates:
+    def _update_compiled(self, gradients, variables, scale, rate, by_shape: bool) -> None:
+        """Do `update_step` for all variables in functions that XLA compiles."""
+        pairs = list(zip(gradients, variables, strict=True))
+        for group in ([pair] for pair in pairs) if by_shape else [pairs]:
+            states = [
+                (
+                    gradient,
+                    variable.value,
+                    {name: s.value for name, s in self.slots(variable).items()},
+                )
+                for gradient, variable in group
+            ]
+            paths = [variable.path for _, variable in group]
+            self._function(paths, states)(states, scale, rate)
 
-            def update(gradients, scale, rate):
-                for gradient, variable in zip(gradients, variables, strict=True):
-                    self.update_step(gradient * scale, variable, rate)
+    def _function(self, paths: Sequence[str], states) -> Callable:
+        """Return a function that updates these variables, or others of the same shapes and rules.
+
+        It must not depend on the path otherwise: `Muon` updates its matrices elsewhere.
+        """
+        kinds = tuple(
+            (variable.shape, self.decays(path), self.learning_rate_factor(path))
+            for path, (_, variable, _) in zip(paths, states, strict=True)
+        )
+        if kinds not in self._functions:
+
+            def update(states, scale, rate):
+                for path, (gradient, variable, slots) in zip(paths, states, strict=True):
+                    self._update(path, gradient * scale, variable, slots, rate)
 
             compiled = tf.function(update, jit_compile=True, autograph=False)
-            self._compiled_updates[paths] = compiled
-        self._compiled_updates[paths](gradients, scale, rate)
+            self._functions[kinds] = compiled
+        return self._functions[kinds]
 
     def bias_corrections(self, dtype) -> tuple[Any, Any]:
         """Return 1 - beta_1^t and 1 - beta_2^t for the current step t = 1, 2, ..."""
@@ -354,7 +385,7 @@ class Muon(AdamW):
         scale = 0.2 * max(m.shape) ** 0.5
         return scale * orthogonal(gradient + self.momentum * m, self.product_dtype)
 
-    def _update_at_once(self, gradients, variables, scale, rate) -> None:
+    def _update_compiled(self, gradients, variables, scale, rate, by_shape: bool) -> None:
         # XLA's matrix products on CPUs take one thread, and three times as long in bfloat16.
         others, of_others = [], []
         for gradient, variable in zip(gradients, variables, strict=True):
@@ -364,7 +395,7 @@ class Muon(AdamW):
                 others.append(variable)
                 of_others.append(gradient)
         if others:
-            super()._update_at_once(of_others, others, scale, rate)
+            super()._update_compiled(of_others, others, scale, rate, by_shape)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "product_dtype": self.product_dtype}

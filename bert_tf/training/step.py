@@ -152,10 +152,11 @@ class TrainingStep:
         if kinds == {"TPU"}:
             jit_compile = "false"  # TPUs compile everything they run
         self._is_automatic, self._compiled = jit_compile == "auto", jit_compile != "false"
-        self._fused = jit_compile == "auto" and kinds == {"CPU"}
+        self._on_cpu = kinds == {"CPU"}
+        self._fused = jit_compile == "auto" and self._on_cpu
         self._whole = jit_compile == "true" or (jit_compile == "auto" and kinds == {"GPU"})
         is_single = isinstance(self._strategy, tf.distribute.OneDeviceStrategy)
-        self._updates_at_once = self._compiled and is_single
+        self._compiles_update = self._compiled and is_single
 
     @property
     def reported(self) -> tuple[str, ...]:
@@ -193,8 +194,8 @@ class TrainingStep:
         values["learning_rate"] = tf.convert_to_tensor(self._optimizer.learning_rate)
         norm, scale = self._clipping(gradients, values)
         values["gradient_norm"] = norm
-        if self._updates_at_once:
-            self._optimizer.apply_at_once(gradients, used, scale)
+        if self._compiles_update:
+            self._optimizer.apply_compiled(gradients, used, scale, by_shape=self._on_cpu)
         else:
             # Keras' optimizers sum over the replicas again, but each already has the whole sum.
             scale = scale / replica.num_replicas_in_sync

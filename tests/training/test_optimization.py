@@ -1,5 +1,6 @@
 """The optimizers against statements in NumPy, and what the name of a variable decides."""
 
+import re
 from types import SimpleNamespace
 
 import keras
@@ -143,22 +144,61 @@ def test_an_orthogonal_matrix_has_the_singular_vectors_and_values_near_1(shape):
     assert np.all((values > 0.6) & (values < 1.25))
 
 
+def output_variables():
+    """Of each of two layers: the kernel and bias of its output, the gamma and beta of its LayerNorm."""
+    keras.utils.set_random_seed(1)
+    variables = two_layers().trainable_variables
+    return [variable for variable in variables if re.search(r"layer_\d/output/", variable.path)]
+
+
+def compiled_steps(optimizer, by_shape, steps=3):
+    """Values, moments and averages of `output_variables` after updates that XLA compiles."""
+    variables = output_variables()
+    optimizer.build(variables)
+    for step in range(steps):
+        gradients = random_gradients({v.path: v.shape for v in variables}, seed=step)
+        values = [tf.constant(gradients[variable.path]) for variable in variables]
+        optimizer.apply_compiled(values, variables, tf.constant(0.5), by_shape=by_shape)
+    assert optimizer.iterations == steps
+    return {
+        (variable.path, name): value.numpy()
+        for variable in variables
+        for name, value in {"value": variable, **optimizer.slots(variable)}.items()
+    }
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_compiled_by_shape_are_those_of_one_function_bit_for_bit(name):
+    factors = {"layer_0": 0.5}
+    arguments = {"learning_rate_factors": factors, "ema_decay": 0.9, "skip_nonfinite": True}
+    one, other = (
+        compiled_steps(OPTIMIZERS[name](0.01, **arguments), by_shape) for by_shape in (False, True)
+    )
+    assert one.keys() == other.keys()
+    for key, value in one.items():
+        np.testing.assert_array_equal(other[key], value, err_msg=str(key))
+
+
+def test_variables_of_one_shape_and_rate_share_a_compiled_update():
+    one_rate, two_rates = AdamW(0.01), AdamW(0.01, learning_rate_factors={"layer_0": 0.5})
+    for optimizer in (one_rate, two_rates):
+        values = compiled_steps(optimizer, by_shape=True, steps=1)
+    assert len({path for path, _ in values}) == 8
+    assert (len(one_rate._functions), len(two_rates._functions)) == (2, 4)
+
+
 @pytest.mark.parametrize("product_dtype", ["float32", "bfloat16"])
-def test_muon_updates_all_variables_at_once_as_one_by_one(product_dtype):
-    one, other = (two_layers().trainable_variables for _ in range(2))
-    for variable, copy in zip(one, other, strict=True):
-        copy.assign(variable)
-    by_one, at_once = (Muon(0.01, product_dtype=product_dtype) for _ in range(2))
-    by_one.build(one)
-    at_once.build(other)
-    for seed in range(3):
-        random = np.random.default_rng(seed)
-        values = [random.normal(size=variable.shape).astype("float32") for variable in one]
-        by_one.apply([tf.constant(0.5 * value) for value in values], one)
-        at_once.apply_at_once([tf.constant(value) for value in values], other, tf.constant(0.5))
-    assert by_one.iterations == at_once.iterations == 3
-    for variable, copy in zip(one, other, strict=True):
-        np.testing.assert_allclose(variable, copy, rtol=0, atol=1e-5, err_msg=variable.path)
+def test_compiled_updates_of_muon_are_those_of_apply(product_dtype):
+    variables = output_variables()
+    optimizer = Muon(0.01, product_dtype=product_dtype)
+    optimizer.build(variables)
+    for step in range(3):
+        gradients = random_gradients({v.path: v.shape for v in variables}, seed=step)
+        optimizer.apply([0.5 * gradients[v.path] for v in variables], variables)
+    found = compiled_steps(Muon(0.01, product_dtype=product_dtype), by_shape=True)
+    for variable in variables:
+        value = found[variable.path, "value"]
+        np.testing.assert_allclose(value, variable, rtol=0, atol=1e-5, err_msg=variable.path)
 
 
 def test_a_spike_in_the_gradient_makes_no_longer_step_of_stable_adamw():
