@@ -32,8 +32,7 @@ def check_loss(loss: Any, outputs: Any) -> None:
     for output in outputs:
         given = loss.get(output) if isinstance(loss, Mapping) else loss
         given = keras.losses.get(given) if isinstance(given, str) else given
-        used = getattr(given, "fn", given)  # function of a loss of Keras
-        name = next((name for function, name in _OF_PROBABILITIES if function is used), None)
+        name = _class_of_logits(getattr(given, "fn", given))  # function of a loss of Keras
         if output.endswith("logits") and name is not None and not _takes_logits(given):
             raise ValueError(
                 f"The output `{output}` has logits, but the loss expects probabilities. Compile with "
@@ -69,6 +68,12 @@ def check_metrics(loss: Any, metrics: Iterable[keras.metrics.Metric]) -> None:
         takes, remedy = "expects probabilities", ""
         if config.get("from_logits") is False:
             remedy = f"{name}(from_logits=True)"
+        elif name == "MeanMetricWrapper":  # of a function
+            function = getattr(metric, "_fn", None)
+            if function is keras.metrics.binary_accuracy and "threshold" not in config:
+                takes, remedy = "compares them with 0.5", "BinaryAccuracy(threshold=0)"
+            elif (of_logits := _class_of_logits(function)) and not config.get("from_logits"):
+                remedy = f"{of_logits.replace('Focal', '')}(from_logits=True)"
         elif name == "KLDivergence":
             remedy = "CategoricalCrossentropy(from_logits=True)"
         elif "num_thresholds" in config and "from_logits" not in config:
@@ -84,6 +89,11 @@ def check_metrics(loss: Any, metrics: Iterable[keras.metrics.Metric]) -> None:
                 f"The loss is of logits, but the metric `{metric.name}` {takes}. Compile with "
                 f"keras.metrics.{remedy}."
             )
+
+
+def _class_of_logits(function: Any) -> str | None:
+    """Return the class that takes logits instead of a function of probabilities, if it is one."""
+    return next((name for of, name in _OF_PROBABILITIES if of is function), None)
 
 
 def _takes_logits(loss: Any) -> bool:

@@ -162,12 +162,28 @@ def test_other_losses_of_probabilities_are_errors_too(loss, remedy):
     [
         ("accuracy", "`accuracy` .*0.5.*keras.metrics.BinaryAccuracy.threshold=0"),
         (keras.metrics.Precision(name="p"), "`p` .*0.5.*keras.metrics.Precision.thresholds=0"),
+        (keras.metrics.binary_accuracy, "`binary_accuracy` .*0.5.*BinaryAccuracy.threshold=0"),
+        (
+            keras.losses.binary_focal_crossentropy,
+            "probab.*metrics.BinaryCrossentropy.from_logits=T",
+        ),
+        (keras.metrics.kl_divergence, "probab.*metrics.CategoricalCrossentropy.from_logits=True"),
         ("AUC", "`AUC` .*probabilities.*keras.metrics.AUC.from_logits=True"),
         (keras.metrics.F1Score(threshold=0.5), "`f1_score` .*0.5.*metrics.Precision.thresholds=0"),
         (keras.metrics.RecallAtPrecision(0.8, name="r"), "`r` .*prob.*metrics.Recall.thresholds=0"),
         (keras.metrics.KLDivergence(name="d"), "`d` .*prob.*CategoricalCrossentropy.from_logits=T"),
     ],
-    ids=["accuracy", "precision", "auc", "f1", "recall at precision", "divergence"],
+    ids=[
+        "accuracy",
+        "precision",
+        "function",
+        "focal",
+        "kl",
+        "auc",
+        "f1",
+        "recall at",
+        "divergence",
+    ],
 )
 def test_a_metric_that_takes_logits_for_probabilities_is_an_error(metric, remedy):
     model = BertForSequenceClassification(CONFIG, num_labels=1)
