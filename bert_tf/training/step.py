@@ -343,9 +343,14 @@ def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def number_of_tokens(features: Tensors) -> tf.Tensor:
-    """Count the tokens without padding, float32 scalar; 0 without an `input_mask`."""
-    masks = (features.get(name, 0) for name in ("input_mask", "anchor_mask"))
-    return tf.add_n([tf.cast(tf.reduce_sum(mask), tf.float32) for mask in masks])
+    """Count the tokens, without padding where there is a mask; float32 scalar."""
+    total = tf.zeros(())
+    for ids, mask in (("input_ids", "input_mask"), ("anchor_ids", "anchor_mask")):
+        if mask in features:
+            total += tf.cast(tf.reduce_sum(features[mask]), tf.float32)
+        elif ids in features:
+            total += tf.cast(tf.size(features[ids]), tf.float32)
+    return total
 
 
 def _computes_in_float16(model: keras.Model) -> bool:

@@ -20,7 +20,7 @@ from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AVERAGE_SLOT
-from bert_tf.training.step import LossScale, TrainingStep, global_norm
+from bert_tf.training.step import LossScale, TrainingStep, global_norm, number_of_tokens
 
 
 def values_of(trainer):
@@ -216,3 +216,11 @@ def test_a_checkpoint_has_weights_and_averages_and_evaluation_takes_the_averages
     evaluated = BatchTrainer(resumed.model, [], strategy=resumed.strategy, input_names=["x"])
     evaluated.resume(str(tmp_path))
     np.testing.assert_array_equal(evaluated.model.kernel, average)
+
+
+def test_without_a_mask_all_tokens_are_counted():
+    ids, mask = tf.constant([[7, 8, 0], [9, 0, 0]]), tf.constant([[1, 1, 0], [1, 0, 0]])
+    assert number_of_tokens({"input_ids": ids, "input_mask": mask}) == 3
+    assert number_of_tokens({"input_ids": ids}) == 6
+    assert number_of_tokens({"input_ids": ids, "anchor_ids": ids, "anchor_mask": mask}) == 9
+    assert number_of_tokens({"x": tf.zeros((2, 2))}) == 0
