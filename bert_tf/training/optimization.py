@@ -173,7 +173,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
     def _update(
         self, path: str, gradient, variable, slots: Mapping[str, Any], learning_rate
     ) -> None:
-        m, v, average = slots["adam_m"], slots["adam_v"], slots.get(AVERAGE_SLOT)
+        m, v = slots["adam_m"], slots["adam_v"]
         next_m = self.first_moment(path, m, gradient)
         next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
         update = self.direction_at(path, gradient, next_m, next_v)
@@ -190,7 +190,8 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self.assign(m, next_m)
         self.assign(v, next_v)
         self.assign_sub(variable, change)
-        if average is not None and self.ema_decay is not None:
+        if self.ema_decay is not None:
+            average = slots[AVERAGE_SLOT]
             self.assign_sub(average, (1.0 - self.ema_decay) * (average - variable))
 
     def apply_compiled(self, gradients, variables, scale, by_shape: bool) -> None:

@@ -117,8 +117,8 @@ class TrainingStep:
     ) -> None:
         """Compile nothing from now on if XLA could not compile the first step; else raise.
 
-        Such a step has changed no weight, because all updates need its gradients. With several workers
-        it always raises, because XLA may have failed on one of them only.
+        Such a step has changed no weight, because XLA fails before all updates or in each of them. With
+        several workers it always raises, because XLA may have failed on one of them only.
 
         Args:
             step: in whose call the error was raised, from 1.
