@@ -23,7 +23,7 @@ from bert_tf.finetuning.same_run import (
     check_same_task,
     check_same_tokenizer,
 )
-from bert_tf.finetuning.setup import Setup, make_trainer, with_init_layers
+from bert_tf.finetuning.setup import Setup, make_trainer, with_init_layers, with_labels_of
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
@@ -36,10 +36,8 @@ from bert_tf.registry import TYPES
 from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingTask
-from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
-from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.unfinished import TRAINING_FILE
 
@@ -134,8 +132,10 @@ class Trainer:
         checkpoint, self._config = with_init_layers(self._options, checkpoint, config)
         check_same_architecture(self._options.output_dir, self._config)
         check_same_task(self._options.output_dir, task)
-        if checkpoint is not None and latest_checkpoint(self._options.output_dir) is None:
-            checkpoint = _aligned(checkpoint, task)
+        own = TYPES.get(task.name)
+        is_custom = own is None or own.load("task") is not type(task)
+        if checkpoint is not None and not is_custom:
+            checkpoint = with_labels_of(self._options, checkpoint, task)
         if tokenizer is None and checkpoint is not None:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)
         if tokenizer is not None:
@@ -239,14 +239,6 @@ class Trainer:
             if is_dataset:
                 _check_first_is_largest(source, batch_size, error)
             raise
-
-
-def _aligned(checkpoint: PretrainedCheckpoint, task: Task) -> PretrainedCheckpoint:
-    """Return the checkpoint with a classifier's head in the order of the task's labels."""
-    own = TYPES.get(task.name)
-    if own is None or own.load("task") is not type(task):  # a custom task
-        return checkpoint
-    return align_head(checkpoint, known_task(checkpoint), task, will_train=True)
 
 
 def _compare_vectors(task: EmbeddingTask, checkpoint: PretrainedCheckpoint) -> None:

@@ -16,22 +16,19 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoint_task import known_task
 from bert_tf.data.record_cache import make_once
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.distillation import Teacher
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.output_folder import check_output_folder, warn_of_old_results
-from bert_tf.finetuning.setup import Setup, make_trainer
+from bert_tf.finetuning.setup import Setup, make_trainer, with_labels_of
 from bert_tf.model_files import model_files, write_files
 from bert_tf.pretraining.unknown_words import warn_of_unknown_words
 from bert_tf.report.model_card import note_evaluation
 from bert_tf.tasks.base import ExampleTask
-from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
-from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.strategy import is_chief
 
 logger = logging.getLogger(__name__)
@@ -226,11 +223,9 @@ def fine_tune(
     if is_chief(setup.devices):
         check_output_folder(options, files if options.do_train else {})
         warn_of_unknown_words(_sample_texts(task, splits), setup.tokenizer)
-    checkpoint, label_names = setup.checkpoint, program.label_names(options)
-    if checkpoint is not None and latest_checkpoint(options.output_dir) is None:
-        known = known_task(checkpoint)
-        checkpoint = align_head(checkpoint, known, task, label_names, will_train=options.do_train)
-        setup = replace(setup, checkpoint=checkpoint)
+    label_names = program.label_names(options)
+    checkpoint = with_labels_of(options, setup.checkpoint, task, label_names)
+    setup = replace(setup, checkpoint=checkpoint)
     teacher: Teacher | None = None
     if options.teacher and loop.has_steps_to_train(options, task, num_train_steps):
         all_labelled = "unlabelled" not in splits

@@ -35,6 +35,7 @@ from bert_tf.model_files import read_task
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
+from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import folder_lock, latest_checkpoint, list_checkpoints
@@ -380,6 +381,28 @@ def with_init_layers(
             f"init_layers={options.init_layers}. Omit bert_config_file to use the checkpoint's."
         )
     return chosen, replace(config, num_hidden_layers=len(layers))
+
+
+def with_labels_of(
+    options: TrainingOptions,
+    checkpoint: PretrainedCheckpoint | None,
+    task: Task,
+    other_names: Sequence[str] = (),
+) -> PretrainedCheckpoint | None:
+    """Return the initial weights with a classifier's rows in the order of the task's labels.
+
+    The weights of a run that resumes have that order.
+
+    Args:
+        other_names: second names of the labels of `task`, in their order.
+
+    Raises:
+        ValueError: the classifier is for other labels, and the model will not be trained.
+    """
+    if checkpoint is None or latest_checkpoint(options.output_dir) is not None:
+        return checkpoint
+    known = known_task(checkpoint)
+    return align_head(checkpoint, known, task, other_names, will_train=options.do_train)
 
 
 def _require_weights(options: TrainingOptions) -> None:
