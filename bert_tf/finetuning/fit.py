@@ -127,14 +127,14 @@ class Trainer:
         devices = self._options.make_strategy()
         checkpoint = None if init_checkpoint is None else read_checkpoint(init_checkpoint)
         config = find_config(None, checkpoint) if config is None else config
-        if isinstance(task, EmbeddingTask) and checkpoint is not None:
-            _compare_vectors(task, checkpoint)
         checkpoint, self._config = with_init_layers(self._options, checkpoint, config)
         check_same_architecture(self._options.output_dir, self._config)
         check_same_task(self._options.output_dir, task)
         own = TYPES.get(task.name)
         is_custom = own is None or own.load("task") is not type(task)
         if checkpoint is not None and not is_custom:
+            if isinstance(task, EmbeddingTask):
+                _compare_vectors(task, checkpoint)
             checkpoint = with_labels_of(self._options, checkpoint, task)
         if tokenizer is None and checkpoint is not None:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)

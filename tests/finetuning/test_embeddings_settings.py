@@ -3,17 +3,20 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tiny_embeddings import options, write
-from tiny_runs import ANIMALS
+from tiny_runs import ANIMALS, checkpoint_arrays
 from tiny_words_and_choices import write_json_lines
 
 import bert_tf
 from bert_tf.finetuning.embeddings import Embeddings, run_embeddings
 from bert_tf.finetuning.setup import Setup
+from bert_tf.model_files import task_text
 from bert_tf.predictor import load
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
+from bert_tf.training.checkpoints import latest_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -214,6 +217,19 @@ def test_classes_of_one_text_each_are_refused(pretrained, tmp_path):
     ):
         run_embeddings(options(tmp_path / "other", **given))
     assert not list((tmp_path / "other").glob("model.ckpt*"))
+
+
+def test_a_task_with_arguments_of_its_own_begins_with_its_folder(pretrained, tmp_path):
+    class Mine(EmbeddingTask):
+        def arguments(self):
+            return super().arguments() | {"mine": 1}
+
+    folder = shutil.copytree(pretrained, tmp_path / "theirs")
+    (folder / "task.json").write_text(task_text(Mine(8)))
+    given = {"output_dir": tmp_path / "out", "num_train_steps": 1, "jit_compile": "false"}
+    model = bert_tf.Trainer(Mine(8), init_checkpoint=folder, **given).model
+    expected = checkpoint_arrays(latest_checkpoint(str(folder)))["bert/pooler/dense/kernel"]
+    np.testing.assert_array_equal(model.bert.pooler.kernel, expected)
 
 
 @pytest.mark.usefixtures("steps_without_training")
