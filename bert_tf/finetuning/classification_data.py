@@ -190,7 +190,7 @@ def _labels(
                 f"{options.train_file}: no example has a label, so there is nothing to learn. Check "
                 "label_column."
             )
-        if len(labels) < 2 and layout.problem_type == "single_label" and splits["train"]:
+        if len(labels) == 1 and layout.problem_type == "single_label":
             raise ValueError(
                 f"{options.train_file}: every example has the label {labels[0]!r}, so there is nothing "
                 "to learn. Check label_column, or add examples with another label."

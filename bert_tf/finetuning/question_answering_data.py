@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from bert_tf.characters import is_blank
 from bert_tf.data.question_answering import (
     Findings,
-    Passage,
     SquadExample,
     examples_to_train,
     read_squad,
@@ -36,7 +35,7 @@ def read_training_set(
     findings = Findings()
     examples = read_squad(options.train_file)
     chosen = examples_to_train(examples, task.version_2_with_negative, findings)
-    workers = _workers_for_passages((example.passage for example in examples), options)
+    workers = _workers_for(examples, options)
     questions = label(chosen, tokenizer, findings, workers, task.answer_spans)
     _log_findings(options.train_file, len(examples), findings, options)
     if not questions:
@@ -54,10 +53,8 @@ def read_unlabelled(options: SquadOptions, tokenizer: FullTokenizer) -> list[Lab
     Raises:
         ValueError: the file cannot be read, or has only empty passages.
     """
-    passages, findings = TokenizedPassages(tokenizer), Findings()
-    examples = read_squad(str(options.unlabelled_file))
-    asked_of = [example.passage for example in examples]
-    passages.add(asked_of, _workers_for_passages(asked_of, options))
+    examples, findings = read_squad(str(options.unlabelled_file)), Findings()
+    passages = _passages_of(examples, options, tokenizer)
     questions: list[LabeledQuestion] = []
     for example in examples:
         if passages[example.passage].ids:
@@ -83,9 +80,7 @@ def read_questions(
     """
     examples = read_squad(options.predict_file)
     check_answers(examples, options, task.version_2_with_negative)
-    passages, findings = TokenizedPassages(tokenizer), Findings()
-    asked_of = [example.passage for example in examples]
-    passages.add(asked_of, _workers_for_passages(asked_of, options))
+    passages, findings = _passages_of(examples, options, tokenizer), Findings()
     for example in examples:
         if not passages[example.passage].ids:
             findings.add("have an empty passage and get no answer", example.qas_id)
@@ -110,8 +105,17 @@ def read_questions(
     )
 
 
-def _workers_for_passages(passages: Iterable[Passage], options: SquadOptions) -> int:
-    return options.workers_for(_SENTENCES_PER_PASSAGE * len(set(passages)))
+def _passages_of(
+    examples: Sequence[SquadExample], options: SquadOptions, tokenizer: FullTokenizer
+) -> TokenizedPassages:
+    passages = TokenizedPassages(tokenizer)
+    passages.add((example.passage for example in examples), _workers_for(examples, options))
+    return passages
+
+
+def _workers_for(examples: Sequence[SquadExample], options: SquadOptions) -> int:
+    passages = {example.passage for example in examples}
+    return options.workers_for(_SENTENCES_PER_PASSAGE * len(passages))
 
 
 def check_answers(
