@@ -35,6 +35,7 @@ from functools import cached_property
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 from fine_tuning_runs import execute, read_results
 from pretraining_runs import (
@@ -71,7 +72,7 @@ class Row:
     """
 
     base: str | None
-    flags: Mapping[str, object]
+    flags: Mapping[str, Any]
     initializer_range: float | None = None
 
 
@@ -113,15 +114,15 @@ ROWS = {
 COMPARED = {"2026": "muon_no_dropout", "base": "published"}
 
 
-def flags_of(row: str, num_train_steps: int | None) -> dict[str, object]:
+def flags_of(row: str, num_train_steps: int | None) -> dict[str, Any]:
     """Return the flags of a row. Warm-up and decay keep their fractions of the steps."""
     base = ROWS[row].base
     flags = {**(flags_of(base, None) if base else {}), **ROWS[row].flags}
     if num_train_steps is not None:
-        ratio = num_train_steps / int(str(flags["num_train_steps"]))
+        ratio = num_train_steps / flags["num_train_steps"]
         for name in ("num_warmup_steps", "num_decay_steps"):
             if name in flags:
-                flags[name] = max(1, round(int(str(flags[name])) * ratio))
+                flags[name] = max(1, round(flags[name] * ratio))
         flags["num_train_steps"] = num_train_steps
     return flags
 
@@ -139,12 +140,13 @@ def pretrain(row: str, seed: int, args: argparse.Namespace, vocab_file: Path) ->
     """Train a run unless it is finished. Return False if it failed, as with an infinite loss."""
     folder = Path(args.output_dir)
     flags = flags_of(row, args.num_train_steps)
-    num_train_steps = int(str(flags["num_train_steps"]))
+    num_train_steps = flags["num_train_steps"]
+    last_step = min(num_train_steps, args.stop_step or num_train_steps)
     config = write_config(folder, parse_size(args.size), vocab_file, initializer_of(row))
     run = folder / f"{row}_{num_train_steps}_{seed}"
     noted = {"row": row, "seed": seed, "flags": flags, "config": config.name}
     check_arguments(run, {**noted, "evaluate_steps": args.evaluate_steps})
-    if is_finished(run, min(num_train_steps, args.stop_step or num_train_steps)):
+    if is_finished(run, last_step):
         return True
     length = "{length}" if "phases" in flags else TOKENS
     given: dict[str, object] = {
@@ -166,7 +168,7 @@ def pretrain(row: str, seed: int, args: argparse.Namespace, vocab_file: Path) ->
         "seed": seed,
     }
     if args.stop_step is not None:
-        given["stop_step"] = min(num_train_steps, args.stop_step)
+        given["stop_step"] = last_step
     try:
         execute("run_pretraining", {**given, **flags}, is_timed=True)
     except subprocess.CalledProcessError as error:
@@ -244,7 +246,7 @@ def read_runs(args: argparse.Namespace) -> dict[str, list[Run]]:
 
 def is_complete(run: Run, row: str, args: argparse.Namespace) -> bool:
     """Return True if a run has ended with its last step."""
-    return is_finished(run.folder, int(str(flags_of(row, args.num_train_steps)["num_train_steps"])))
+    return is_finished(run.folder, flags_of(row, args.num_train_steps)["num_train_steps"])
 
 
 def find_loss(args: argparse.Namespace, runs: Mapping[str, list[Run]]) -> float:
