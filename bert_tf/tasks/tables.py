@@ -24,6 +24,7 @@ from bert_tf.tasks.problem_types import Label
 
 _MOST_DECIMAL_CLASSES = 20
 _TRUTH = {"0": False, "1": True, "false": False, "true": True}
+_ONE_HOT = {*_TRUTH, "0.0", "1.0"}
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,12 @@ def _names(row: TableRow, column: str, value: Any, separator: str) -> tuple[str,
         parts = value
     else:
         raise _wrong(row, column, value, "labels (a text or a list)")
-    return tuple(_name(row, column, part) for part in parts)
+    names = tuple(_name(row, column, part) for part in parts)
+    distinct = {name.lower() for name in names}
+    if len(distinct) < len(names) and distinct <= _ONE_HOT:
+        remedy = "For a 0 or 1 for each label write a column for each: label_column=rude,threat."
+        raise _wrong(row, column, value, "the names of its labels, each once", remedy)
+    return names
 
 
 def _truth(row: TableRow, column: str) -> bool:

@@ -211,6 +211,15 @@ def test_several_labels_may_be_a_list_in_json(tmp_path):
     assert several(jsonl(tmp_path / "t.jsonl", *rows)) == [("x", "2"), (), ("x",)]
 
 
+@pytest.mark.parametrize("value", [[1, 0, 1], [0.0, 0.0, 1.0], [True, True], "1,0,0"])
+def test_a_list_of_0_and_1_for_each_label_is_no_list_of_names(tmp_path, value):
+    path = jsonl(tmp_path / "t.jsonl", {"text": "a", "labels": value})
+    message = r"t.jsonl:1: column 'labels' .* names of its labels, each once.* a column for each"
+    with pytest.raises(ValueError, match=message):
+        several(path)
+    assert several(jsonl(tmp_path / "u.jsonl", {"text": "a", "labels": [0, 1]})) == [("0", "1")]
+
+
 def test_several_labels_may_have_a_column_each(tmp_path):
     path = write(tmp_path / "t.csv", "text,rude,threat\na,0,1\nb,1,true\nc,False,0\n")
     assert several(path, label="rude,threat") == [("threat",), ("rude", "threat"), ()]
