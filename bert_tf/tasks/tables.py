@@ -145,8 +145,12 @@ def _label(row: TableRow, layout: TableLayout) -> Label:
     value = _column(row, column, "label_column")
     if layout.problem_type == "regression":
         return _number(row, column, value)
+    if isinstance(value, str) and _OBJECT.fullmatch(value.strip()):
+        remedy = "Write the names of the labels alone, as in funny,short."
+        raise _wrong(row, column, value, "labels, not a JSON object", remedy)
     if layout.problem_type == "multi_label":
         return _names(row, column, value, layout.label_separator)
+    check_no_list(row, column, value, "a label")
     return _name(row, column, value)
 
 
@@ -197,6 +201,7 @@ def _number(row: TableRow, column: str, value: Any) -> float:
     return number
 
 
+_OBJECT = re.compile(r"""\{\s*".*\}""", re.DOTALL)  # {"choices":["a","b"]} of Label Studio
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _REMEDY = "Remove or complete the row."
 

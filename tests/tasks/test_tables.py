@@ -202,6 +202,20 @@ def test_several_labels_are_no_list_in_csv(tmp_path, cell):
         several(path)
 
 
+def test_one_label_is_no_list_in_csv(tmp_path):
+    path = write(tmp_path / "t.csv", "text,label\na,['rude']\n")
+    with pytest.raises(ValueError, match=r"t.csv:2: column 'label' .* a list, but must contain a"):
+        list(read_examples(path, label="label"))
+
+
+@pytest.mark.parametrize("problem_type", ["single_label", "multi_label"])
+def test_labels_are_no_object_in_csv(tmp_path, problem_type):
+    cell = '{""choices"":[""rude"",""threat""]}'  # of Label Studio
+    path = write(tmp_path / "t.csv", f'text,label\na,rude\nb,"{cell}"\n')
+    with pytest.raises(ValueError, match=r"t.csv:3: column 'label' .* not a JSON object.* alone"):
+        list(read_examples(path, label="label", problem_type=problem_type))
+
+
 def test_several_labels_may_be_a_list_in_json(tmp_path):
     rows = [
         {"text": "a", "labels": ["x", 2]},
