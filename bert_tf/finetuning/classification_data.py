@@ -205,6 +205,7 @@ def _labels(
             )
         _warn_of_similar_labels(labels, options.train_file)
         _warn_of_empty_cells(labels, options.train_file)
+        _warn_of_joined_labels(labels, options.train_file)
         return in_order_of(known_labels if trained is None else trained.labels, labels)
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
         examples = itertools.chain(*splits.values())
@@ -253,6 +254,20 @@ def _warn_of_empty_cells(labels: Sequence[str], file: str) -> None:
                 file,
                 label,
             )
+
+
+def _warn_of_joined_labels(labels: Sequence[str], file: str) -> None:
+    """Warn of labels that consist of other labels, such as "rude;threat" next to both."""
+    for label in labels:
+        for separator in ",;|#":
+            parts = [part.strip() for part in label.split(separator)]
+            if len(parts) > 1 and set(labels).issuperset(parts):
+                logger.warning(
+                    "%s: the label %r consists of others, but is a class of its own here. For several "
+                    "labels of an example use --problem_type=multi_label --label_separator=%r.",
+                    *(file, label, separator),
+                )
+                return
 
 
 def _warn_of_shared_examples(splits: Splits, train_file: str | None) -> None:

@@ -212,6 +212,23 @@ def test_labels_that_may_be_one_class_are_warned_of(tmp_path, caplog, labels, wa
     assert [warned in text for text in found] == [True] * (warned is not None)
 
 
+@pytest.mark.parametrize(
+    "labels, warned",
+    [
+        (("a", "b", "a;b"), "'a;b' consists of others"),
+        (("a", "a, b", "b"), "--label_separator=','"),
+        (("a", "b", "a|c"), None),
+    ],
+)
+@pytest.mark.parametrize("problem_type", ["single_label", "multi_label"])
+def test_a_label_of_several_labels_is_warned_of(tmp_path, caplog, labels, warned, problem_type):
+    rows = [("x", label) for label in labels]
+    flags = {"label_separator": "/"} if problem_type == "multi_label" else {}
+    read_data(table_options(tmp_path, rows, problem_type=problem_type, **flags))
+    found = [text for text in caplog.messages if "consists of others" in text]
+    assert [warned in text for text in found] == [True] * (warned is not None)
+
+
 def test_a_label_of_the_dev_set_that_is_unknown_is_refused_before_training(tmp_path, pretrained):
     (tmp_path / "dev.tsv").write_text("text\tlabel\nx\ta\ny\tc\n")
     options = table_options(
