@@ -8,8 +8,9 @@
     Peter NNP B-NP B-PER          an empty line after each sentence
 
 Tabs separate columns, or spaces if the first row has no tab. Between tabs, a line that begins with "#"
-and has no tab is a comment, as in CoNLL-U, and may precede a sentence. Files are read as in
-data/lines.py. Errors contain file:line and the row.
+and has no tab is a comment, as in CoNLL-U, and may precede a sentence. Rows of CoNLL-U that are no
+words (1-2 for several words, 1.1 for an omitted one) are skipped if the word is not in the first column.
+Files are read as in data/lines.py. Errors contain file:line and the row.
 """
 
 from __future__ import annotations
@@ -30,21 +31,23 @@ DOCSTART = "-DOCSTART-"
 # The longest sentence of CoNLL-2003 has 124 words. A file with one longer sentence has lost its empty
 # lines.
 _MOST_WORDS_WITHOUT_EMPTY_LINE = 500
+_NO_WORD = re.compile(r"\d+[-.]\d+\t([^\t]*\t){8}[^\t]*")  # a row of CoNLL-U's ten columns
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """Labelled words and their place in a file. Each word is on its own line."""
+    """Labelled words and their place in a file. Each word is on its own line, in order."""
 
     words: tuple[str, ...]  # one or more
     labels: tuple[str, ...] | None  # one per word; None if unknown
     document: int  # number of -DOCSTART- lines before it
     file: str
     line: int  # of the first word, from 1
+    skipped: tuple[int, ...] = ()  # for each line that was skipped the index of the next word
 
     def place(self, index: int) -> str:
         """Return "file:line" of a word, for messages."""
-        return f"{self.file}:{self.line + index}"
+        return f"{self.file}:{self.line + index + sum(each <= index for each in self.skipped)}"
 
 
 @dataclass(frozen=True)
@@ -77,18 +80,24 @@ def read_conll(
     """
     sentences: list[Sentence] = []
     rows: list[list[str]] = []
-    document, num_columns, num_comments, start = 0, 0, 0, 1
+    skipped: list[int] = []
+    document, num_columns, num_comments, num_no_words, start = 0, 0, 0, 0, 1
     has_empty_line = False
 
     def end_sentence() -> None:
         if rows:
-            sentences.append(_sentence(rows, columns, num_columns, document, path, start))
+            place = (document, path, start, tuple(skipped))
+            sentences.append(_sentence(rows, columns, num_columns, *place))
             rows.clear()
 
-    for number, row in enumerate(_rows(path), 1):
+    for number, row in enumerate(_rows(path, columns), 1):
         if row is None:
             has_empty_line = True
             end_sentence()
+            continue
+        if isinstance(row, str) and "\t" in row:
+            num_no_words += 1
+            skipped.append(len(rows))
             continue
         if isinstance(row, str) and not rows:
             num_comments += 1
@@ -110,10 +119,15 @@ def read_conll(
             )
         if not rows:
             start = number
+            skipped.clear()
         rows.append(cells)
     end_sentence()
     if num_comments:
         logger.info("%s: %d lines were skipped as comments", path, num_comments)
+    if num_no_words:
+        logger.info(
+            "%s: %d rows of CoNLL-U that are no words (1-2, 1.1) were skipped", path, num_no_words
+        )
     if not sentences:
         raise ValueError(f"{path} contains no word.")
     if not has_empty_line and len(sentences[-1].words) > _MOST_WORDS_WITHOUT_EMPTY_LINE:
@@ -172,7 +186,7 @@ def relabelled_lines(
         ValueError: the numbers of labels and words differ.
     """
     labels, target, separator = iter(labels), None, None
-    for row in _rows(path):
+    for row in _rows(path, columns):
         if row is None:
             yield ""
             continue
@@ -199,10 +213,10 @@ def relabelled_lines(
         raise ValueError(f"{path} has fewer words than labels were given. Was the file changed?")
 
 
-def _rows(path: str) -> Iterator[list[str] | str | None]:
+def _rows(path: str, columns: Columns) -> Iterator[list[str] | str | None]:
     """Yield each line's columns with the separators between them.
 
-    An empty line is None, and a comment is a string.
+    An empty line is None. A comment, and a row of CoNLL-U that is not a word, is a string.
     """
     rows = (
         line for line in read_lines(path) if line.strip(" \t") and not line.startswith(DOCSTART)
@@ -217,7 +231,7 @@ def _rows(path: str) -> Iterator[list[str] | str | None]:
         if line.startswith(DOCSTART):  # its columns may be separated otherwise than the words'
             yield re.split("([ \t]+)", line.rstrip(" \t"))
             continue
-        if has_tabs and _may_be_comment(line):
+        if has_tabs and (_may_be_comment(line) or (columns.word > 1 and _NO_WORD.fullmatch(line))):
             yield line
         else:
             yield split(line.rstrip(" \t"))
@@ -249,11 +263,12 @@ def _sentence(
     document: int,
     path: str,
     start: int,
+    skipped: tuple[int, ...],
 ) -> Sentence:
     index = columns.label_index(num_columns)
     words = tuple(row[columns.word - 1] for row in rows)
     labels = None if index is None else tuple(row[index] for row in rows)
-    sentence = Sentence(words, labels, document, path, start)
+    sentence = Sentence(words, labels, document, path, start, skipped)
     for offset, row in enumerate(rows):
         if not words[offset]:
             raise ValueError(f"{sentence.place(offset)}: the row {row!r} has no word.")

@@ -132,6 +132,37 @@ def test_comments_of_conll_u_are_skipped_and_kept_in_a_file_with_other_labels(wr
         read_conll(written("a\tX\n# text = a\nb\tX\n"))
 
 
+def test_rows_of_conll_u_that_are_no_words_are_skipped_and_kept_in_the_file(written, caplog):
+    def row(number, word, tag):
+        return "\t".join([number, word, "_", tag, *"______"])
+
+    lines = [
+        "# text = It's a dog",
+        row("1-2", "It's", "_"),
+        row("1", "It", "PRON"),
+        row("2", "'s", "AUX"),
+        row("2.1", "there", "_"),
+        row("3", "dog", "NOUN"),
+        "",
+        row("1", "1.5", "NUM"),
+    ]
+    path, columns = written("\n".join(lines) + "\n"), Columns(word=2, label=4)
+    with caplog.at_level("INFO"):
+        first, second = read_conll(path, columns)
+    assert (first.words, first.labels) == (("It", "'s", "dog"), ("PRON", "AUX", "NOUN"))
+    assert [first.place(index) for index in range(3)] == [f"{path}:{line}" for line in (3, 4, 6)]
+    assert (second.words, second.place(0)) == (("1.5",), f"{path}:8")
+    assert "a.conll: 2 rows of CoNLL-U that are no words (1-2, 1.1) were skipped" in caplog.text
+    labels = [*first.labels, *second.labels]
+    assert list(relabelled_lines(path, labels, columns)) == lines
+    appended = [line for line in relabelled_lines(path, labels, columns, append=True) if line]
+    assert [line.split("\t")[1] for line in appended] == ["It", "'s", "dog", "1.5"]
+    in_first_column = [
+        sentence.words for sentence in read_conll(written(f"{row('1-2', 'a', 'X')}\n"))
+    ]
+    assert in_first_column == [("1-2",)]
+
+
 @pytest.mark.parametrize("text", ["# X\na Y\n", "#\tX\na\tY\n", "a Y\n\n# X\n", "#\na\n"])
 def test_a_word_may_be_a_number_sign(written, text):
     assert "#" in {word for sentence in read_conll(written(text)) for word in sentence.words}
