@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -31,6 +31,7 @@ DOCSTART = "-DOCSTART-"
 # The longest sentence of CoNLL-2003 has 124 words. A file with one longer sentence has lost its empty
 # lines.
 _MOST_WORDS_WITHOUT_EMPTY_LINE = 500
+_BETWEEN = re.compile(r"\d+[-.]\d+")
 _NO_WORD = re.compile(r"\d+[-.]\d+\t([^\t]*\t){8}[^\t]*")  # a row of CoNLL-U's ten columns
 
 
@@ -135,6 +136,8 @@ def read_conll(
             f"{path} has no empty line, so it would be one sentence of "
             f"{len(sentences[-1].words):,} words. Put an empty line after each sentence."
         )
+    if columns.word == 1 and num_columns > 1:
+        _check_words_are_no_numbers(sentences)
     if label_scheme != WORDS:
         _check_entity_labels(sentences, may_be_words=label_scheme == "auto")
     return sentences
@@ -150,6 +153,23 @@ def _check_is_no_table(path: str, number: int, line: str) -> None:
             "columns: a line per word with the word first and its label last, separated by a tab or a "
             "space, and an empty line after each sentence."
         )
+
+
+def _check_words_are_no_numbers(sentences: Sequence[Sentence]) -> None:
+    """Raise if the words of every sentence are 1, 2, ..., as in the first column of CoNLL-U."""
+    may_be_numbers = any(len(each.words) > 1 for each in sentences)
+    if may_be_numbers and all(_are_numbers(each.words) for each in sentences):
+        raise ValueError(
+            f"{sentences[0].place(0)}: the words of each sentence are 1, 2, ..., which are their "
+            "numbers. Set word_column to the column of the words, in CoNLL-U 2, and label_column to "
+            "that of the labels."
+        )
+
+
+def _are_numbers(words: Iterable[str]) -> bool:
+    """Return True for 1, 2, ..., perhaps with 1-2 and 1.1 between them."""
+    whole = [word for word in words if not _BETWEEN.fullmatch(word)]
+    return all(word == str(number) for number, word in enumerate(whole, 1))
 
 
 def _check_entity_labels(sentences: Iterable[Sentence], may_be_words: bool) -> None:

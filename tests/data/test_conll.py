@@ -111,6 +111,15 @@ def test_what_is_refused(written, text, columns, message):
         read_conll(written(text), columns)
 
 
+def test_a_first_column_that_numbers_the_words_is_an_error(written):
+    text = "1\tOh\tX\n\n1-2\tIt's\t_\n1\tIt\tX\n2\t's\tX\n"
+    with pytest.raises(ValueError, match=r"a.conll:1: .* 1, 2, .*word_column .* CoNLL-U 2"):
+        read_conll(written(text))
+    assert len(read_conll(written(text), Columns(word=2))) == 2
+    for words in ("1\tX\n", "1\tX\n3\tX\n", "1\tX\n\n2\tX\nb\tX\n", "1\n2\n"):
+        assert read_conll(written(words))
+
+
 def test_lines_without_line_feeds_are_an_error(written):
     with pytest.raises(ValueError, match=r"the file has no line feed"):
         list(read_conll(written("EU\tB-ORG\rrejects\tO\r")))
