@@ -133,11 +133,15 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             is_lines = getattr(error, "msg", "") == "Extra data"
             remedy = ". Rename a table in JSON lines to .jsonl." if is_lines else ""
+            if is_lines and ".jsonl" in file:
+                remedy = ". The file must be in SQuAD's format, one object."
             raise ValueError(f"{file}: not JSON in UTF-8: {error}{remedy}") from error
     if isinstance(values, list):
+        has_questions = any(isinstance(each, dict) and "qas" in each for each in values[:1])
+        remedy = 'Write {"data": [{"paragraphs": before it, and }]} after it.'
         raise ValueError(
             f"{file}: must be a JSON object, but is {text[:60]!r}. The file must be in SQuAD's format. "
-            f"{AS_JSON_LINES}"
+            f"{remedy if has_questions else AS_JSON_LINES}"
         )
     examples = []
     for entry, place in _items(values, "data", file):
@@ -184,9 +188,7 @@ def _value(values: Any, key: str, kind: type, place: str) -> Any:
         )
     value = values[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(
-            f'{place}: "{key}" is {str(value)[:60]!r}, but must be {_JSON_NAMES[kind]}.'
-        )
+        raise ValueError(f'{place}: "{key}" is {value!r:.60}, but must be {_JSON_NAMES[kind]}.')
     return value
 
 

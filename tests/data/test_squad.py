@@ -91,6 +91,7 @@ def test_the_word_at_a_space_is_the_one_before():
         ("{", r"not JSON in UTF-8: [^.]*$"),
         ('{"a": 1}\n{"a": 2}\n', r"not JSON in UTF-8: Extra .* JSON lines to \.jsonl\.$"),
         ('[{"a": 1}]', r"must be a JSON object, but is '\[{\"a.*SQuAD.*JSON lines: to_json\("),
+        ('[{"context": "c", "qas": []}]', r'SQuAD.* Write {"data": \[{"paragraphs": before it'),
         ('{"data": []}', "no question"),
         ("{}", '"data" is missing; found nothing'),
         ('{"data": {}}', '"data" is .*, but must be a list'),
@@ -101,7 +102,7 @@ def test_the_word_at_a_space_is_the_one_before():
         ),
         (
             '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": 7}]}]}]}',
-            r"paragraphs\[0\].qas\[0\]: \"id\" is '7', but must be a string",
+            r"paragraphs\[0\].qas\[0\]: \"id\" is 7, but must be a string",
         ),
         (
             '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "x", "question": "q", '
@@ -111,7 +112,7 @@ def test_the_word_at_a_space_is_the_one_before():
         (
             '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "x", "question": "q", '
             '"is_impossible": 1}]}]}]}',
-            r'"is_impossible" is \'1\', but must be true or false',
+            r'"is_impossible" is 1, but must be true or false',
         ),
     ],
 )
@@ -119,6 +120,12 @@ def test_a_file_of_another_format_is_refused_with_the_place(tmp_path, text, mess
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(ValueError, match=rf"bad.json: .*{message}|bad.json: {message}"):
         read_squad(tmp_path / "bad.json")
+
+
+def test_json_lines_are_not_renamed_to_what_they_are_called(tmp_path):
+    (tmp_path / "bad.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
+    with pytest.raises(ValueError, match=r"bad.jsonl: not JSON .* in SQuAD's format, one object.$"):
+        read_squad(tmp_path / "bad.jsonl")
 
 
 def test_two_questions_of_one_name_are_refused(squad_file):
