@@ -197,7 +197,7 @@ def _missing_file(error: Exception, options: Any) -> str | None:
         return None
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
-        named = value.split(",") if isinstance(value, str) else ()
+        named = (value, *value.split(",")) if isinstance(value, str) else ()
         if any(f"{file}/".startswith(f"{name.strip().rstrip('/')}/") for name in named if name):
             if isinstance(error, IsADirectoryError):
                 remedy = " Name a file in it." if file == value else ""

@@ -439,6 +439,11 @@ def test_a_missing_file_without_a_neighbour_is_told_with_what_its_folder_contain
     assert ended.stderr.endswith(found)
 
 
+def test_a_missing_file_whose_name_has_a_comma_is_named_with_its_flag(run_script):
+    ended = run_script("--needed=a.csv,b.csv", body="open(options.needed)")
+    assert "error: --needed=a.csv,b.csv: file a.csv,b.csv was not found" in ended.stderr
+
+
 def test_a_folder_instead_of_a_file_is_named_with_its_flag(run_script, tmp_path):
     (tmp_path / "vocab.txt").mkdir()
     for name, remedy in (("", " Name a file in it."), ("/vocab.txt", "")):
