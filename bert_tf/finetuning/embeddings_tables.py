@@ -95,6 +95,7 @@ def read_file(
     found: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
     types: dict[str, str] = {}  # -> place of the first example
     classes: dict[str, int] = {}
+    marks: dict[str, set[str]] = {}  # columns that are not read, with only 0 and 1 so far
     examples = []
     for row in rows:
         names = tuple(row)
@@ -105,8 +106,18 @@ def read_file(
                 logger.info("%s: %s", path, found[names])
                 if unread := [name for name in names if name not in found[names].names]:
                     logger.info("%s: not read: %s", path, listed(unread))
+                if found[names].example_type == PAIRS and options.label_column != "":
+                    marks = {name: set() for name in unread}
+        marks = {name: {*seen, _mark(row.get(name))} for name, seen in marks.items()}
+        marks = {name: seen for name, seen in marks.items() if seen <= {"0", "1"}}
         examples.append(_example(row, found[names], classes, missing_label))
     check_some(examples, path)
+    for name in (name for name, seen in marks.items() if len(seen) > 1):
+        logger.warning(
+            "%s: column %r has 0 and 1, but is not read: the texts of each row belong together. If 0 "
+            "means that they do not, rename the column to label.",
+            *(path, name),
+        )
     if len(types) > 1:
         places = ", ".join(f"{place}: {example_type}" for example_type, place in types.items())
         raise ValueError(
@@ -124,6 +135,12 @@ def read_file(
                 "of other classes, or name another column with label_column."
             )
     return example_type, examples
+
+
+def _mark(value: Any) -> str:
+    """Return "0" or "1" for a value that means no or yes, else another text."""
+    text = str(value).strip().lower()
+    return {"false": "0", "0.0": "0", "true": "1", "1.0": "1"}.get(text, text)
 
 
 def _without_label_0(rows: Iterator[TableRow]) -> Iterator[TableRow]:

@@ -210,6 +210,29 @@ def test_a_column_that_may_have_negatives_and_is_not_read_is_a_warning(tmp_path,
     assert "not read" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "column, warned",
+    [
+        ("is_duplicate,1,0,1", True),
+        ("relevant,True,False,False", True),
+        ("id,0,1,2", False),
+        ("is_duplicate,1,1,1", False),
+        ("negative_1,1,0,1", False),
+    ],
+)
+def test_a_column_of_0_and_1_that_is_not_read_is_a_warning(tmp_path, caplog, column, warned):
+    lines = zip(["a,b", "d,e", "f,g", "h,i"], column.split(","), strict=True)
+    text = "\n".join(f"{texts},{value}" for texts, value in lines)
+    file = write(tmp_path / "t.csv", text.replace("a,b", "query,positive") + "\n")
+    given = {"do_train": True, "train_file": str(file)}
+    assert len(read_examples(options(tmp_path, **given))[1]["train"]) == 3
+    name = column.partition(",")[0]
+    assert (f"t.csv: column {name!r} has 0 and 1, but is not read" in caplog.text) == warned
+    caplog.clear()
+    read_examples(options(tmp_path, **given, label_column=""))
+    assert "has 0 and 1" not in caplog.text
+
+
 def test_an_empty_name_of_a_column_is_no_label_and_no_negative(tmp_path):
     file = write(tmp_path / "t.csv", "query,positive,negative,label\nwho,me,you,7\n")
     files = {"do_train": True, "train_file": file, "do_predict": True, "predict_file": file}
