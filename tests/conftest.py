@@ -309,7 +309,6 @@ LONG = (
     "test_tokenizer.py::test_every_code_point_becomes_what_full_tokenizer_says[False",
     "test_files.py::test_standard_output_is_written_into_and_keeps_what_was_there[False",
     # Of these, cases with the same code remain.
-    "test_optimization.py::test_muon_updates_all_variables_at_once_as_one_by_one[float32",
     "test_optimization.py::test_a_resumed_optimizer_takes_the_steps_of_one_that_never_stopped[AdamW",
     "test_batch_trainer.py::test_a_batch_of_any_size_is_dealt_out_to_two_replicas[4",  # twenty steps: 5
     *(

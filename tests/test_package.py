@@ -102,6 +102,16 @@ def test_only_cli_knows_absl_flags():
     assert users == ["cli.py"]
 
 
+def test_the_tests_that_conftest_names_exist(pytestconfig):
+    folder = Path(__file__).parent
+    plugin = pytestconfig.pluginmanager.get_plugin(str(folder / "conftest.py"))
+    texts = {path.name: path.read_text() for path in folder.rglob("test_*.py")}
+    for name in (*plugin.SLOW, *plugin.LONG):
+        file, _, test = name.partition("[")[0].partition("::")
+        if file.endswith(".py"):  # not a folder
+            assert f"def {test}" in texts[file], name
+
+
 @pytest.mark.parametrize("module", ["bert_tf", "bert_tf.config", "bert_tf.tokenization"])
 def test_importing_it_loads_neither_tensorflow_nor_keras_and_prints_nothing(module):
     code = f"import {module}, sys; assert not {{'tensorflow', 'keras', 'numpy'}} & set(sys.modules)"

@@ -151,15 +151,18 @@ def output_variables():
     return [variable for variable in variables if re.search(r"layer_\d/output/", variable.path)]
 
 
-def compiled_steps(optimizer, by_shape, steps=3):
-    """Values, moments and averages of `output_variables` after updates that XLA compiles."""
+def updated(optimizer, by_shape=None, scales=(0.5, 0.5, 0.5)):
+    """Values, moments and averages of `output_variables` after updates of `apply`, or compiled ones."""
     variables = output_variables()
     optimizer.build(variables)
-    for step in range(steps):
+    for step, scale in enumerate(scales):
         gradients = random_gradients({v.path: v.shape for v in variables}, seed=step)
         values = [tf.constant(gradients[variable.path]) for variable in variables]
-        optimizer.apply_compiled(values, variables, tf.constant(0.5), by_shape=by_shape)
-    assert optimizer.iterations == steps
+        if by_shape is None:
+            optimizer.apply([scale * value for value in values], variables)
+        else:
+            optimizer.apply_compiled(values, variables, tf.constant(scale), by_shape=by_shape)
+    assert optimizer.iterations == len(scales)
     return {
         (variable.path, name): value.numpy()
         for variable in variables
@@ -168,37 +171,37 @@ def compiled_steps(optimizer, by_shape, steps=3):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_updates_compiled_by_shape_are_those_of_one_function_bit_for_bit(name):
-    factors = {"layer_0": 0.5}
-    arguments = {"learning_rate_factors": factors, "ema_decay": 0.9, "skip_nonfinite": True}
-    one, other = (
-        compiled_steps(OPTIMIZERS[name](0.01, **arguments), by_shape) for by_shape in (False, True)
+def test_compiled_updates_are_those_of_apply_and_by_shape_have_the_same_bits(name):
+    arguments = {"ema_decay": 0.9, "skip_nonfinite": True}
+    # Vectors of one shape with and without decay, each with both rates.
+    arguments |= {"exclude_from_weight_decay": ("layer_0",)}
+    arguments |= {"learning_rate_factors": {"dense/bias": 0.5}}
+    applied, one, by_shape = (
+        updated(OPTIMIZERS[name](0.01, **arguments), kind, scales=(0.5, np.nan, 0.5))
+        for kind in (None, False, True)
     )
-    assert one.keys() == other.keys()
+    assert applied.keys() == one.keys() == by_shape.keys()
     for key, value in one.items():
-        np.testing.assert_array_equal(other[key], value, err_msg=str(key))
+        np.testing.assert_array_equal(by_shape[key], value, err_msg=str(key))
+        np.testing.assert_allclose(applied[key], value, rtol=0, atol=1e-6, err_msg=str(key))
 
 
 def test_variables_of_one_shape_and_rate_share_a_compiled_update():
     one_rate, two_rates = AdamW(0.01), AdamW(0.01, learning_rate_factors={"layer_0": 0.5})
     for optimizer in (one_rate, two_rates):
-        values = compiled_steps(optimizer, by_shape=True, steps=1)
+        values = updated(optimizer, by_shape=True, scales=(1.0,))
     assert len({path for path, _ in values}) == 8
-    assert (len(one_rate._functions), len(two_rates._functions)) == (2, 4)
+    for optimizer, number in ((one_rate, 2), (two_rates, 4)):
+        counts = [f.experimental_get_tracing_count() for f in optimizer._functions.values()]
+        assert counts == [1] * number
 
 
-@pytest.mark.parametrize("product_dtype", ["float32", "bfloat16"])
-def test_compiled_updates_of_muon_are_those_of_apply(product_dtype):
-    variables = output_variables()
-    optimizer = Muon(0.01, product_dtype=product_dtype)
-    optimizer.build(variables)
-    for step in range(3):
-        gradients = random_gradients({v.path: v.shape for v in variables}, seed=step)
-        optimizer.apply([0.5 * gradients[v.path] for v in variables], variables)
-    found = compiled_steps(Muon(0.01, product_dtype=product_dtype), by_shape=True)
-    for variable in variables:
-        value = found[variable.path, "value"]
-        np.testing.assert_allclose(value, variable, rtol=0, atol=1e-5, err_msg=variable.path)
+def test_compiled_updates_of_muon_in_bfloat16_are_those_of_apply():
+    applied, compiled = (
+        updated(Muon(0.01, product_dtype="bfloat16"), by_shape) for by_shape in (None, True)
+    )
+    for key, value in applied.items():
+        np.testing.assert_allclose(compiled[key], value, rtol=0, atol=1e-5, err_msg=str(key))
 
 
 def test_a_spike_in_the_gradient_makes_no_longer_step_of_stable_adamw():
