@@ -10,7 +10,7 @@ import tensorflow as tf
 from tiny_training import strategy_on
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling.models import BertForPreTraining, BertForSequenceClassification
+from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.training.checkpoints import (
     restore_checkpoint,
     save_checkpoint,
@@ -404,17 +404,6 @@ def test_a_keras_file_holds_the_optimizer_with_its_moments(tmp_path):
     for ours, theirs in zip(loaded.trainable_variables, model.trainable_variables, strict=True):
         for slot, moment in model.optimizer.slots(theirs).items():
             np.testing.assert_array_equal(loaded.optimizer.slots(ours)[slot], moment)
-
-
-def test_a_classifier_learns_with_compile_and_fit():
-    keras.utils.set_random_seed(3)
-    model = BertForSequenceClassification(CONFIG, num_labels=2)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer=AdamWeightDecay(0.02), loss={"logits": loss})
-    x = {"input_ids": np.int32([[1, 2, 3], [4, 5, 6], [1, 5, 2], [4, 2, 3]])}
-    y = {"logits": np.int32([0, 1, 0, 1])}
-    history = model.fit(x, y, batch_size=4, epochs=12, verbose=0).history["loss"]
-    assert history[-1] < 0.3 * history[0]
 
 
 def test_layers_learn_the_slower_the_nearer_they_are_to_the_input():
