@@ -110,7 +110,7 @@ def export_saved_model(options: ExportOptions) -> None:
                 options.dtype,
             )
         served = load_served(options)
-    served.source = describe_source(options, served.checkpoint)
+    served.note_source(describe_source(options, served.checkpoint))
     if options.format != "saved_model":
         if options.format == "tflite":
             values = write_lite(served, options.export_dir, precision, check)

@@ -86,8 +86,8 @@ class Served(tf.Module, abc.ABC):
     def source(self) -> dict[str, Any] | None:
         return self._source.object
 
-    @source.setter
-    def source(self, source: dict[str, Any]) -> None:
+    def note_source(self, source: dict[str, Any]) -> None:
+        """Set `source`, which TensorFlow would wrap if it were assigned."""
         self._source = _Untracked(source)
 
     @property

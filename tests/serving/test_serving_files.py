@@ -26,6 +26,7 @@ from bert_tf.programs.export_saved_model import ExportOptions, export_saved_mode
 from bert_tf.programs.model_to_export import load_served
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
+from bert_tf.serving.saved_model import metadata
 from bert_tf.serving.server_versions import PROVEN
 from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.serving.warmup import WARMUP_FILE
@@ -274,6 +275,15 @@ def test_a_precision_that_a_format_has_not_is_refused(sentence_model, tmp_path, 
     with pytest.raises(ValueError, match=message):
         write(load_served(options), str(tmp_path / "1"), "bfloat16")
     assert not (tmp_path / "1").exists()
+
+
+def test_the_source_of_an_export_is_not_wrapped_by_tensorflow():
+    task = TokenClassificationTask(("O", "B-X"), 11)
+    served = ServedTagger(tiny.trained(task, tiny.CONFIG), 11, with_text=False)
+    source = {"checkpoint": "a", "files": {"a": {"bytes": 1}}}
+    served.note_source(source)
+    # Python's encoder in C takes plain dicts only. From Python 3.13 it is used with an indent too.
+    assert json.loads(json.dumps(metadata(served, "float32")))["source"] == source
 
 
 @pytest.mark.parametrize("of_encoder", [False, True])
