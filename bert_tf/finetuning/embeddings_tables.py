@@ -114,8 +114,8 @@ def read_file(
     check_some(examples, path)
     for name in (name for name, seen in marks.items() if len(seen) > 1):
         logger.warning(
-            "%s: column %r has 0 and 1, but is not read: the texts of each row belong together. If 0 "
-            "means that they do not, rename the column to label.",
+            "%s: column %r has 0 and 1, but is not read, so every row is a pair that belongs together. "
+            "If 0 means that the texts of a row do not, rename the column to label.",
             *(path, name),
         )
     if len(types) > 1:
