@@ -99,6 +99,8 @@ class _Row:
 
 
 def _question(row: _Row) -> Question:
+    if row.text_a is None:
+        raise BadQuestion(f"{row.origin}: the first text is missing. Name it text_a or question")
     for text in (row.text_a, *row.choices):
         if not isinstance(text, str):
             raise BadQuestion(f"{row.origin}: {text!r} is not a string")

@@ -198,6 +198,14 @@ def test_or_it_is_left_out_and_noted(written, text, _):
     assert len(bad) == 1 and "a.csv:2: " in bad[0]
 
 
+def test_a_question_of_another_name_is_a_bad_row(written):
+    line = {"question_stem": "What?", "choices": ["up", "down"], "answerKey": 0}  # OpenBookQA
+    with pytest.raises(
+        ValueError, match=r"a.jsonl:1: the first text is missing. Name it text_a or"
+    ):
+        read_questions(written([line], "a.jsonl"))
+
+
 def test_a_choice_that_is_no_text_is_a_bad_row(written):
     line = {"text_a": "What?", "choices": ["up", 3], "label": 0}
     with pytest.raises(ValueError, match=r"a.jsonl:1: 3 is not a string"):
