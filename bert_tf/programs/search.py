@@ -276,6 +276,7 @@ def _texts_of_table(options: SearchOptions, file: str, flag: str) -> Iterator[Te
                 f"{row.remedy_without_header}"
             )
         text = row.column(name, flag)
+        text = "" if text is None else text  # pandas writes an empty cell as null
         if number == 0:
             logger.info("%s: %s in %r", file, flag.removesuffix("_column"), name)
         if not isinstance(text, str):

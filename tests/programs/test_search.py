@@ -176,6 +176,17 @@ def test_search_keeps_the_other_columns_and_one_of_equal_texts(pretrained, tmp_p
     assert "table.csv: 1 rows without a text were skipped, the last in line 6" in caplog.text
 
 
+def test_search_skips_null_as_it_skips_empty_cells(tmp_path, caplog):
+    given = SearchOptions(model_dir="m", documents="d", query=("q",))
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"text": "a cat"}\n{"text": null}\n')
+    assert list(_texts(given, str(path), "document_column")) == [("a cat", {"line": 1})]
+    assert "t.jsonl: 1 rows without a text were skipped, the last in line 2" in caplog.text
+    path.write_text('{"text": 5}\n')
+    with pytest.raises(ValueError, match=r"t.jsonl:1: text is 5, but must be a text"):
+        list(_texts(given, str(path), "document_column"))
+
+
 def test_search_writes_halves_of_surrogate_pairs_as_escapes(pretrained, tmp_path):
     row = {"text": "a cat \ud83d", "title": "\ude00", "query": "who \ud83d"}
     write_json_lines(tmp_path / "texts.jsonl", [row])
