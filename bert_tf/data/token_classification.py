@@ -31,6 +31,19 @@ DOCSTART = "-DOCSTART-"
 # The longest sentence of CoNLL-2003 has 124 words. A file with one longer sentence has lost its empty
 # lines.
 _MOST_WORDS_WITHOUT_EMPTY_LINE = 500
+_NAMES_OF_WORDS = ("word", "words", "token", "tokens", "form")
+_NAMES_OF_LABELS = (
+    "tag",
+    "tags",
+    "label",
+    "labels",
+    "ner",
+    "ner_tag",
+    "ner_tags",
+    "pos",
+    "upos",
+    "xpos",
+)
 _BETWEEN = re.compile(r"\d+[-.]\d+")
 _NO_WORD = re.compile(r"\d+[-.]\d+\t([^\t]*\t){8}[^\t]*")  # a row of CoNLL-U's ten columns
 
@@ -113,6 +126,7 @@ def read_conll(
             num_columns = len(cells)
             _check_is_no_table(path, number, "".join(row))
             _check_columns(columns, num_columns, f"{path}:{number}", row)
+            _check_is_no_header(columns, cells, f"{path}:{number}")
         if len(cells) != num_columns:
             raise ValueError(
                 f"{path}:{number}: found {len(cells)} columns, but the first row has {num_columns}. "
@@ -152,6 +166,17 @@ def _check_is_no_table(path: str, number: int, line: str) -> None:
             f"{path}:{number}: JSON lines and CSV are not read, the row is {line[:80]!r}. Write CoNLL "
             "columns: a line per word with the word first and its label last, separated by a tab or a "
             "space, and an empty line after each sentence."
+        )
+
+
+def _check_is_no_header(columns: Columns, cells: Sequence[str], place: str) -> None:
+    """Raise if the first row has names of columns, as spreadsheets and pandas write them."""
+    index = columns.label_index(len(cells))
+    word, label = cells[columns.word - 1].lower(), "" if index is None else cells[index].lower()
+    if word in _NAMES_OF_WORDS and label in _NAMES_OF_LABELS:
+        raise ValueError(
+            f"{place}: the first row must be a word and its label, but names columns: "
+            f"{', '.join(cells)[:80]!r}. Remove it."
         )
 
 

@@ -120,6 +120,16 @@ def test_a_first_column_that_numbers_the_words_is_an_error(written):
         assert read_conll(written(words))
 
 
+@pytest.mark.parametrize("names", ["Word\tTag", "word\tx\tPOS", "TOKEN\tlabel"])
+def test_a_first_row_with_names_of_columns_is_an_error(written, names):
+    row = names.lower().replace("word", "a").replace("token", "b")
+    with pytest.raises(
+        ValueError, match=r"a.conll:1: the first row .* but names columns: .*Remove"
+    ):
+        read_conll(written(f"{names}\n{row}\n"))
+    assert read_conll(written(f"{row}\n{names}\n"))
+
+
 def test_lines_without_line_feeds_are_an_error(written):
     with pytest.raises(ValueError, match=r"the file has no line feed"):
         list(read_conll(written("EU\tB-ORG\rrejects\tO\r")))
