@@ -157,7 +157,7 @@ def load_model(
     load = load_model_folder if has_task_of_ours(path) else _load_checkpoint
     trained = load(
         path,
-        dtype=dtype,
+        dtype=dtype or "float32",  # not Keras' global policy
         bert_config_file=bert_config_file,
         vocab_file=vocab_file,
         do_lower_case=do_lower_case,

@@ -648,6 +648,21 @@ def test_settings_of_a_task_are_kept(tmp_path, name, task):
         assert read_task(str(tmp_path / folder)).arguments() == task.arguments()
 
 
+def test_the_default_precision_of_load_is_not_the_global_policy(tmp_path):
+    model = bert_tf.BertForSequenceClassification(CONFIG, labels=("x", "y"))
+    model.save_pretrained(tmp_path / "saved", bert_tf.FullTokenizer(TOKENS), format="tf1")
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        loaded = {
+            name: bert_tf.load(tmp_path / "saved", precision=name) for name in (None, "float16")
+        }
+    finally:
+        keras.config.set_dtype_policy(before)
+    policies = {name: each.model.dtype_policy.name for name, each in loaded.items()}
+    assert policies == {None: "float32", "float16": "float16"}
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 @pytest.mark.parametrize("format", ["huggingface", "tf1"])
 def test_weights_of_any_precision_are_written_in_float32(tmp_path, dtype, format):
