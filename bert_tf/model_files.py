@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -80,7 +81,21 @@ def read_task(folder: str) -> Task | None:
     path = os.path.join(folder, TASK_FILE)
     if not tf.io.gfile.exists(path):
         return None
-    arguments = read_json(path)
+    return task_of_values(read_json(path), path)
+
+
+def task_of_values(values: Mapping[str, Any], path: str) -> Task:
+    """Return the task that `task.json` describes.
+
+    Args:
+        values: name and arguments.
+        path: origin of the values, for messages.
+
+    Raises:
+        UnknownTaskError: the task is unknown.
+        ValueError: a value is invalid.
+    """
+    arguments = dict(values)
     for key, value in arguments.items():
         if isinstance(value, int | float) and not abs(value) <= MAX_TASK_NUMBER:  # or NaN
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -29,12 +30,14 @@ class ConfiguredModel(keras.Model):
 
     Attributes:
         exported_inputs: name -> shape of the int32 inputs of an exported model.
-        task: the `Task` of the checkpoint that the model was loaded from, which `save_pretrained` keeps.
+        task: the `Task` of the checkpoint that the model was loaded from, which `save_pretrained` and
+            `.keras` files keep.
     """
 
     exported_inputs: Mapping[str, tuple[None, ...]] = dict.fromkeys(
         ("input_ids", "input_mask", "segment_ids"), (None, None)
     )
+    task: Any
 
     def __init__(self, config: BertConfig, **kwargs):
         name = type(self).__name__
@@ -176,24 +179,32 @@ class ConfiguredModel(keras.Model):
         layers = (each for each in self._flatten_layers() if getattr(each, "lora_enabled", False))
         merged = {f"{layer.path}/kernel" for layer in layers}
         frozen = [v.path for v in self.weights if not v.trainable and v.path not in merged]
+        task: dict[str, Any] = {}
+        if self.task is not None:
+            task = {"task": json.loads(import_module("bert_tf.model_files").task_text(self.task))}
         return {
             "config": self.config.to_dict(),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": policy,
             **({"frozen": frozen} if frozen and self.trainable else {}),
+            **task,
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None):
         values = dict(config)
         trainable, frozen = values.pop("trainable", True), values.pop("frozen", ())
+        task = values.pop("task", None)
         if isinstance(values.get("dtype"), dict):
             values["dtype"] = keras.saving.deserialize_keras_object(values["dtype"])
         model = cls(BertConfig.from_dict(values.pop("config")), **values)
         if not trainable:
             model.trainable = False
         _freeze(model, set(frozen))
+        if task is not None:
+            files = import_module("bert_tf.model_files")
+            model.task = files.task_of_values(task, f"The saved {cls.__name__}")
         return model
 
 

@@ -648,6 +648,19 @@ def test_settings_of_a_task_are_kept(tmp_path, name, task):
         assert read_task(str(tmp_path / folder)).arguments() == task.arguments()
 
 
+def test_a_file_of_keras_and_a_clone_keep_the_settings_of_a_task(tmp_path):
+    task = EmbeddingTask(7, pooling="cls", query_prefix="q: ", matryoshka_dims=(2, 4))
+    model = task.build_model(CONFIG)
+    model.task = task
+    model.save(tmp_path / "model.keras")
+    for name, again in (
+        ("file", keras.saving.load_model(tmp_path / "model.keras")),
+        ("clone", keras.models.clone_model(model)),
+    ):
+        again.save_pretrained(tmp_path / name, bert_tf.FullTokenizer(TOKENS), format="tf1")
+        assert read_task(str(tmp_path / name)).arguments() == task.arguments()
+
+
 def test_the_default_precision_of_load_is_not_the_global_policy(tmp_path):
     model = bert_tf.BertForSequenceClassification(CONFIG, labels=("x", "y"))
     model.save_pretrained(tmp_path / "saved", bert_tf.FullTokenizer(TOKENS), format="tf1")
