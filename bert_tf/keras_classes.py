@@ -42,6 +42,10 @@ class _StandIn:
     def __init__(self, module: str, name: str):
         self._place = module, name
 
+    def __reduce__(self):
+        # Unpickling asks an empty object for attributes, before it has `_place`.
+        return _StandIn, self._place
+
     def __getattr__(self, attribute: str) -> Any:
         module, name = self._place
         return getattr(getattr(import_module(module), name), attribute)

@@ -1,9 +1,11 @@
 """The package as a whole: importing it, and who imports whom."""
 
 import ast
+import copy
 import doctest
 import importlib
 import os
+import pickle
 import pkgutil
 import platform
 import subprocess
@@ -15,7 +17,7 @@ import keras
 import pytest
 
 import bert_tf
-from bert_tf.keras_classes import CLASSES
+from bert_tf.keras_classes import CLASSES, _StandIn
 from bert_tf.modeling import models
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.schedules import WarmupLinearDecay
@@ -146,6 +148,14 @@ def test_keras_can_find_every_registered_class():
     registered = {name: found for name, found in registry.items() if name.startswith("bert_tf>")}
     assert registered.keys() == CLASSES.keys()
     assert {n: (c.__module__, c.__name__) for n, c in registered.items()} == CLASSES
+
+
+def test_placeholders_of_classes_can_be_pickled_and_copied():
+    placeholder = _StandIn(
+        *CLASSES["bert_tf>AdamW"]
+    )  # mlflow pickles all that Keras has registered
+    for again in (pickle.loads(pickle.dumps(placeholder)), copy.deepcopy(placeholder)):
+        assert again.from_config({"learning_rate": 0.5}).learning_rate == 0.5
 
 
 def test_names_of_the_package_root_are_found_when_used():
