@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +48,12 @@ from bert_tf.registry import BY_ARCHITECTURE, TaskType
 logger = logging.getLogger(__name__)
 
 
+_MERGE = (
+    "Add it to them with peft, `model.merge_and_unload().save_pretrained(folder)`, and save the "
+    "tokenizer in that new folder too."
+)
+
+
 def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     """Read a Hugging Face folder of a BERT, or the folder of a sentence-transformers model.
 
@@ -64,7 +70,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     Raises:
         FileNotFoundError: the weights, or `config.json` next to them, are missing.
         ImportError: the library for this type of file is not installed.
-        ValueError: the model is not a BERT, a file is damaged, or the folder has an adapter of peft.
+        ValueError: the model is not a BERT, a file is damaged, or an adapter of peft is not merged.
     """
     path = os.fspath(path)
     if os.path.isdir(path):
@@ -93,6 +99,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     if cross_encoder is not None:
         config = replace(config, extra={**config.extra, CROSS_ENCODER_KEY: cross_encoder})
     tensors = open_tensors(file)
+    _check_merged(tensors, file)
     pooler_file = file_beside(folder, POOLER_FILE)
     if pooler_file:
         tensors = _joined(tensors, open_tensors(pooler_file))
@@ -126,9 +133,16 @@ def _check_no_adapter(folder: str) -> None:
     if file_beside(folder, ADAPTER_FILE):
         raise ValueError(
             f"{folder} contains {ADAPTER_FILE}, so its adapter belongs to the weights, but adapters are "
-            "not read. Add it to them with peft, `model.merge_and_unload().save_pretrained(folder)`, "
-            "and save the tokenizer in that new folder too. If the weights contain it already, remove "
-            f"{ADAPTER_FILE}."
+            f"not read. {_MERGE} If the weights contain it already, remove {ADAPTER_FILE}."
+        )
+
+
+def _check_merged(names: Iterable[str], file: str) -> None:
+    """Raise ValueError if peft's layers are still around the weights."""
+    if found := next((name for name in names if ".base_layer." in name), None):
+        raise ValueError(
+            f"{file} contains {found}, so an adapter of peft is not merged into the weights, but "
+            f"adapters are not read. {_MERGE}"
         )
 
 

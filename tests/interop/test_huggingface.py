@@ -284,6 +284,16 @@ def test_adapter_in_the_folder_is_an_error_with_the_remedy(tmp_path, folder_has)
         read_checkpoint(tmp_path)
 
 
+def test_adapter_that_is_not_merged_is_an_error_with_the_remedy(tmp_path):
+    tensors = {
+        name.replace("self.query.", "self.query.base_layer."): value
+        for name, value in huggingface_tensors(ENCODER).items()
+    }
+    write_huggingface(tmp_path, tensors)
+    with pytest.raises(ValueError, match=r"query.base_layer.*not merged.*merge_and_unload\(\)"):
+        read_checkpoint(tmp_path)
+
+
 def test_weights_without_a_configuration_are_an_error(tmp_path):
     folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER))
     (tmp_path / "config.json").unlink()
