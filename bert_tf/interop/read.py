@@ -26,6 +26,12 @@ SUPPORTED = (
     "encoder"
 )
 
+_OF_KERAS = (".keras", ".weights.h5")
+_KERAS_HINT = (
+    " Load a file of Keras with Keras, and write a folder with "
+    "`model.save_pretrained(folder, tokenizer)`."
+)
+
 _SMALL_MODEL = 1 << 27  # parameters, 0.5 GB; whether a smaller one fits is checked after it is made
 
 
@@ -52,19 +58,14 @@ def _read_any(path: str) -> PretrainedCheckpoint:
     if tf.io.gfile.isdir(path):
         return _read_folder(path)
     exists = tf.io.gfile.exists(path)
-    if exists and is_weights_file(path):
+    if exists and is_weights_file(path) and not path.endswith(_OF_KERAS):
         return read_huggingface(path)
     if is_part(path) if exists else (tf.io.gfile.exists(f"{path}.index") or data_files(path)):
         return _read_tensorflow(path)
     if exists:
-        of_keras = ""
-        if path.endswith((".keras", ".h5")):
-            of_keras = (
-                " Load a file of Keras with Keras, and write a folder with "
-                "`model.save_pretrained(folder, tokenizer)`."
-            )
+        hint = _KERAS_HINT if path.endswith(_OF_KERAS) else ""
         raise ValueError(
-            f"{path} is not a checkpoint that can be read.{of_keras} Supported: {SUPPORTED}."
+            f"{path} is not a checkpoint that can be read.{hint} Supported: {SUPPORTED}."
         )
     raise _nothing_at(path)
 
@@ -96,7 +97,8 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
         return _read_tensorflow(folder)
     if "saved_model.pb" in names:
         return read_saved_model(folder)
-    if "config.json" in names:
+    of_keras = any(name.endswith(_OF_KERAS) for name in names)
+    if "config.json" in names and not of_keras:
         return read_huggingface(folder)  # its error names the missing files
     check_no_export(folder)
     found = listed(sorted(names), 5) if names else "nothing"
@@ -106,6 +108,7 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
         if tf.io.gfile.isdir(path := tf.io.gfile.join(folder, name)) and holds_checkpoint(path)
     ]
     hint = f" Did you mean {tf.io.gfile.join(folder, inside[0])}?" if inside else ""
+    hint = hint or (_KERAS_HINT if of_keras else "")
     raise ValueError(f"{folder} contains {found}, and no checkpoint.{hint} Supported: {SUPPORTED}.")
 
 

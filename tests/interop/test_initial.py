@@ -158,10 +158,14 @@ def test_a_name_of_the_hub_is_proposed_with_its_scheme(tmp_path, monkeypatch, pa
     )
 
 
-def test_other_files_are_refused(tmp_path):
-    (tmp_path / "model.keras").write_text("")
-    with pytest.raises(ValueError, match=r"model.keras is not .* read\..*save_pretrained"):
-        read_checkpoint(tmp_path / "model.keras")
+@pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
+def test_other_files_are_refused(tmp_path, name):
+    (tmp_path / name).write_text("")
+    with pytest.raises(ValueError, match=rf"{name} is not .* read\..*save_pretrained"):
+        read_checkpoint(tmp_path / name)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=rf"{name}, and no checkpoint\..*save_pretrained"):
+        read_checkpoint(tmp_path)
 
 
 # ---- Into a model --------------------------------------------------------------------------------
