@@ -107,9 +107,16 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
         for name in sorted(names)
         if tf.io.gfile.isdir(path := tf.io.gfile.join(folder, name)) and holds_checkpoint(path)
     ]
-    hint = f" Did you mean {tf.io.gfile.join(folder, inside[0])}?" if inside else ""
+    newest = max(inside, key=_step, default="")
+    hint = f" Did you mean {tf.io.gfile.join(folder, newest)}?" if newest else ""
     hint = hint or (_KERAS_HINT if of_keras else "")
     raise ValueError(f"{folder} contains {found}, and no checkpoint.{hint} Supported: {SUPPORTED}.")
+
+
+def _step(name: str) -> int:
+    """Return the number at the end of a folder's name such as `checkpoint-500`, or -1."""
+    found = re.search(r"-(\d+)$", name)
+    return int(found[1]) if found else -1
 
 
 def _read_tensorflow(path: str) -> PretrainedCheckpoint:

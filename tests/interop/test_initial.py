@@ -116,6 +116,13 @@ def test_folder_around_a_checkpoint_is_refused_with_the_folder_inside(tmp_path):
         read_checkpoint(tmp_path)
 
 
+def test_of_several_checkpoints_inside_the_newest_is_proposed(tmp_path):
+    for step in (9, 10, 11):
+        write_tf1(tmp_path / f"checkpoint-{step}", ENCODER)
+    with pytest.raises(ValueError, match=rf"Did you mean {tmp_path}/checkpoint-11\?"):
+        read_checkpoint(tmp_path)
+
+
 def test_empty_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match="nothing, and no checkpoint"):
         read_checkpoint(tmp_path)
