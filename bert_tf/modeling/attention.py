@@ -40,7 +40,7 @@ def attention_bias(mask, left_to_right=False):
         mask, (1, 2) if len(mask.shape) == 2 else 1
     )  # as a slice TFLite has no op
     if left_to_right:
-        position = ops.arange(ops.shape(mask)[-1])
+        position = ops.arange(ops.shape(mask)[-1], dtype="int32")
         mask = mask * ops.cast(position[:, None] >= position, "float32")  # [B, 1, F, T]
     return (1.0 - mask) * MASKED_SCORE
 

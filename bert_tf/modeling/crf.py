@@ -124,10 +124,10 @@ def make_chains(logits, transitions, is_word, starts, ends) -> Chains:
     words = ops.log_softmax(ops.cast(logits, "float32"))
     words += ops.where(starts, transitions[:, -1:, :-1], 0.0)
     words += ops.where(ends, ops.expand_dims(transitions[:, :-1, -1], 1), 0.0)
-    first_label = ops.equal(ops.arange(ops.shape(words)[-1]), 0)
+    first_label = ops.equal(ops.arange(ops.shape(words)[-1], dtype="int32"), 0)
     nothing = ops.where(first_label, 0.0, NEVER)  # padding: a word that has only the first label
     words = ops.where(is_word, words, nothing)
-    is_first = ops.equal(ops.arange(ops.shape(words)[1]), 0)[:, None]
+    is_first = ops.equal(ops.arange(ops.shape(words)[1], dtype="int32"), 0)[:, None]
     is_joined = ops.logical_and(is_word, ops.logical_not(ops.logical_or(starts, is_first)))
     return Chains(words, transitions[:, :-1, :-1], is_joined)
 
@@ -232,7 +232,7 @@ def best_labels(chains: Chains) -> tuple[Any, Any]:
 
 def _nothing_before(chains: Chains):
     """Return the logarithms of the sums before the first word, [B, L]: one path, of score 0."""
-    is_first = ops.equal(ops.arange(ops.shape(chains.words)[-1]), 0)
+    is_first = ops.equal(ops.arange(ops.shape(chains.words)[-1], dtype="int32"), 0)
     return ops.where(is_first, _zeros(chains), NEVER)
 
 

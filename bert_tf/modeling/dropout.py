@@ -85,7 +85,7 @@ def scaled_mask(shape, key, rate: float, dtype):
     for length in shape:
         # One range for each axis: TensorFlow makes ranges on the host, also if there is a GPU. No
         # other constant, as XLA would compute an array of all positions while it compiles.
-        along = ops.cast(ops.arange(length), "uint32")
+        along = ops.cast(ops.arange(length, dtype="int32"), "uint32")
         steps = ops.expand_dims(steps, -1) * ops.cast(length, "uint32") + along * stride
     bits = steps + key
     bits = ops.bitwise_xor(bits, ops.right_shift(bits, _uint32(16))) * _uint32(0x7FEB352D)

@@ -120,5 +120,7 @@ class Embeddings(ConfiguredLayer):
 def _rows_of(table, ids, length):
     """Return rows of a table [M, H] for ids [B, S], or its first S rows without ids."""
     if ids is None and not isinstance(length, int) and not ops.is_tensor(length):
-        ids = ops.arange(length)[None]  # an unknown length of JAX, which does not slice by it
+        ids = ops.arange(length, dtype="int32")[
+            None
+        ]  # an unknown length of JAX, which does not slice by it
     return table[:length] if ids is None else ops.take(table, ids, axis=0)
