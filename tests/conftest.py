@@ -2,6 +2,7 @@
 are two CPU devices, so that two replicas can be tested on any machine."""
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 
@@ -18,6 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+
+# A test calls a function of TensorFlow within another, for which one core has no thread.
+if len(os.sched_getaffinity(0)) == 1:
+    tf.config.threading.set_inter_op_parallelism_threads(2)
 
 from tiny_embeddings import embedding_files  # noqa: E402, F401  (fixtures for all tests)
 from tiny_rerankers import ranking_files, reranker  # noqa: E402, F401
