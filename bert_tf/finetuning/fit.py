@@ -29,7 +29,7 @@ from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.limits import listed
-from bert_tf.model_files import model_files, write_files
+from bert_tf.model_files import has_task_of_ours, model_files, write_files
 from bert_tf.names import check_names
 from bert_tf.options import check_whole
 from bert_tf.registry import TYPES
@@ -132,10 +132,13 @@ class Trainer:
         check_same_task(self._options.output_dir, task)
         own = TYPES.get(task.name)
         is_custom = own is None or own.load("task") is not type(task)
-        if checkpoint is not None and not is_custom:
-            if isinstance(task, EmbeddingTask):
+        if checkpoint is not None:
+            # The task.json of a custom task may have arguments that ours do not take.
+            is_known = not is_custom or not has_task_of_ours(folder_of(checkpoint.source))
+            if is_known and isinstance(task, EmbeddingTask):
                 _compare_vectors(task, checkpoint)
-            checkpoint = with_labels_of(self._options, checkpoint, task)
+            if not is_custom:
+                checkpoint = with_labels_of(self._options, checkpoint, task)
         if tokenizer is None and checkpoint is not None:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)
         if tokenizer is not None:

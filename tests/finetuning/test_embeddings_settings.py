@@ -254,16 +254,22 @@ def test_a_trainer_names_the_settings_of_its_embedder_that_the_task_lacks(
     model = bert_tf.BertForSentenceEmbedding.from_pretrained(pretrained, pooling="cls")
     model.save_pretrained(folder, bert_tf.FullTokenizer.from_pretrained(pretrained))
 
-    def make(**settings):
+    class Mine(EmbeddingTask):
+        """A task of a user."""
+
+    def make(kind=EmbeddingTask, **settings):
         given = {"output_dir": tmp_path / "out", "num_train_steps": 1, "jit_compile": "false"}
-        return bert_tf.Trainer(EmbeddingTask(8, **settings), init_checkpoint=folder, **given)
+        return bert_tf.Trainer(kind(8, **settings), init_checkpoint=folder, **given)
 
     make(pooling="cls")
     assert "To keep the former" not in caplog.text
     make(query_prefix="a ")
     message = "pooling='cls', query_prefix='', but the task has pooling='mean', query_prefix='a '"
     assert message in caplog.text
-    (folder / "task.json").unlink()
+    (folder / "task.json").unlink()  # as in the folder of sentence-transformers
+    caplog.clear()
+    make(Mine)
+    assert "pooling='cls', but the task has pooling='mean'" in caplog.text
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "lasttoken"}))
     with pytest.raises(ValueError, match=r"'lasttoken' is not supported.* with head=encoder"):
         make()
