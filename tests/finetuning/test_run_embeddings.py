@@ -378,7 +378,7 @@ def test_texts_alone_are_learned_from_a_teacher(embedder, pretrained, embedding_
         "eval_file": embedding_files["scores"][1],
         "do_train": True,
         "do_eval": True,
-        "num_train_epochs": 6.0,
+        "num_train_epochs": 40.0,
         "query_prefix": "",
         "document_prefix": "",
     }
