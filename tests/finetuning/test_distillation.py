@@ -214,7 +214,7 @@ def test_choices_have_the_logits_of_the_teacher(swag_model, choice_files, tmp_pa
         teacher=str(swag_model),
         do_train=True,
         unlabelled_file=write_json_lines(tmp_path / "more.jsonl", rows),
-        **choice_files,
+        train_file=choice_files["train_file"],
     )
     for features in taught(options, MultipleChoice()).values():
         expected = logits_of(swag_model, features)["logits"]
@@ -341,7 +341,7 @@ def test_choices_learn_states(swag_model, choice_files, tmp_path):
         teacher_states="hidden",
         do_train=True,
         num_train_epochs=4.0,
-        **choice_files,
+        train_file=choice_files["train_file"],
     )
     run_swag(options)
     values = [
