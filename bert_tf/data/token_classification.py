@@ -32,20 +32,11 @@ DOCSTART = "-DOCSTART-"
 # lines.
 _MOST_WORDS_WITHOUT_EMPTY_LINE = 500
 _NAMES_OF_WORDS = ("word", "words", "token", "tokens", "form")
-_NAMES_OF_LABELS = (
-    "tag",
-    "tags",
-    "label",
-    "labels",
-    "ner",
-    "ner_tag",
-    "ner_tags",
-    "pos",
-    "upos",
-    "xpos",
+_NAMES_OF_LABELS = frozenset(
+    ("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "upos", "xpos")
 )
 _BETWEEN = re.compile(r"\d+[-.]\d+")
-_NO_WORD = re.compile(r"\d+[-.]\d+\t([^\t]*\t){8}[^\t]*")  # a row of CoNLL-U's ten columns
+_NO_WORD = re.compile(_BETWEEN.pattern + r"\t([^\t]*\t){8}[^\t]*")  # a row of CoNLL-U's ten columns
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,6 @@ class Embeddings(ConfiguredLayer):
 def _rows_of(table, ids, length):
     """Return rows of a table [M, H] for ids [B, S], or its first S rows without ids."""
     if ids is None and not isinstance(length, int) and not ops.is_tensor(length):
-        ids = ops.arange(length, dtype="int32")[
-            None
-        ]  # an unknown length of JAX, which does not slice by it
+        # An unknown length of JAX, which does not slice by it.
+        ids = ops.arange(length, dtype="int32")[None]
     return table[:length] if ids is None else ops.take(table, ids, axis=0)
