@@ -22,11 +22,11 @@ import tensorflow as tf
 
 from bert_tf.modeling.inference_layout import check_no_kept_kernels
 from bert_tf.training import checkpoints, failures
+from bert_tf.training.adam_by_path import AVERAGE_SLOT, AdamByPath
 from bert_tf.training.batch_runner import BatchRunner
 from bert_tf.training.checkpoints import folder_lock
 from bert_tf.training.losses import Loss
 from bert_tf.training.memory import return_freed_memory
-from bert_tf.training.optimization import AVERAGE_SLOT, AdamByPath
 from bert_tf.training.progress import MetricsLog, Progress, Speed
 from bert_tf.training.signals import noticing_signals
 from bert_tf.training.step import LossScale, TrainingStep, sum_of_replicas

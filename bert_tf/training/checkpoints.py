@@ -26,7 +26,7 @@ import tensorflow as tf
 from bert_tf.data.files import run_lock, write_text
 from bert_tf.interop.bundle_index import BundleIndex, read_index
 from bert_tf.interop.tf1 import named_checkpoints
-from bert_tf.training.optimization import AVERAGE_SLOT
+from bert_tf.training.adam_by_path import AVERAGE_SLOT
 
 logger = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.modeling.fused import fused_parts
+from bert_tf.training.adam_by_path import AdamByPath
 from bert_tf.training.failures import (
     is_compile_error,
     is_out_of_memory,
@@ -30,7 +31,6 @@ from bert_tf.training.failures import (
 )
 from bert_tf.training.gradient_cache import gradients_of_outputs
 from bert_tf.training.losses import Loss
-from bert_tf.training.optimization import AdamByPath
 from bert_tf.training.parts import gradients_over_parts, outputs_over_parts, part_of
 from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.strategy import gpu_compiler_problem, is_multi_worker

@@ -11,6 +11,7 @@ from tiny_training import strategy_on
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.training.adam_by_path import AVERAGE_SLOT
 from bert_tf.training.checkpoints import (
     restore_checkpoint,
     save_checkpoint,
@@ -18,7 +19,6 @@ from bert_tf.training.checkpoints import (
 )
 from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors, parse_frozen
 from bert_tf.training.optimization import (
-    AVERAGE_SLOT,
     OPTIMIZERS,
     AdamW,
     AdamWeightDecay,

@@ -16,10 +16,10 @@ from tiny_training import (
     pretraining_batches,
 )
 
+from bert_tf.training.adam_by_path import AVERAGE_SLOT
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.losses import Loss
-from bert_tf.training.optimization import AVERAGE_SLOT
 from bert_tf.training.step import LossScale, TrainingStep, global_norm, number_of_tokens
 
 
