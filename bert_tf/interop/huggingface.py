@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from bert_tf.interop.checkpoint import (
     read_json,
     typed,
 )
+from bert_tf.interop.huggingface_names import ALIASES, BUFFERS, TensorName, modern_name, name_table
 from bert_tf.interop.sentence_transformers import (
     CROSS_ENCODER_KEY,
     cross_encoder_settings,
@@ -47,6 +48,12 @@ from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 logger = logging.getLogger(__name__)
 
+# Written next to model.safetensors: the pooler of a model whose class there lacks one (spans, tokens,
+# masked words). The reference's checkpoints have one for every head.
+POOLER_FILE = "pooler.safetensors"
+
+# peft writes it next to the weights of an adapter.
+ADAPTER_FILE = "adapter_config.json"
 
 _MERGE = (
     "Add it to them with peft, `model.merge_and_unload().save_pretrained(folder)`, and save the "
@@ -233,95 +240,6 @@ def _other_formats(folder: str) -> str:
         f" (only {', '.join(others)}, which is not supported; in Python, `save_pretrained` of a PyTorch "
         "model writes model.safetensors)"
     )
-
-
-# Not weights: numbers 0, 1, 2, ... and zeros that older versions stored with the model.
-BUFFERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
-
-# Second name of a tensor that the masked-LM head shares -> its first name.
-ALIASES = {
-    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
-
-# Written next to model.safetensors: the pooler of a model whose class there lacks one (spans, tokens,
-# masked words). The reference's checkpoints have one for every head.
-POOLER_FILE = "pooler.safetensors"
-
-# peft writes it next to the weights of an adapter.
-ADAPTER_FILE = "adapter_config.json"
-
-
-class TensorName(NamedTuple):
-    """Hugging Face's name without "bert.", the reference's, and whether to transpose."""
-
-    theirs: str
-    ours: str
-    transposed: bool = False
-
-
-# Suffixes of the names in a module: Hugging Face's, the reference's, and whether to transpose.
-_DENSE = (("weight", "kernel", True), ("bias", "bias", False))
-_NORM = (("weight", "gamma", False), ("bias", "beta", False))
-_HEAD = (("weight", "output_weights", False), ("bias", "output_bias", False))
-_TABLE = (("weight", "", False),)
-# Prefixes, with "{}" for the number of a layer.
-_MODULES = (
-    ("embeddings.word_embeddings", "bert/embeddings/word_embeddings", _TABLE),
-    ("embeddings.position_embeddings", "bert/embeddings/position_embeddings", _TABLE),
-    ("embeddings.token_type_embeddings", "bert/embeddings/token_type_embeddings", _TABLE),
-    ("embeddings.LayerNorm", "bert/embeddings/LayerNorm", _NORM),
-    *(
-        (f"encoder.layer.{{}}.{part}", f"bert/encoder/layer_{{}}/{part.replace('.', '/')}", ends)
-        for part, ends in (
-            ("attention.self.query", _DENSE),
-            ("attention.self.key", _DENSE),
-            ("attention.self.value", _DENSE),
-            ("attention.output.dense", _DENSE),
-            ("attention.output.LayerNorm", _NORM),
-            ("intermediate.dense", _DENSE),
-            ("output.dense", _DENSE),
-            ("output.LayerNorm", _NORM),
-        )
-    ),
-    ("pooler.dense", "bert/pooler/dense", _DENSE),
-    ("cls.predictions.transform.dense", "cls/predictions/transform/dense", _DENSE),
-    ("cls.predictions.transform.LayerNorm", "cls/predictions/transform/LayerNorm", _NORM),
-    ("cls.predictions", "cls/predictions", (("bias", "output_bias", False),)),
-    ("cls.seq_relationship", "cls/seq_relationship", _HEAD),
-    ("qa_outputs", "cls/squad", _HEAD),
-    # Sentences, tokens or choices, depending on the configuration's `architectures`.
-    ("classifier", "", _HEAD),
-)
-
-
-def name_table(num_hidden_layers: int) -> tuple[TensorName, ...]:
-    """Return the names of all tensors of a BERT and its heads, for reading and for writing.
-
-    >>> name_table(2)[-1]
-    TensorName(theirs='classifier.bias', ours='output_bias', transposed=False)
-    """
-    return tuple(
-        TensorName(
-            f"{theirs}.{end}".format(layer), f"{ours}/{our_end}".format(layer).strip("/"), flip
-        )
-        for theirs, ours, ends in _MODULES
-        for layer in (range(num_hidden_layers) if "{}" in theirs else (0,))
-        for end, our_end, flip in ends
-    )
-
-
-def modern_name(name: str) -> str:
-    """Return a tensor's name as in a new file of an encoder without a head.
-
-    >>> modern_name("bert.embeddings.LayerNorm.gamma")
-    'embeddings.LayerNorm.weight'
-    """
-    name = name.removeprefix("bert.")
-    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
-        if name.endswith(old):
-            return name.removesuffix(old) + new
-    return name
 
 
 # Hugging Face's own keys that describe the model and that we do not set.

@@ -21,7 +21,7 @@ from bert_tf.interop.checkpoint import (
     read_json,
     shape_of,
 )
-from bert_tf.interop.huggingface import ALIASES
+from bert_tf.interop.huggingface_names import ALIASES
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.registry import BY_ARCHITECTURE, TASK_FILE, TYPES, TaskType, type_of_model
 

@@ -19,7 +19,7 @@ from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head, select
 from bert_tf.interop.hub import check_license, path_of_model
-from bert_tf.interop.huggingface import name_table
+from bert_tf.interop.huggingface_names import name_table
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings, lost_prompts
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
