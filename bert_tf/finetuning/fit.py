@@ -17,13 +17,14 @@ from bert_tf.config import BertConfig
 from bert_tf.data.globs import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
+from bert_tf.finetuning.initial_weights import with_init_layers, with_labels_of
 from bert_tf.finetuning.output_folder import check_foreign_files
 from bert_tf.finetuning.same_run import (
     check_same_architecture,
     check_same_task,
     check_same_tokenizer,
 )
-from bert_tf.finetuning.setup import Setup, make_trainer, with_init_layers, with_labels_of
+from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings

@@ -20,9 +20,10 @@ from bert_tf.data.record_cache import make_once
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.distillation import Teacher
+from bert_tf.finetuning.initial_weights import with_labels_of
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.output_folder import check_output_folder, warn_of_old_results
-from bert_tf.finetuning.setup import Setup, make_trainer, with_labels_of
+from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.pretraining.unknown_words import warn_of_unknown_words
 from bert_tf.report.model_card import note_evaluation

@@ -20,6 +20,12 @@ from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable
 from bert_tf.data.sequence_packing import PACKED_FEATURES
+from bert_tf.finetuning.initial_weights import (
+    initial_checkpoint,
+    require_weights,
+    with_direction,
+    with_init_layers,
+)
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.same_run import (
     check_same_architecture,
@@ -28,14 +34,12 @@ from bert_tf.finetuning.same_run import (
     check_same_training,
 )
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.initial import initialize, layers_of, with_layers
-from bert_tf.interop.read import folder_of, read_checkpoint
+from bert_tf.interop.initial import initialize
+from bert_tf.interop.read import folder_of
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import read_task
-from bert_tf.modeling.pooling import parse_layers
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import folder_lock, latest_checkpoint, list_checkpoints
@@ -95,12 +99,12 @@ class Setup:
             ValueError: there are no weights, or `output_dir` contains another model.
         """
         devices = options.make_strategy() if devices is None else devices
-        _require_weights(options)
-        checkpoint = _initial_checkpoint(options)
+        require_weights(options)
+        checkpoint = initial_checkpoint(options)
         config = find_config(options.bert_config_file, checkpoint)
         checkpoint, config = with_init_layers(options, checkpoint, config)
         config = replace(config, **options.config_changes)
-        checkpoint = _with_direction(options, checkpoint)
+        checkpoint = with_direction(options, checkpoint)
         check_same_architecture(options.output_dir, config)
         length = options.max_seq_length
         length = config.max_position_embeddings if length is None else length
@@ -140,21 +144,6 @@ class Setup:
         )
         check_same_tokenizer(options.output_dir, tokenizer.vocab, tokenizer.do_lower_case)
         return replace(setup, max_seq_length=length, tokenizer=tokenizer, trained=trained)
-
-
-def _with_direction(
-    options: TrainingOptions, checkpoint: PretrainedCheckpoint | None
-) -> PretrainedCheckpoint | None:
-    """Return the weights as those of a model of the direction that the options set, if they do."""
-    direction = options.config_changes.get("attention_direction")
-    config = None if checkpoint is None else checkpoint.config
-    if checkpoint is None or config is None or direction in (None, config.attention_direction):
-        return checkpoint
-    logger.warning(
-        "%s is of a model with attention_direction=%s, but is used with %s, as set by `attention`.",
-        *(checkpoint.source, config.attention_direction, direction),
-    )
-    return replace(checkpoint, config=replace(config, attention_direction=direction))
 
 
 def trained_task(
@@ -349,68 +338,3 @@ def make_optimizer(
         skip_nonfinite=options.policy == "mixed_float16",
         **of_optimizers.get(options.optimizer, {}),
     )
-
-
-def _initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
-    """Return `init_checkpoint`, else the newest checkpoint in `output_dir`, else None."""
-    if options.init_checkpoint:
-        return read_checkpoint(options.init_checkpoint)
-    path = latest_checkpoint(options.output_dir)
-    return read_checkpoint(path) if path else None
-
-
-def with_init_layers(
-    options: TrainingOptions, checkpoint: PretrainedCheckpoint | None, config: BertConfig
-) -> tuple[PretrainedCheckpoint | None, BertConfig]:
-    """Return the weights and the architecture with the layers of `init_layers`, if given.
-
-    Args:
-        config: has all layers of the checkpoint, or the number in `init_layers`.
-
-    Raises:
-        ValueError: it has another number of layers, or the checkpoint lacks a layer.
-    """
-    if checkpoint is None or options.init_layers is None:
-        return checkpoint, config
-    layers = parse_layers(options.init_layers, name="init_layers")
-    chosen, count = with_layers(checkpoint, layers), len(layers_of(checkpoint))
-    if config.num_hidden_layers not in (count, len(layers)):
-        raise ValueError(
-            f"`num_hidden_layers` is {config.num_hidden_layers} in the configuration, but must be "
-            f"{count}, as in {checkpoint.source}, or {len(layers)}, as in "
-            f"init_layers={options.init_layers}. Omit bert_config_file to use the checkpoint's."
-        )
-    return chosen, replace(config, num_hidden_layers=len(layers))
-
-
-def with_labels_of(
-    options: TrainingOptions,
-    checkpoint: PretrainedCheckpoint | None,
-    task: Task,
-    other_names: Sequence[str] = (),
-) -> PretrainedCheckpoint | None:
-    """Return the initial weights with a classifier's rows in the order of the task's labels.
-
-    The weights of a run that resumes have that order.
-
-    Args:
-        other_names: second names of the labels of `task`, in their order.
-
-    Raises:
-        ValueError: the classifier is for other labels, and the model will not be trained.
-    """
-    if checkpoint is None or latest_checkpoint(options.output_dir) is not None:
-        return checkpoint
-    known = known_task(checkpoint)
-    return align_head(checkpoint, known, task, other_names, will_train=options.do_train)
-
-
-def _require_weights(options: TrainingOptions) -> None:
-    """Raise if there are no weights to evaluate or predict with."""
-    if options.do_train or options.init_checkpoint:
-        return
-    if latest_checkpoint(options.output_dir) is None:
-        raise ValueError(
-            f"There is no checkpoint in output_dir={options.output_dir}, and init_checkpoint is "
-            "not given. Train first with do_train, or give init_checkpoint."
-        )

@@ -8,7 +8,7 @@ from tiny_runs import classifier_options
 from tiny_squad import squad_options
 
 from bert_tf.config import BertConfig
-from bert_tf.finetuning import same_run, setup
+from bert_tf.finetuning import initial_weights, same_run, setup
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
@@ -72,12 +72,12 @@ def test_chosen_layers_fit_a_configuration_of_the_checkpoint_or_of_the_model(num
     arrays = {f"bert/encoder/layer_{n}/bias": np.full(2, n) for n in range(3)}
     source = PretrainedCheckpoint("downloads/model.ckpt", arrays)
     given = dataclasses.replace(CONFIG, num_hidden_layers=num_layers)
-    chosen, config = setup.with_init_layers(options, source, given)
+    chosen, config = initial_weights.with_init_layers(options, source, given)
     assert config == dataclasses.replace(CONFIG, num_hidden_layers=2)
     assert chosen.arrays["bert/encoder/layer_1/bias"].tolist() == [2, 2]
     message = r"is 1 in the configuration, but must be 3, .*, or 2, as in init_layers=0,2\. Omit"
     with pytest.raises(ValueError, match=message):
-        setup.with_init_layers(options, source, CONFIG)
+        initial_weights.with_init_layers(options, source, CONFIG)
 
 
 def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differences(tmp_path):

@@ -1,0 +1,100 @@
+"""Initial weights of a run: the checkpoint, its chosen layers, direction and order of labels."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bert_tf.checkpoint_task import known_task
+from bert_tf.config import BertConfig
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.initial import layers_of, with_layers
+from bert_tf.interop.read import read_checkpoint
+from bert_tf.modeling.pooling import parse_layers
+from bert_tf.tasks.base import Task
+from bert_tf.tasks.of_checkpoint import align_head
+from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.training.options import TrainingOptions
+
+logger = logging.getLogger(__name__)
+
+
+def require_weights(options: TrainingOptions) -> None:
+    """Raise if there are no weights to evaluate or predict with."""
+    if options.do_train or options.init_checkpoint:
+        return
+    if latest_checkpoint(options.output_dir) is None:
+        raise ValueError(
+            f"There is no checkpoint in output_dir={options.output_dir}, and init_checkpoint is "
+            "not given. Train first with do_train, or give init_checkpoint."
+        )
+
+
+def initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
+    """Return `init_checkpoint`, else the newest checkpoint in `output_dir`, else None."""
+    if options.init_checkpoint:
+        return read_checkpoint(options.init_checkpoint)
+    path = latest_checkpoint(options.output_dir)
+    return read_checkpoint(path) if path else None
+
+
+def with_init_layers(
+    options: TrainingOptions, checkpoint: PretrainedCheckpoint | None, config: BertConfig
+) -> tuple[PretrainedCheckpoint | None, BertConfig]:
+    """Return the weights and the architecture with the layers of `init_layers`, if given.
+
+    Args:
+        config: has all layers of the checkpoint, or the number in `init_layers`.
+
+    Raises:
+        ValueError: it has another number of layers, or the checkpoint lacks a layer.
+    """
+    if checkpoint is None or options.init_layers is None:
+        return checkpoint, config
+    layers = parse_layers(options.init_layers, name="init_layers")
+    chosen, count = with_layers(checkpoint, layers), len(layers_of(checkpoint))
+    if config.num_hidden_layers not in (count, len(layers)):
+        raise ValueError(
+            f"`num_hidden_layers` is {config.num_hidden_layers} in the configuration, but must be "
+            f"{count}, as in {checkpoint.source}, or {len(layers)}, as in "
+            f"init_layers={options.init_layers}. Omit bert_config_file to use the checkpoint's."
+        )
+    return chosen, replace(config, num_hidden_layers=len(layers))
+
+
+def with_direction(
+    options: TrainingOptions, checkpoint: PretrainedCheckpoint | None
+) -> PretrainedCheckpoint | None:
+    """Return the weights as those of a model of the direction that the options set, if they do."""
+    direction = options.config_changes.get("attention_direction")
+    config = None if checkpoint is None else checkpoint.config
+    if checkpoint is None or config is None or direction in (None, config.attention_direction):
+        return checkpoint
+    logger.warning(
+        "%s is of a model with attention_direction=%s, but is used with %s, as set by `attention`.",
+        *(checkpoint.source, config.attention_direction, direction),
+    )
+    return replace(checkpoint, config=replace(config, attention_direction=direction))
+
+
+def with_labels_of(
+    options: TrainingOptions,
+    checkpoint: PretrainedCheckpoint | None,
+    task: Task,
+    other_names: Sequence[str] = (),
+) -> PretrainedCheckpoint | None:
+    """Return the initial weights with a classifier's rows in the order of the task's labels.
+
+    The weights of a run that resumes have that order.
+
+    Args:
+        other_names: second names of the labels of `task`, in their order.
+
+    Raises:
+        ValueError: the classifier is for other labels, and the model will not be trained.
+    """
+    if checkpoint is None or latest_checkpoint(options.output_dir) is not None:
+        return checkpoint
+    known = known_task(checkpoint)
+    return align_head(checkpoint, known, task, other_names, will_train=options.do_train)
