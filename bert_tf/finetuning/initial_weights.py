@@ -20,23 +20,21 @@ from bert_tf.training.options import TrainingOptions
 logger = logging.getLogger(__name__)
 
 
-def require_weights(options: TrainingOptions) -> None:
-    """Raise if there are no weights to evaluate or predict with."""
-    if options.do_train or options.init_checkpoint:
-        return
-    if latest_checkpoint(options.output_dir) is None:
-        raise ValueError(
-            f"There is no checkpoint in output_dir={options.output_dir}, and init_checkpoint is "
-            "not given. Train first with do_train, or give init_checkpoint."
-        )
-
-
 def initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
-    """Return `init_checkpoint`, else the newest checkpoint in `output_dir`, else None."""
-    if options.init_checkpoint:
-        return read_checkpoint(options.init_checkpoint)
-    path = latest_checkpoint(options.output_dir)
-    return read_checkpoint(path) if path else None
+    """Return `init_checkpoint`, else the newest checkpoint in `output_dir`, else None.
+
+    Raises:
+        ValueError: neither exists, and the model will not be trained.
+    """
+    path = options.init_checkpoint or latest_checkpoint(options.output_dir)
+    if path:
+        return read_checkpoint(path)
+    if options.do_train:
+        return None
+    raise ValueError(
+        f"There is no checkpoint in output_dir={options.output_dir}, and init_checkpoint is not given. "
+        "Train first with do_train, or give init_checkpoint."
+    )
 
 
 def with_init_layers(

@@ -20,12 +20,7 @@ from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable
 from bert_tf.data.sequence_packing import PACKED_FEATURES
-from bert_tf.finetuning.initial_weights import (
-    initial_checkpoint,
-    require_weights,
-    with_direction,
-    with_init_layers,
-)
+from bert_tf.finetuning.initial_weights import initial_checkpoint, with_direction, with_init_layers
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.same_run import (
     check_same_architecture,
@@ -99,7 +94,6 @@ class Setup:
             ValueError: there are no weights, or `output_dir` contains another model.
         """
         devices = options.make_strategy() if devices is None else devices
-        require_weights(options)
         checkpoint = initial_checkpoint(options)
         config = find_config(options.bert_config_file, checkpoint)
         checkpoint, config = with_init_layers(options, checkpoint, config)
