@@ -30,10 +30,16 @@ from bert_tf.tokenization import FullTokenizer
 
 
 class SavedTextModel(TextModel):
-    """Base of all SavedModels; `runtime` has the folder, if it was loaded before.
+    """Base of all SavedModels.
+
+    Args:
+        runtime: has the folder, if it was loaded before.
 
     Attributes:
         max_seq_length: longest input in tokens; None if unknown, so that `num_cut` stays 0.
+
+    Raises:
+        ValueError: the SavedModel is of another class, or damaged.
     """
 
     max_seq_length: int | None = None
@@ -43,6 +49,12 @@ class SavedTextModel(TextModel):
         self._runtime = _loaded(folder) if runtime is None else runtime
         signature = self._runtime.signatures[TEXT]
         self._takes, self._gives = signature["inputs"], signature["outputs"]
+        if not self.fits(self._takes.keys(), self._gives.keys()):
+            raise ValueError(
+                f"{folder} takes {', '.join(self._takes)} and returns {', '.join(self._gives)}, so it "
+                f"is not for {type(self).__name__}. Use `load_saved_model`, which finds the class of "
+                "every export."
+            )
         self._batch_size = batch_size
         self._tokenizer: FullTokenizer | None = None  # counts truncated texts
         self._settings: Mapping[str, Any] = {}
@@ -125,11 +137,6 @@ class SavedClassifier(SavedTextModel, LabelModel):
         super().__init__(folder, batch_size, runtime)
         check_labels(folder, self.labels, self._stated_labels)
         self.is_pair = "text_b" in self._takes
-        if "text_a" not in self._takes or "choices" in self._takes:
-            raise ValueError(
-                f"{folder} takes {', '.join(self._takes)}, so it is not a classifier. Use "
-                "`load_saved_model`, which finds the class of every export."
-            )
         # Old exports have no task.json, and copies may lack it. The outputs state the type too.
         special = {"score": "regression", "has_label": "multi_label"}
         found = (kind for output, kind in special.items() if output in self._gives)
@@ -174,8 +181,6 @@ class SavedAnswerer(SavedTextModel, QuestionModel):
 
     def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
         super().__init__(folder, batch_size, runtime)
-        if "question" not in self._takes:
-            raise ValueError(f"{folder} is a SavedModel, but not of a question-answering model.")
         self.has_null_odds = "null_odds" in self._gives
 
     def prepare(self, item: tuple[str, str]) -> tuple[str, str]:
@@ -369,7 +374,7 @@ def load_saved_model(
             f"{folder} has no signature {TEXT} on text. Give the folder that it was exported from, or "
             "export it with that signature."
         )
-    takes, gives = set(signature["inputs"]), set(signature["outputs"])
+    takes, gives = signature["inputs"].keys(), signature["outputs"].keys()
     saved = (entry.load("saved") for entry in TYPES.values() if entry.saved)
     found = next((kind for kind in saved if kind.fits(takes, gives)), SavedClassifier)
     return found(folder, batch_size, runtime)

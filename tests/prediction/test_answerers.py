@@ -154,7 +154,7 @@ def test_predict_answers_lines_of_question_tab_text(squad2_model, served, kind, 
 def test_what_answers_no_questions_is_refused(sentence_model, squad_model, exported, tmp_path):
     with pytest.raises(ValueError, match=r"not for question_answering.* run_squad"):
         QuestionAnswerer(str(sentence_model))
-    with pytest.raises(ValueError, match="is a SavedModel, but not of a question-answering"):
+    with pytest.raises(ValueError, match=r"takes text_a and returns .* not for SavedAnswerer"):
         SavedAnswerer(str(exported.single))
     assert load_saved_model(str(exported.pair)).is_pair
     options = ExportOptions(

@@ -140,7 +140,7 @@ def test_the_other_signature_takes_ids(served):
 
 @pytest.mark.parametrize("name, inputs", [("words", "text"), ("choices", "text_a|choices")])
 def test_they_are_not_taken_for_classifiers(folders, name, inputs):
-    with pytest.raises(ValueError, match=f"takes .*({inputs}).*, so it is not a classifier"):
+    with pytest.raises(ValueError, match=f"takes .*({inputs}).*, so it is not for SavedClassifier"):
         SavedClassifier(folders[name])
 
 
