@@ -2,113 +2,28 @@
 
 from __future__ import annotations
 
-import abc
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.buckets import batches_by_length
 from bert_tf.data.lines import read_lines
-from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import with_special_tokens
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
-from bert_tf.prediction.exports import EXTRA, METADATA_FILE, check_labels, check_sums
+from bert_tf.prediction.exports import EXTRA, check_labels
 from bert_tf.prediction.masked_lm import Candidate, MaskModel
 from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionModel
-from bert_tf.prediction.runtimes import QUERY, TEXT, Runtime, SavedModel
+from bert_tf.prediction.runtimes import QUERY, TEXT, Runtime
+from bert_tf.prediction.saved_text_model import SavedTextModel, load_runtime, plain, rows_of
 from bert_tf.prediction.text_model import TextModel, beginning, checked_text
 from bert_tf.prediction.token_classification import EntityModel
 from bert_tf.registry import TYPES
-from bert_tf.tokenization import FullTokenizer
-
-
-class SavedTextModel(TextModel):
-    """Base of all SavedModels.
-
-    Args:
-        runtime: has the folder, if it was loaded before.
-
-    Attributes:
-        max_seq_length: longest input in tokens; None if unknown, so that `num_cut` stays 0.
-
-    Raises:
-        ValueError: the SavedModel is of another class, or damaged.
-    """
-
-    max_seq_length: int | None = None
-
-    def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
-        self._folder = folder
-        self._runtime = _loaded(folder) if runtime is None else runtime
-        signature = self._runtime.signatures[TEXT]
-        self._takes, self._gives = signature["inputs"], signature["outputs"]
-        if not self.fits(self._takes.keys(), self._gives.keys()):
-            raise ValueError(
-                f"{folder} takes {', '.join(self._takes)} and returns {', '.join(self._gives)}, so it "
-                f"is not for {type(self).__name__}. Use `load_saved_model`, which finds the class of "
-                "every export."
-            )
-        self._batch_size = batch_size
-        self._tokenizer: FullTokenizer | None = None  # counts truncated texts
-        self._settings: Mapping[str, Any] = {}
-        self._stated_labels: list[str] | None = None
-        metadata, vocab_file = (
-            os.path.join(folder, EXTRA, name) for name in (METADATA_FILE, "vocab.txt")
-        )
-        if tf.io.gfile.exists(metadata) and tf.io.gfile.exists(vocab_file):
-            facts = read_json(metadata)
-            self.max_seq_length = typed(facts, "max_seq_length", int, metadata)
-            self._settings = typed(facts, "task", dict, metadata) or {}
-            self._stated_labels = typed(facts, "labels", list, metadata)
-            self._tokenizer = FullTokenizer(vocab_file, bool(facts.get("do_lower_case", True)))
-
-    def _count_if_cut(self, text: str, *seconds: str) -> None:
-        """Add 1 to `num_cut` if a text, alone or with one of `seconds`, exceeds the longest input."""
-        if self._tokenizer is None or self.max_seq_length is None:
-            return
-        if 3 * (len(text) + max(map(len, seconds), default=0) + 1) <= self.max_seq_length:
-            return  # a character becomes at most three tokens
-        length = len(self._tokenizer.encode(text)) + 2
-        others = [len(self._tokenizer.encode(second)) for second in seconds]
-        longest = max((number + 1 for number in others if number), default=0)
-        self.num_cut += length + longest > self.max_seq_length
-
-    def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
-        return self._in_batches(prepared, self._answer_batch)
-
-    @classmethod
-    @abc.abstractmethod
-    def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
-        """Return True if the text signature of a SavedModel is one of this class.
-
-        Args:
-            takes, gives: names of its inputs and outputs.
-        """
-
-    @abc.abstractmethod
-    def _answer_batch(self, items: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return `answer` for one batch."""
-
-    _signature = TEXT
-
-    def _ask(self, **inputs: Any) -> dict[str, np.ndarray]:
-        return self._runtime.ask(self._signature, inputs)
-
-    def _in_batches(self, items: Sequence[Any], function: Callable) -> list[Any]:
-        """Call a function on batches of similar length; return the results in the original order."""
-        results: list[Any] = [None] * len(items)
-        lengths = [len(item) if isinstance(item, str) else len(str(item)) for item in items]
-        for rows in batches_by_length(lengths, self._batch_size):
-            for row, found in zip(rows, function([items[row] for row in rows]), strict=True):
-                results[row] = found
-        return results
 
 
 class SavedClassifier(SavedTextModel, LabelModel):
@@ -152,7 +67,7 @@ class SavedClassifier(SavedTextModel, LabelModel):
         inputs: dict[str, Any] = {"text_a": [text_a for text_a, _ in items]}
         if self.is_pair:
             inputs["text_b"] = [text_b for _, text_b in items]
-        return [self._named(outputs) for outputs in _rows(self._ask(**inputs))]
+        return [self._named(outputs) for outputs in rows_of(self._ask(**inputs))]
 
     def _named(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         if self.problem_type == "regression":
@@ -160,7 +75,7 @@ class SavedClassifier(SavedTextModel, LabelModel):
         if self.problem_type == "multi_label":
             return self.named(outputs["probabilities"], outputs["has_label"])
         return self.named(
-            outputs["probabilities"], list(self.labels).index(_plain(outputs["label"]))
+            outputs["probabilities"], list(self.labels).index(plain(outputs["label"]))
         )
 
 
@@ -191,8 +106,8 @@ class SavedAnswerer(SavedTextModel, QuestionModel):
             question=[question for question, _ in items], context=[text for _, text in items]
         )
         answers = []
-        for row in _rows(outputs):
-            answer = {name: _plain(row[name]) for name in self.columns}
+        for row in rows_of(outputs):
+            answer = {name: plain(row[name]) for name in self.columns}
             if answer["start"] < 0:
                 answer["start"] = answer["end"] = None
             answers.append(answer)
@@ -220,9 +135,9 @@ class SavedTagger(SavedTextModel, EntityModel):
         names = {kind: kind, "start": "start", "end": "end", "text": part}
         names["probability"] = "probability"
         answers = []
-        for row in _rows(self._ask(text=items)):
+        for row in rows_of(self._ask(text=items)):
             columns = zip(*(row[name] for name in names.values()), strict=True)
-            found = [dict(zip(names, map(_plain, values), strict=True)) for values in columns]
+            found = [dict(zip(names, map(plain, values), strict=True)) for values in columns]
             answers.append({column: [entity for entity in found if entity["start"] >= 0]})
         return answers
 
@@ -256,7 +171,7 @@ class SavedChooser(SavedTextModel, ChoiceModel):
                 "choice": choices[row["prediction"]],
                 "probabilities": row["probabilities"][: len(choices)],
             }
-            for (_, choices), row in zip(items, _rows(outputs), strict=True)
+            for (_, choices), row in zip(items, rows_of(outputs), strict=True)
         ]
 
 
@@ -344,14 +259,11 @@ class SavedMaskFiller(SavedTextModel, MaskModel):
         """Return the tokens for each mask of each text, all that the export has, the best first."""
         return [
             [
-                [
-                    Candidate(_plain(token), p)
-                    for token, p in zip(tokens, probabilities, strict=True)
-                ]
+                [Candidate(plain(token), p) for token, p in zip(tokens, probabilities, strict=True)]
                 for tokens, probabilities in zip(row["token"], row["probability"], strict=True)
                 if tokens[0]
             ]
-            for row in _rows(self._ask(text=texts))
+            for row in rows_of(self._ask(text=texts))
         ]
 
 
@@ -366,7 +278,7 @@ def load_saved_model(
     Raises:
         ValueError: it takes no text, is from another program, or is damaged.
     """
-    runtime = _loaded(folder) if runtime is None else runtime
+    runtime = load_runtime(folder) if runtime is None else runtime
     signature = runtime.signatures.get(TEXT, {"inputs": {}, "outputs": {}})
     dtypes = {spec["dtype"] for spec in signature["inputs"].values()}
     if dtypes != {"string"} or "examples" in signature["inputs"]:  # serving/other_names.py
@@ -380,32 +292,6 @@ def load_saved_model(
     return found(folder, batch_size, runtime)
 
 
-def _loaded(folder: str) -> Runtime:
-    metadata = os.path.join(folder, EXTRA, METADATA_FILE)
-    if tf.io.gfile.exists(metadata):
-        check_sums(folder, read_json(metadata))
-    try:
-        return SavedModel(folder)
-    except (IndexError, OSError, tf.errors.OpError) as error:
-        what = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"The SavedModel in {folder} cannot be read, so it is damaged or incomplete "
-            f"({what}). Copy it whole, or export it again."
-        ) from error
-
-
 def is_saved_model(folder: str) -> bool:
     """Return True if `folder`, which may be hf://org/name, contains a SavedModel."""
     return tf.io.gfile.exists(os.path.join(local_path(folder), "saved_model.pb"))
-
-
-def _plain(value: Any) -> Any:
-    return value.decode("utf-8") if isinstance(value, bytes) else value
-
-
-def _rows(outputs: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """Return the outputs of a batch, example by example, in plain Python values."""
-    columns = {name: value.tolist() for name, value in outputs.items()}
-    return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
