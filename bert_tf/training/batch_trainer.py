@@ -27,7 +27,7 @@ from bert_tf.training.batch_runner import BatchRunner
 from bert_tf.training.checkpoints import folder_lock
 from bert_tf.training.losses import Loss
 from bert_tf.training.memory import return_freed_memory
-from bert_tf.training.progress import MetricsLog, Progress, Speed
+from bert_tf.training.progress import MetricsLog, Progress, Speed, values_to_show
 from bert_tf.training.signals import noticing_signals
 from bert_tf.training.step import LossScale, TrainingStep, sum_of_replicas
 from bert_tf.training.strategy import distribute, is_chief, is_multi_worker
@@ -37,11 +37,6 @@ logger = logging.getLogger(__name__)
 _SECONDS_PER_CALL = 2.0
 _STEPS_OF_WORKERS = 10  # per call, if several processes train
 _LAST_VALUES = ("learning_rate", "loss_scale")  # of the last step of a call, not the mean
-_SHORT = {
-    "sequences_per_second": "seq/s",
-    "tokens_per_second": "tokens/s",
-    "gflops_per_second": "GFLOP/s",
-}
 
 Tensors = Mapping[str, Any]
 
@@ -250,7 +245,7 @@ class BatchTrainer:
                     if speed is not None:
                         values |= speed.values(seconds_per_step, values["tokens"])
                     log.write("train", self.step, values, self._step.rates(first))
-                    progress.update(self.step, _shown(values))
+                    progress.update(self.step, values_to_show(values))
                 is_last = self.step == num_train_steps
                 is_saved = is_last or self.step % save_checkpoints_steps == 0
                 if saver is not None and is_saved:
@@ -399,10 +394,3 @@ class BatchTrainer:
             return self.strategy.run(lambda: sum_of_replicas(tf.constant(float(flag))))
 
         return bool(self.strategy.experimental_local_results(meet())[0] > 0)
-
-
-def _shown(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the values for the live line; metrics.jsonl has all."""
-    names = [name for name in values if name == "loss" or name.endswith("accuracy")]
-    names += ["learning_rate", "sequences_per_second", "tokens_per_second", "gflops_per_second"]
-    return {_SHORT.get(name, name): values[name] for name in names if name in values}

@@ -131,6 +131,20 @@ class Speed:
         }
 
 
+_SHORT_NAMES = {
+    "sequences_per_second": "seq/s",
+    "tokens_per_second": "tokens/s",
+    "gflops_per_second": "GFLOP/s",
+}
+
+
+def values_to_show(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the values of a training for the live line; metrics.jsonl has all."""
+    names = [name for name in values if name == "loss" or name.endswith("accuracy")]
+    names += ["learning_rate", *_SHORT_NAMES]
+    return {_SHORT_NAMES.get(name, name): values[name] for name in names if name in values}
+
+
 def _shown(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
