@@ -1,4 +1,4 @@
-"""The examples of run_embeddings from tables, SQuAD files, GLUE data sets and SNLI."""
+"""The examples of run_embeddings: the sets of a run, data sets by name, texts that occur twice."""
 
 import json
 import logging
@@ -8,46 +8,9 @@ import pytest
 from tiny_embeddings import options, write
 from tiny_words_and_choices import write_json_lines
 
-from bert_tf.cli import with_flags
 from bert_tf.finetuning.embeddings_data import read_examples
-from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.metrics.retrieval import own_documents, relevance
 from bert_tf.tasks.embeddings import EmbeddingExample
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a\tb\nx\ty\n", r"t.tsv:1: the columns are a, b, and none has the name of an anchor"),
-        ("anchor\nx\n", "The anchor in 'anchor' needs a positive or a class"),
-        ("anchor\tpositive\nx\t\n", r"t.tsv:2: positive is '', but must be a text"),
-        ("anchor\tpositive\nx\t\u200b\n", r"t.tsv:2: positive is '\\u200b', but must be a text"),
-        ("text_a\ttext_b\tscore\nx\ty\t3\n", r"score is '3', but a score must be a number from 0"),
-        ("text_a\ttext_b\tscore\nx\ty\t-.1\n", r"'-.1', .* -1 to 1 write \(score \+ 1\) / 2\."),
-        ("text_a\ttext_b\tscore\nx\ty\tnan\n", "score is 'nan'"),
-        (
-            "text_a\ttext_b\tscore\nx\ty\t0,8\n",
-            r"t.tsv:2: score is '0,8', but .* number .* Write a decimal point, not a comma",
-        ),
-        ("text_a\ttext_b\tscore\nx\ty\tTRUE\n", "score is 'TRUE', .* Write 1 for true and 0 for"),
-        (
-            "text_a\ttext_b\tlabel\nx\ty\tsame\n",
-            r"'same', but a score must be a number.* label_column \(an empty name: none\)",
-        ),
-        ("text\tlabel\nx\tA\ny\tA\n", "every text has the class 'A', but .* label_column"),
-        ("text\tlabel\nx\té\ny\te\u0301\n", r"t.tsv:3: the label is 'e\\u0301', but '\\xe9'"),
-        ("anchor\tnegative\tlabel\nx\ty\tA\n", "needs a positive"),
-        (
-            "anchor\tpositive\tnegatives\nx\ty\t['a', 'b']\n",
-            r"t.tsv:2: column 'negatives' contains .* a list, but must contain one text.* JSON lines",
-        ),
-        ("anchor\tpositive\n", "t.tsv has no examples"),
-    ],
-)
-def test_wrong_tables_are_refused(tmp_path, text, message):
-    file = write(tmp_path / "t.tsv", text)
-    with pytest.raises(ValueError, match=message):
-        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
 
 
 def test_equal_scores_of_an_evaluation_are_a_warning(tmp_path, caplog):
@@ -59,92 +22,6 @@ def test_equal_scores_of_an_evaluation_are_a_warning(tmp_path, caplog):
     write_json_lines(tmp_path / "dev.jsonl", [*rows, {**rows[0], "score": 0.25}])
     read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
     assert "correlation" not in caplog.text
-
-
-def test_a_score_of_json_lines_is_a_number(tmp_path):
-    rows = [{"text_a": "x", "text_b": "y", "score": True}]
-    file = write_json_lines(tmp_path / "t.jsonl", rows)
-    with pytest.raises(ValueError, match=r"score is True, .* Write 1 for true and 0 for false"):
-        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-
-
-def test_empty_rows_of_a_spreadsheet_are_skipped_and_counted(tmp_path, caplog):
-    file = write(tmp_path / "t.csv", "anchor,positive,note\na,b,c\n,,\nd,e,\n,,\n")
-    _, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-    assert [each.texts for each in splits["train"]] == [("a", "b"), ("d", "e")]
-    assert "2 rows without any text were skipped, the last in" in caplog.text
-    assert "t.csv:5" in caplog.text
-
-
-def test_the_sentence_of_a_table_with_classes_is_its_anchor(tmp_path):
-    file = write(tmp_path / "t.tsv", "sentence\tlabel\nx\tA\ny\tB\nz\tA\n")
-    kinds, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-    assert kinds == {"train": "classes"}
-    assert [example.texts for example in splits["train"]] == [("x",), ("y",), ("z",)]
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("sentence1,other,label\na,b,1\n", "'sentence1' is a name for two texts"),
-        ("text,other,Similarity\na,b,1\n", "'Similarity' is a name for two texts"),
-        ("text,other,label\na,b,1\nc,d,0.5\n", "label is '0.5', a score of two texts"),
-        ('text,other,label\na,b,2\nc,d,"0,5"\n', "label is '0,5', a score of two texts"),
-    ],
-)
-def test_a_table_of_two_texts_with_one_column_misnamed_has_no_classes(tmp_path, text, why):
-    given = {"do_train": True, "train_file": write(tmp_path / "t.csv", text)}
-    header = text.partition("\n")[0].replace(",", ", ")
-    message = rf"t.csv:\d: the columns are {header}. {why}, but only one text.* positive_column"
-    with pytest.raises(ValueError, match=message):
-        read_examples(options(tmp_path / "out", **given))
-    named = options(tmp_path / "out", positive_column="other", **given)
-    if "2" not in text:
-        assert read_examples(named)[0] == {"train": "scores"}
-
-
-@pytest.mark.parametrize("labels", ["1 2 1.0", "v1.5 inf 2", "-1 1 -1"])
-def test_names_and_whole_numbers_are_classes(tmp_path, labels):
-    rows = [{"query": "x", "label": label} for label in labels.split()]
-    given = {"do_train": True, "train_file": write_json_lines(tmp_path / "t.jsonl", rows)}
-    assert read_examples(options(tmp_path / "out", **given))[0] == {"train": "classes"}
-
-
-def test_a_name_in_other_capitals_than_given_is_suggested(tmp_path):
-    file = write(tmp_path / "t.tsv", "ANCHOR\tpositive\nx\ty\n")
-    given = {"do_train": True, "train_file": file, "anchor_column": "anchor"}
-    with pytest.raises(ValueError, match=r"t.tsv:1: no column 'anchor'; did you mean \"ANCHOR\"\?"):
-        read_examples(options(tmp_path / "out", **given))
-
-
-def test_usual_names_of_columns_may_have_any_case(tmp_path):
-    file = write(tmp_path / "t.tsv", "Sentence_a\tSENTENCE_B\tNegative\tNEGATIVE_2\na\tb\tc\td\n")
-    kinds, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-    assert kinds == {"train": "pairs"}
-    assert splits["train"][0].texts == ("a", "b", "c", "d")
-
-
-def test_spaces_around_the_names_of_columns_do_not_count(tmp_path):
-    file = write(tmp_path / "t.csv", "query, positive , label\na,b, 1\nc,d, 0\n")
-    kinds, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-    assert kinds == {"train": "scores"}
-    assert [each.label for each in splits["train"]] == [1.0, 0.0]
-    file = write(tmp_path / "t.csv", "sentence1, label\na, x\nb, y\n")
-    with pytest.raises(ValueError, match="'sentence1' is a name for two texts"):
-        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-    file = write(tmp_path / "t.csv", " sentence1,label\na,x\nb,y\n")
-    with pytest.raises(ValueError, match="' sentence1' is a name for two texts"):
-        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-
-
-def test_the_log_names_columns_that_are_not_read(tmp_path, caplog):
-    caplog.set_level(logging.INFO)
-    file = write(tmp_path / "t.csv", "query,positive,relevance\na,b,1\nc,d,0\n")
-    read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-    assert "t.csv: not read: relevance" in caplog.text
-    file = write(tmp_path / "n.csv", "query,positive,negative,label\na,b,e,1\nc,d,f,0\n")
-    read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-    assert "n.csv:1: 'label' is not used as a score" in caplog.text
 
 
 def test_texts_that_differ_in_case_or_whitespace_are_one_document(tmp_path, caplog):
@@ -160,12 +37,6 @@ def test_texts_that_differ_in_case_or_whitespace_are_one_document(tmp_path, capl
     )
     _, documents, relevant = relevance(each.texts for each in splits["train"])
     assert list(documents) == ["A  man", "Été", "Ete"] and relevant[0] == [0, 0]
-
-
-def test_a_table_of_another_name_names_no_flag_of_another_program(tmp_path):
-    given = {"do_train": True, "train_file": write(tmp_path / "t.txt", "anchor\tpositive\n")}
-    with pytest.raises(ValueError, match=r"unknown format of a table.* Rename the file\.$"):
-        read_examples(options(tmp_path / "out", **given))
 
 
 def test_a_data_set_of_glue_is_named_in_any_case(tmp_path):
@@ -184,94 +55,6 @@ def test_files_may_be_of_different_kinds(embedding_files, tmp_path):
     given = {"train_file": embedding_files["pairs"][0], "eval_file": embedding_files["classes"][1]}
     kinds, splits = read_examples(options(tmp_path, do_train=True, do_eval=True, **given))
     assert kinds == {"train": "pairs", "dev": "classes"} and len(splits["dev"]) == 24
-
-
-def test_columns_may_be_named_and_have_several_negatives(tmp_path):
-    text = "q,good,bad1,bad2\nwho,me,you,\nwhat,this,that,it\n"
-    file = write(tmp_path / "t.csv", text)
-    given = {"anchor_column": "q", "positive_column": "good", "negative_columns": "bad1,bad2"}
-    _, splits = read_examples(options(tmp_path, do_train=True, train_file=file, **given))
-    texts = [example.texts for example in splits["train"]]
-    assert texts == [("who", "me", "you"), ("what", "this", "that", "it")]
-
-
-@pytest.mark.parametrize("name", ["hard_negative", "negs", "Negative 1"])
-def test_a_column_that_may_have_negatives_and_is_not_read_is_a_warning(tmp_path, caplog, name):
-    path = tmp_path / "t.csv"
-    path.write_text(f"query,positive,{name}\na,b,c\nd,e,f\n")
-    given = {"do_train": True, "train_file": str(path)}
-    words = f"t.csv:1: the columns {name!r} are not read. If they contain negatives"
-    examples = read_examples(options(tmp_path, **given))[1]["train"]
-    assert [each.texts for each in examples] == [("a", "b"), ("d", "e")]
-    assert words in caplog.text
-    caplog.clear()
-    examples = read_examples(options(tmp_path, **given, negative_columns=name))[1]["train"]
-    assert examples[0].texts == ("a", "b", "c")
-    assert "not read" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    "column, warned",
-    [
-        ("is_duplicate,1,0,1", True),
-        ("relevant,True,False,False", True),
-        ("id,0,1,2", False),
-        ("is_duplicate,1,1,1", False),
-        ("negative_1,1,0,1", False),
-    ],
-)
-def test_a_column_of_0_and_1_that_is_not_read_is_a_warning(tmp_path, caplog, column, warned):
-    lines = zip(["a,b", "d,e", "f,g", "h,i"], column.split(","), strict=True)
-    text = "\n".join(f"{texts},{value}" for texts, value in lines)
-    file = write(tmp_path / "t.csv", text.replace("a,b", "query,positive") + "\n")
-    given = {"do_train": True, "train_file": str(file)}
-    assert len(read_examples(options(tmp_path, **given))[1]["train"]) == 3
-    name = column.partition(",")[0]
-    assert (f"t.csv: column {name!r} has 0 and 1, but is not read" in caplog.text) == warned
-    caplog.clear()
-    read_examples(options(tmp_path, **given, label_column=""))
-    assert "has 0 and 1" not in caplog.text
-
-
-def test_an_empty_name_of_a_column_is_no_label_and_no_negative(tmp_path):
-    file = write(tmp_path / "t.csv", "query,positive,negative,label\nwho,me,you,7\n")
-    files = {"do_train": True, "train_file": file, "do_predict": True, "predict_file": file}
-    given = options(tmp_path / "out", **files, label_column="", negative_columns="")
-    kinds, splits = read_examples(given)
-    assert kinds == {"train": "pairs", "test": "pairs"}
-    assert splits["train"][0].texts == splits["test"][0].texts == ("who", "me")
-
-
-@pytest.mark.parametrize("name", ["negative", "negatives"])
-def test_a_column_of_json_lines_may_have_several_negatives(tmp_path, name):
-    rows = [
-        {"anchor": "who", "positive": "me", name: ["you", "", "she"], "negative_2": "it"},
-        {"anchor": "what", "positive": "this", name: [], "negative_2": ""},
-    ]
-    given = options(
-        tmp_path, do_train=True, train_file=write_json_lines(tmp_path / "t.jsonl", rows)
-    )
-    texts = [example.texts for example in read_examples(given)[1]["train"]]
-    assert texts == [("who", "me", "you", "she", "it"), ("what", "this")]
-    write_json_lines(tmp_path / "t.jsonl", [{**rows[0], name: ["you", 3]}])
-    with pytest.raises(ValueError, match=rf"t.jsonl:1: {name} is 3, but must be a text"):
-        read_examples(given)
-
-
-def test_rows_of_json_lines_may_have_other_negatives_but_not_another_kind(tmp_path):
-    rows = [
-        {"anchor": "who", "positive": "me"},
-        {"anchor": "what", "positive": "this", "negative": "that", "negative_2": "it"},
-    ]
-    file = write_json_lines(tmp_path / "t.jsonl", rows)
-    given = options(tmp_path / "out", do_train=True, train_file=str(file))
-    _, splits = read_examples(given)
-    texts = [example.texts for example in splits["train"]]
-    assert texts == [("who", "me"), ("what", "this", "that", "it")]
-    write_json_lines(tmp_path / "t.jsonl", [*rows, {"anchor": "a", "positive": "b", "score": 1}])
-    message = r"different types of examples \(.*t.jsonl:1: pairs, .*t.jsonl:3: scores\)"
-    with pytest.raises(ValueError, match=message):
-        read_examples(given)
 
 
 def test_scores_may_be_missing_in_the_test_set_alone(tmp_path):
@@ -297,17 +80,6 @@ def test_the_test_set_of_glue_has_no_scores(tmp_path):
     given = options(tmp_path / "out", do_predict=True, task_name="sts-b", data_dir=str(tmp_path))
     kinds, splits = read_examples(given)
     assert kinds == {"test": "scores"} and np.isnan(splits["test"][0].label)
-
-
-def test_questions_of_squad_have_their_passages_as_positives(tmp_path):
-    answers = [{"text": "me", "answer_start": 0}]
-    paragraphs = [
-        {"context": "me .", "qas": [{"id": "1", "question": "who ?", "answers": answers}]}
-    ]
-    values = {"data": [{"title": "t", "paragraphs": paragraphs}]}
-    file = write(tmp_path / "s.json", json.dumps(values))
-    kind, splits = read_examples(options(tmp_path, do_eval=True, eval_file=file))
-    assert kind == {"dev": "pairs"} and splits["dev"][0].texts == ("who ?", "me .")
 
 
 def test_a_data_set_of_glue_has_scores_from_0_to_1(tmp_path):
@@ -388,16 +160,6 @@ def test_snli_gives_entailed_pairs_with_a_contradiction(tmp_path):
     assert texts == [("a man runs", "text 2", "text 1"), ("a man runs", "text 4", "text 1")]
 
 
-def test_classes_are_names_without_spaces_around_them(pretrained, tmp_path):
-    path = tmp_path / "train.tsv"
-    path.write_text("text\tlabel\na dog\tpet\nthe cat\tpet \na barn\tplace\n")
-    splits = read_examples(options(tmp_path / "out", train_file=str(path), do_train=True))[1]
-    assert [example.label for example in splits["train"]] == [0.0, 0.0, 1.0]
-    path.write_text("text\tlabel\na dog\tpet\nthe cat\t \n")
-    with pytest.raises(ValueError, match=r"train.tsv:3: label is ' ', but must be a class"):
-        read_examples(options(tmp_path / "out", train_file=str(path), do_train=True))
-
-
 def test_a_query_is_no_document_of_its_own_unless_it_is_relevant():
     examples = [
         EmbeddingExample(texts) for texts in (("a", "b"), ("b", "a"), ("c", "c"), ("d", "b"))
@@ -405,23 +167,6 @@ def test_a_query_is_no_document_of_its_own_unless_it_is_relevant():
     assert own_documents(*relevance(each.texts for each in examples)).tolist() == [1, 0, -1, -1]
 
 
-def test_the_columns_of_a_table_are_logged(pretrained, embedding_files, tmp_path, caplog):
-    with caplog.at_level("INFO"):
-        read_examples(options(tmp_path, train_file=embedding_files["scores"][0], do_train=True))
-    assert ": anchor in 'text_a', positive in 'text_b', label in 'score'" in caplog.text
-
-
 def test_an_example_of_one_text_alone_is_a_tuple_too():
     with pytest.raises(TypeError, match=r"`texts` is 'Who won\?', but must be a tuple"):
         EmbeddingExample("Who won?", "Denver.")
-
-
-def test_a_table_without_a_header_shows_the_cause(tmp_path):
-    file = write(tmp_path / "t.csv", "who is it,me\nwhat is it,this\n")
-    message = r"t.csv:1: the columns are who is it, me, .* If the first line is a row, use header=F"
-    with pytest.raises(ValueError, match=message) as error:
-        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-    assert "use --header=False." in with_flags(str(error.value), EmbeddingOptions)
-    file = write_json_lines(tmp_path / "t.jsonl", [{"q": "who", "p": "me"}])
-    with pytest.raises(ValueError, match=r"Name it with anchor_column\.$"):
-        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
