@@ -8,7 +8,7 @@
     Peter NNP B-NP B-PER          an empty line after each sentence
 
 Tabs separate columns, or spaces if the first row has no tab. Between tabs, a line that begins with "#"
-and has no tab is a comment, as in CoNLL-U, and may precede a sentence. Rows of CoNLL-U that are no
+and has no tab is a comment, as in CoNLL-U, and may precede a sentence. Rows of CoNLL-U that are not
 words (1-2 for several words, 1.1 for an omitted one) are skipped if the word is not in the first column.
 Files are read as in data/lines.py. Errors contain file:line and the row.
 """
@@ -36,7 +36,7 @@ _NAMES_OF_LABELS = frozenset(
     ("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "upos", "xpos")
 )
 _BETWEEN = re.compile(r"\d+[-.]\d+")
-_NO_WORD = re.compile(_BETWEEN.pattern + r"\t([^\t]*\t){8}[^\t]*")  # a row of CoNLL-U's ten columns
+_NOT_A_WORD = re.compile(_BETWEEN.pattern + r"\t([^\t]*\t){8}[^\t]*")  # of CoNLL-U's ten columns
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def read_conll(
     sentences: list[Sentence] = []
     rows: list[list[str]] = []
     skipped: list[int] = []
-    document, num_columns, num_comments, num_no_words, start = 0, 0, 0, 0, 1
+    document, num_columns, num_comments, num_not_words, start = 0, 0, 0, 0, 1
     has_empty_line = False
 
     def end_sentence() -> None:
@@ -101,7 +101,7 @@ def read_conll(
             end_sentence()
             continue
         if isinstance(row, str) and "\t" in row:
-            num_no_words += 1
+            num_not_words += 1
             skipped.append(len(rows))
             continue
         if isinstance(row, str) and not rows:
@@ -130,9 +130,9 @@ def read_conll(
     end_sentence()
     if num_comments:
         logger.info("%s: %d lines were skipped as comments", path, num_comments)
-    if num_no_words:
+    if num_not_words:
         logger.info(
-            "%s: %d rows of CoNLL-U that are no words (1-2, 1.1) were skipped", path, num_no_words
+            "%s: %d rows of CoNLL-U that are not words (1-2, 1.1) were skipped", path, num_not_words
         )
     if not sentences:
         raise ValueError(f"{path} contains no word.")
@@ -142,7 +142,7 @@ def read_conll(
             f"{len(sentences[-1].words):,} words. Put an empty line after each sentence."
         )
     if columns.word == 1 and num_columns > 1:
-        _check_words_are_no_numbers(sentences)
+        _check_words_are_not_numbers(sentences)
     if label_scheme != WORDS:
         _check_entity_labels(sentences, may_be_words=label_scheme == "auto")
     return sentences
@@ -171,7 +171,7 @@ def _check_is_no_header(columns: Columns, cells: Sequence[str], place: str) -> N
         )
 
 
-def _check_words_are_no_numbers(sentences: Sequence[Sentence]) -> None:
+def _check_words_are_not_numbers(sentences: Sequence[Sentence]) -> None:
     """Raise if the words of every sentence are 1, 2, ..., as in the first column of CoNLL-U."""
     may_be_numbers = any(len(each.words) > 1 for each in sentences)
     if may_be_numbers and all(_are_numbers(each.words) for each in sentences):
@@ -267,7 +267,9 @@ def _rows(path: str, columns: Columns) -> Iterator[list[str] | str | None]:
         if line.startswith(DOCSTART):  # its columns may be separated otherwise than the words'
             yield re.split("([ \t]+)", line.rstrip(" \t"))
             continue
-        if has_tabs and (_may_be_comment(line) or (columns.word > 1 and _NO_WORD.fullmatch(line))):
+        if has_tabs and (
+            _may_be_comment(line) or (columns.word > 1 and _NOT_A_WORD.fullmatch(line))
+        ):
             yield line
         else:
             yield split(line.rstrip(" \t"))

@@ -308,7 +308,7 @@ def _load(path: str, policy: str, devices: tf.distribute.Strategy) -> TrainedMod
 
 
 def _columns(task: ExampleTask, path: str) -> dict[str, np.ndarray]:
-    """Return the features of all records that are no inputs of the model, in their order."""
+    """Return the features of all records except the inputs of the model, in the order of the records."""
     specs = [spec for spec in task.features if spec.role != "input"]
     batches = read_records(
         [path], specs, batch_size=_CHUNK, shuffle=False, repeat=False, drop_remainder=False

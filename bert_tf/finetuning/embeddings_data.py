@@ -154,7 +154,7 @@ def _of_inference(rows: Iterable[InputExample]) -> list[EmbeddingExample]:
 
 
 def _check_repetitions(example_type: str, examples: Sequence[EmbeddingExample]) -> None:
-    """Log how many examples share a text, because they are no negatives of each other.
+    """Log how many examples share a text, which are not used as negatives of each other.
 
     Raises:
         ValueError: every positive equals its anchor, or every negative its anchor or positive.
@@ -189,8 +189,8 @@ def _check_repetitions(example_type: str, examples: Sequence[EmbeddingExample]) 
         repeated = sum(count for count in counts.values() if count > 1)
         if repeated:
             logger.info(
-                "%d of %d examples share their %s with another one; these are no negatives of each "
-                "other in a batch",
+                "%d of %d examples share their %s with another one; these are not used as negatives of "
+                "each other in a batch",
                 *(repeated, len(examples), what),
             )
 

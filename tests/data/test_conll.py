@@ -171,7 +171,7 @@ def test_rows_of_conll_u_that_are_no_words_are_skipped_and_kept_in_the_file(writ
     assert (first.words, first.labels) == (("It", "'s", "dog"), ("PRON", "AUX", "NOUN"))
     assert [first.place(index) for index in range(3)] == [f"{path}:{line}" for line in (3, 4, 6)]
     assert (second.words, second.place(0)) == (("1.5",), f"{path}:8")
-    assert "a.conll: 2 rows of CoNLL-U that are no words (1-2, 1.1) were skipped" in caplog.text
+    assert "a.conll: 2 rows of CoNLL-U that are not words (1-2, 1.1) were skipped" in caplog.text
     labels = [*first.labels, *second.labels]
     assert list(relabelled_lines(path, labels, columns)) == lines
     appended = [line for line in relabelled_lines(path, labels, columns, append=True) if line]
