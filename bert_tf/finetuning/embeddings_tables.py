@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,7 @@ def read_file(
     found: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
     types: dict[str, str] = {}  # -> place of the first example
     classes: dict[str, int] = {}
-    marks: dict[str, set[str]] = {}  # columns that are not read, with only 0 and 1 so far
+    marks = _UnreadMarks(())
     examples = []
     for row in rows:
         names = tuple(row)
@@ -107,17 +107,11 @@ def read_file(
                 if unread := [name for name in names if name not in found[names].names]:
                     logger.info("%s: not read: %s", path, listed(unread))
                 if found[names].example_type == PAIRS and options.label_column != "":
-                    marks = {name: set() for name in unread}
-        marks = {name: {*seen, _mark(row.get(name))} for name, seen in marks.items()}
-        marks = {name: seen for name, seen in marks.items() if seen <= {"0", "1"}}
+                    marks = _UnreadMarks(unread)
+        marks.read(row)
         examples.append(_example(row, found[names], classes, missing_label))
     check_some(examples, path)
-    for name in (name for name, seen in marks.items() if len(seen) > 1):
-        logger.warning(
-            "%s: column %r has 0 and 1, but is not read, so every row is a pair that belongs together. "
-            "If 0 means that the texts of a row do not, rename the column to label.",
-            *(path, name),
-        )
+    marks.warn(path)
     if len(types) > 1:
         places = ", ".join(f"{place}: {example_type}" for example_type, place in types.items())
         raise ValueError(
@@ -137,10 +131,29 @@ def read_file(
     return example_type, examples
 
 
-def _mark(value: Any) -> str:
-    """Return "0" or "1" for a value that means no or yes, else another text."""
-    text = str(value).strip().lower()
-    return {"false": "0", "0.0": "0", "true": "1", "1.0": "1"}.get(text, text)
+class _UnreadMarks:
+    """Unread columns with only 0 and 1, where 0 may mean that the texts do not belong together."""
+
+    def __init__(self, unread: Iterable[str]):
+        self._seen: dict[str, set[str]] = {name: set() for name in unread}
+
+    def read(self, row: TableRow) -> None:
+        """Add the values of a row, and forget columns with others than 0 and 1."""
+        usual = {"false": "0", "0.0": "0", "true": "1", "1.0": "1"}
+        for name, seen in list(self._seen.items()):
+            text = str(row.get(name)).strip().lower()
+            seen.add(usual.get(text, text))
+            if not seen <= {"0", "1"}:
+                del self._seen[name]
+
+    def warn(self, path: str) -> None:
+        """Warn of the columns that have both."""
+        for name in (name for name, seen in self._seen.items() if len(seen) == 2):
+            logger.warning(
+                "%s: column %r has 0 and 1, but is not read, so every row is a pair that belongs "
+                "together. If 0 means that the texts of a row do not, rename the column to label.",
+                *(path, name),
+            )
 
 
 def _without_label_0(rows: Iterator[TableRow]) -> Iterator[TableRow]:
