@@ -57,17 +57,15 @@ def _read_any(path: str) -> PretrainedCheckpoint:
         return read_huggingface(local_path(path))
     if tf.io.gfile.isdir(path):
         return _read_folder(path)
-    exists = tf.io.gfile.exists(path)
-    if exists and is_weights_file(path) and not path.endswith(_OF_KERAS):
-        return read_huggingface(path)
-    if is_part(path) if exists else (tf.io.gfile.exists(f"{path}.index") or data_files(path)):
+    if not tf.io.gfile.exists(path):
+        check_exists(path)  # the prefix of a checkpoint is not a file
         return _read_tensorflow(path)
-    if exists:
-        hint = _KERAS_HINT if path.endswith(_OF_KERAS) else ""
-        raise ValueError(
-            f"{path} is not a checkpoint that can be read.{hint} Supported: {SUPPORTED}."
-        )
-    raise _nothing_at(path)
+    if is_weights_file(path) and not path.endswith(_OF_KERAS):
+        return read_huggingface(path)
+    if is_part(path):
+        return _read_tensorflow(path)
+    hint = _KERAS_HINT if path.endswith(_OF_KERAS) else ""
+    raise ValueError(f"{path} is not a checkpoint that can be read.{hint} Supported: {SUPPORTED}.")
 
 
 def check_exists(path: str) -> None:
@@ -107,9 +105,9 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
         for name in sorted(names)
         if tf.io.gfile.isdir(path := tf.io.gfile.join(folder, name)) and holds_checkpoint(path)
     ]
-    newest = max(inside, key=_step, default="")
-    hint = f" Did you mean {tf.io.gfile.join(folder, newest)}?" if newest else ""
-    hint = hint or (_KERAS_HINT if of_keras else "")
+    hint = _KERAS_HINT if of_keras else ""
+    if inside:
+        hint = f" Did you mean {tf.io.gfile.join(folder, max(inside, key=_step))}?"
     raise ValueError(f"{folder} contains {found}, and no checkpoint.{hint} Supported: {SUPPORTED}.")
 
 
