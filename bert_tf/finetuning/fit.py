@@ -135,8 +135,8 @@ class Trainer:
         is_custom = own is None or own.load("task") is not type(task)
         if checkpoint is not None:
             # The task.json of a custom task may have arguments that ours do not take.
-            is_known = not is_custom or not has_task_of_ours(folder_of(checkpoint.source))
-            if is_known and isinstance(task, EmbeddingTask):
+            is_unreadable = is_custom and has_task_of_ours(folder_of(checkpoint.source))
+            if isinstance(task, EmbeddingTask) and not is_unreadable:
                 _compare_vectors(task, checkpoint)
             if not is_custom:
                 checkpoint = with_labels_of(self._options, checkpoint, task)
