@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 HEADER = """# Flags
 
 Every flag of every script, made from the code by `python docs/make_flags.py`: change it there.
-Booleans are given as `--flag`, `--flag=true` or `--noflag`. Every script knows `--help`,
-`--verbosity` and `--flagfile` besides.
+Booleans are given as `--flag`, `--flag=true` or `--noflag`. Every script also takes `--help`,
+`--verbosity` and `--flagfile`.
 """
 
 

@@ -79,7 +79,7 @@ class ConvertOptions(EncoderFilesOptions):
         "Choices of a question, for task.json. Default: 4.", default=None, min=2
     )
     license: str | None = option(
-        "License of the model, by its name on Hugging Face's hub (apache-2.0, cc-by-4.0): for the model "
+        "Licence of the model, by its name on Hugging Face's hub (apache-2.0, cc-by-4.0): for the model "
         "card, README.md. Default: that of the README.md next to the checkpoint, else other.",
         default=None,
     )
