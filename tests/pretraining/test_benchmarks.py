@@ -72,7 +72,7 @@ def test_other_arguments_need_another_folder(tmp_path):
 
 
 def test_flags_of_every_row_are_options_and_keep_their_fractions():
-    from recipes import ROWS, flags_of
+    from recipe_rows import ROWS, flags_of
 
     from bert_tf.programs.pretraining_options import PretrainingOptions
 
@@ -93,7 +93,7 @@ def test_flags_of_every_row_are_options_and_keep_their_fractions():
 
 
 def test_rows_change_one_thing():
-    from recipes import NO_DROPOUT, ROWS, flags_of, initializer_of
+    from recipe_rows import NO_DROPOUT, ROWS, flags_of, initializer_of
 
     one = [{*NO_DROPOUT}, {"masked_lm_prob", "masked_lm_prob_end"}]
     one += [{"lr_schedule", "num_decay_steps"}, {"phases", "scale_phase_batches"}]
