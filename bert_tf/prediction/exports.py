@@ -24,6 +24,7 @@ from bert_tf.interop.tensor_files import weights_file
 from bert_tf.modeling.inputs import OTHER_NAMES
 from bert_tf.modeling.quantized import OVERFLOW_FREE
 from bert_tf.prediction import runtimes
+from bert_tf.prediction.saved_graph import check_graph
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
@@ -235,6 +236,8 @@ def _read(folder: str, format: str) -> Export:
     facts = read_json(metadata)
     check_sums(folder, facts)
     _check_sizes(folder, facts, metadata)
+    if format == "saved_model":
+        check_graph(folder)
     if format == "onnx" and facts.get("custom_ops"):
         raise UnsupportedExportError(
             f"{folder} takes text by operations of onnxruntime-extensions, but only ONNX files on ids "

@@ -14,6 +14,7 @@ from bert_tf.data.buckets import batches_by_length
 from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.prediction.exports import EXTRA, METADATA_FILE, check_sums
 from bert_tf.prediction.runtimes import TEXT, Runtime, SavedModel
+from bert_tf.prediction.saved_graph import check_graph, damaged
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.tokenization import FullTokenizer
 
@@ -100,18 +101,19 @@ class SavedTextModel(TextModel):
 
 
 def load_runtime(folder: str) -> Runtime:
-    """Return TensorFlow with a SavedModel. Raise ValueError if it is damaged."""
+    """Return TensorFlow with a SavedModel.
+
+    Raises:
+        ValueError: it is damaged, or see `check_graph`.
+    """
     metadata = os.path.join(folder, EXTRA, METADATA_FILE)
     if tf.io.gfile.exists(metadata):
         check_sums(folder, read_json(metadata))
+    check_graph(folder)
     try:
         return SavedModel(folder)
     except (IndexError, OSError, tf.errors.OpError) as error:
-        what = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"The SavedModel in {folder} cannot be read, so it is damaged or incomplete "
-            f"({what}). Copy it whole, or export it again."
-        ) from error
+        raise damaged(folder, error) from error
 
 
 def rows_of(outputs: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
