@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 MEBIBYTE = 1 << 20
@@ -34,6 +35,10 @@ MAX_PARAMETERS = 20_000_000_000  # the largest known BERT has 4 billion
 MAX_GZIP_RATIO = 200
 GZIP_ALLOWANCE = 4 * MEBIBYTE  # decompressed bytes without a limit on the ratio
 
+_CGROUP_LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
 ORIGIN = "a limit of bert_tf/limits.py"
 
 
@@ -91,6 +96,15 @@ def bounded_lines(stream: Any, name: str) -> Iterator[Any]:
                 f"{line[:60]!r}. The file is damaged, or needs line ends."
             )
         yield line
+
+
+def host_bytes() -> int:
+    """Return the memory of the machine, or of its container."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in filter(Path.exists, map(Path, _CGROUP_LIMITS)):
+        limit = path.read_text().strip()
+        found += [int(limit)] if limit.isdecimal() else []  # otherwise "max"
+    return min(found)
 
 
 def parse_json(text: str, most: int = MAX_CONTAINERS, unique_keys: bool = False) -> Any:

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.limits import host_bytes
 from bert_tf.training.strategy import is_multi_worker
 
 USED = 0.8  # of the memory; the rest is for the process before the step, and data
 _FIXED = 400 << 20  # bytes: TensorFlow's own, compiled code
 _PER_PARAMETER = 20  # bytes: weight, gradient, its sum over parts, two moments of Adam; float32
 _LOGITS = 3  # float32 copies: logits, their softmax, the gradient
-_CGROUP_LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
 _ASK_GPU = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")  # MiB
 
 
@@ -97,15 +92,6 @@ def _own_replica_bytes(devices: Sequence[str]) -> int:
     except (OSError, ValueError, subprocess.CalledProcessError):
         pass
     return 0
-
-
-def host_bytes() -> int:
-    """Return the memory of the machine, or of its container."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in filter(Path.exists, map(Path, _CGROUP_LIMITS)):
-        limit = path.read_text().strip()
-        found += [int(limit)] if limit.isdecimal() else []  # otherwise "max"
-    return min(found)
 
 
 def parts_that_fit(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bert_tf import limits
 from bert_tf.config import BertConfig
 from bert_tf.pretraining.settings import most_predictions
 from bert_tf.training import memory
@@ -83,10 +84,10 @@ def test_the_fewest_equal_parts_are_chosen():
 
 def test_cpus_share_the_memory_of_their_container(tmp_path, monkeypatch):
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (str(limit), str(tmp_path / "missing")))
-    whole = memory.host_bytes()
+    monkeypatch.setattr(limits, "_CGROUP_LIMITS", (str(limit), str(tmp_path / "missing")))
+    whole = limits.host_bytes()
     limit.write_text("max\n")
-    assert memory.host_bytes() == whole > 1 << 28
+    assert limits.host_bytes() == whole > 1 << 28
     limit.write_text(f"{1 << 28}\n")
     assert replica_bytes(devices("/device:CPU:0")) == 1 << 28
     assert replica_bytes(devices("/device:CPU:0", "/device:CPU:1")) == 1 << 27
