@@ -6,6 +6,7 @@ unlimited where they are read line by line or record by record.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -30,6 +31,7 @@ MAX_TENSOR_HEADER = 16 * MEBIBYTE  # of a safetensors file; BERT-Large has 0.05
 MAX_LAYERS = 1_000
 MAX_BILSTM_UNITS = 1 << 12  # the paper's have 768
 MAX_TASK_NUMBER = 1 << 16  # a whole number in task.json, such as max_seq_length
+MAX_MEMORY = 0.9  # of the machine, while text is read; then the system would end the process
 MAX_PARAMETERS = 20_000_000_000  # the largest known BERT has 4 billion
 # Text in gzip is 3 to 30 times smaller, records with much padding up to 100 times. A bomb is 1,000.
 MAX_GZIP_RATIO = 200
@@ -86,16 +88,31 @@ def bounded_lines(stream: Any, name: str) -> Iterator[Any]:
     """Yield the lines of a stream, binary or text, with their ends.
 
     Raises:
-        ValueError: a line is longer than `MAX_LINE`.
+        ValueError: a line is longer than `MAX_LINE`, or the lines that were kept fill the memory.
     """
     lines = iter(partial(stream.readline, MAX_LINE + 1), stream.read(0))
+    unchecked = 0
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_LINE:
             raise ValueError(
                 f"{name}:{number}: a line has more than {MAX_LINE:,} bytes, {ORIGIN}. It begins "
                 f"{line[:60]!r}. The file is damaged, or needs line ends."
             )
+        unchecked += len(line)
+        if unchecked > MAX_LINE:
+            unchecked = 0
+            _check_memory(f"{name}:{number}")
         yield line
+
+
+def _check_memory(place: str) -> None:
+    used, memory = _used_bytes(), host_bytes()
+    if used > MAX_MEMORY * memory:
+        raise ValueError(
+            f"{place}: with what was read so far, the process has {used / 2**30:.1f} of the machine's "
+            f"{memory / 2**30:.1f} GiB of memory, but at most {MAX_MEMORY:.0%} are allowed, {ORIGIN}. A "
+            "training keeps its tables in memory. Use fewer rows, or more memory."
+        )
 
 
 def host_bytes() -> int:
@@ -105,6 +122,15 @@ def host_bytes() -> int:
         limit = path.read_text().strip()
         found += [int(limit)] if limit.isdecimal() else []  # otherwise "max"
     return min(found)
+
+
+def _used_bytes() -> int:
+    """Return the memory of the process without pages of files, 0 if it is unknown."""
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("RssAnon:"):
+                return 1024 * int(line.split()[1])
+    return 0
 
 
 def parse_json(text: str, most: int = MAX_CONTAINERS, unique_keys: bool = False) -> Any:

@@ -30,6 +30,7 @@ from tiny_checkpoints import (
 )
 from tiny_indexes import entry_of, snappy, write_index, write_strings
 
+from bert_tf import limits
 from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
@@ -53,6 +54,7 @@ from bert_tf.pretraining.groups import plan_groups
 from bert_tf.pretraining.make_group import GroupJob
 from bert_tf.pretraining.manifest import Counts, DoneGroup, Manifest, Shard
 from bert_tf.pretraining.runners import replace_records, start_or_resume
+from bert_tf.tasks.tables import TableLayout, read_examples
 from bert_tf.vocabulary import load_vocab
 
 TENSORS = huggingface_tensors(arrays_of("classifier"))
@@ -128,6 +130,19 @@ def test_what_compresses_like_text_is_read_whole(tmp_path):
 def test_a_line_without_end_is_rejected(tmp_path, start):
     path = sparse(tmp_path / "a.txt", 8 * MAX_LINE, start)
     rejected(read_lines, path, r"a.txt:1: a line has more than 67,108,864 bytes", most=400)
+
+
+def test_tables_that_fill_the_memory_are_rejected_and_streams_are_not(tmp_path, monkeypatch):
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\n" + "a text of some words\tyes\n" * 400_000)
+    used = limits._used_bytes()
+    monkeypatch.setattr(limits, "MAX_LINE", 1 << 16)
+    monkeypatch.setattr(limits, "host_bytes", lambda: int((used + (100 << 20)) / 0.9))
+    layout = TableLayout("text", label="label")
+    assert sum(1 for _ in read_examples(str(path), layout, labelled=True)) == 400_000
+    message = r"train.tsv:\d+: with what was read so far, the process has [\d.]+ of the machine's "
+    with pytest.raises(ValueError, match=message):
+        list(read_examples(str(path), layout, labelled=True))
 
 
 def test_a_row_of_very_many_columns_is_rejected(tmp_path):
