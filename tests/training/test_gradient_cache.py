@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from tiny_training import ONE, TWO, B, S, V, bert_config, endless, strategy_on
 
+from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.tasks.distillation import soft_targets
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.training.batch_trainer import BatchTrainer
@@ -117,22 +118,39 @@ def test_devices_with_different_numbers_of_examples_do_not_change_it_either(tmp_
     np.testing.assert_allclose(found, expected, rtol=2e-6)
 
 
-def test_the_gradient_is_that_of_the_loss_of_all_examples():
+@pytest.mark.parametrize(
+    ("dropout", "whole_parts"),
+    [
+        (0.0, 1),
+        pytest.param(0.3, 4, marks=pytest.mark.slow),  # both passes of a part draw the same masks
+    ],
+)
+def test_the_gradient_is_that_of_the_loss_of_all_examples(dropout, whole_parts):
     """Against one tape over everything, without the trainer."""
     task = EmbeddingTask(S, 3, loss="multiple_negatives_ranking")
     keras.utils.set_random_seed(1)
-    model = task.build_model(bert_config())
+    model = task.build_model(bert_config(dropout))
     features = {name: tf.constant(value[0]) for name, value in batches(3).items()}
     (loss,) = task.losses
     inputs = {name: features[name] for name in task.input_names}
+    seed, found_of_parts = tf.constant(7, tf.uint32), []
     with tf.GradientTape() as tape:
-        total = loss.total(model(inputs, training=True), features) / loss.weight(features)
+        for part in range(whole_parts):
+            rows = slice(part * N // whole_parts, (part + 1) * N // whole_parts)
+            with dropout_seed(fold_in(seed, part), compiled=False):
+                examples = {name: value[rows] for name, value in inputs.items()}
+                found_of_parts.append(model(examples, training=True))
+        outputs = {
+            name: tf.concat([each[name] for each in found_of_parts], axis=0)
+            for name in loss.whole_batch
+        }
+        total = loss.total(outputs, features) / loss.weight(features)
     values = [v.value for v in model.trainable_variables]
     expected = [g for g in tape.gradient(total, values) if g is not None]
     keras.utils.set_random_seed(1)
     strategy = strategy_on(ONE)
     with strategy.scope():
-        other = task.build_model(bert_config())
+        other = task.build_model(bert_config(dropout))
         trainer = BatchTrainer(
             other,
             task.losses,
@@ -143,7 +161,6 @@ def test_the_gradient_is_that_of_the_loss_of_all_examples():
             jit_compile="false",
         )
     step = trainer._step
-    seed = tf.constant([1, 2], tf.uint32)
     gradients, terms, _ = tf.function(
         lambda: step._accumulate(features, {"loss": loss.weight(features)}, seed), autograph=False
     )()
