@@ -105,9 +105,9 @@ class Teacher:
         check_same_type(trained, task)
         if isinstance(task, RerankingTask):  # reads a query with its documents
             trained = replace(_rebuilt(trained, task, setup.devices), task=trained.task)
-        same = same_tokenizer(trained.tokenizer, setup.tokenizer)
-        same = same and _prefixes(trained.task) == _prefixes(task)
-        if same:
+        reads_same = same_tokenizer(trained.tokenizer, setup.tokenizer)
+        reads_same = reads_same and _prefixes(trained.task) == _prefixes(task)
+        if reads_same:
             trained.model.config.check_sequence_length(task.max_seq_length)
         elif task.name == "question_answering" or options.teacher_states != "none":
             raise ValueError(
@@ -115,7 +115,7 @@ class Teacher:
                 "from it token by token. Use a teacher with the same tokenizer"
                 + ("." if task.name == "question_answering" else ", or teacher_states=none.")
             )
-        same = same and _has_crf(trained.task) == _has_crf(task)
+        reads_same = reads_same and _has_crf(trained.task) == _has_crf(task)
         if isinstance(task, ClassificationTask) and task.kind.name == "regression":
             reject_unused(options, ("temperature",), "with problem_type=regression")
         targets = soft_targets(task, _width(trained))
@@ -127,7 +127,7 @@ class Teacher:
             features.append(FeatureSpec(IS_LABELLED, role="id"))
         in_step, states_losses = _in_step(options, trained, setup)
         learned = DistilledTask(task, features, (*losses, *states_losses), in_step)
-        return cls(trained, order_of_labels(trained, task, other_names), same, learned)
+        return cls(trained, order_of_labels(trained, task, other_names), reads_same, learned)
 
     def check_size(self, student: keras.Model) -> None:
         """Warn if the student has more parameters than the teacher."""

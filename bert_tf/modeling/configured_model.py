@@ -179,17 +179,18 @@ class ConfiguredModel(keras.Model):
         layers = (each for each in self._flatten_layers() if getattr(each, "lora_enabled", False))
         merged = {f"{layer.path}/kernel" for layer in layers}
         frozen = [v.path for v in self.weights if not v.trainable and v.path not in merged]
-        task: dict[str, Any] = {}
-        if self.task is not None:
-            task = {"task": json.loads(import_module("bert_tf.model_files").task_text(self.task))}
-        return {
+        values = {
             "config": self.config.to_dict(),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": policy,
-            **({"frozen": frozen} if frozen and self.trainable else {}),
-            **task,
         }
+        if frozen and self.trainable:
+            values["frozen"] = frozen
+        if self.task is not None:
+            task_text = import_module("bert_tf.model_files").task_text
+            values["task"] = json.loads(task_text(self.task))
+        return values
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None):
@@ -203,8 +204,8 @@ class ConfiguredModel(keras.Model):
             model.trainable = False
         _freeze(model, set(frozen))
         if task is not None:
-            files = import_module("bert_tf.model_files")
-            model.task = files.task_of_values(task, f"The saved {cls.__name__}")
+            task_of_values = import_module("bert_tf.model_files").task_of_values
+            model.task = task_of_values(task, f"The saved {cls.__name__}")
         return model
 
 
