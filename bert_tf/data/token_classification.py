@@ -41,18 +41,17 @@ _NOT_A_WORD = re.compile(_BETWEEN.pattern + r"\t([^\t]*\t){8}[^\t]*")  # of CoNL
 
 @dataclass(frozen=True)
 class Sentence:
-    """Labelled words and their place in a file. Each word is on its own line, in order."""
+    """Labelled words and their places in a file."""
 
     words: tuple[str, ...]  # one or more
     labels: tuple[str, ...] | None  # one per word; None if unknown
     document: int  # number of -DOCSTART- lines before it
     file: str
-    line: int  # of the first word, from 1
-    skipped: tuple[int, ...] = ()  # for each line that was skipped the index of the next word
+    lines: Sequence[int]  # one per word, from 1; () without a file
 
     def place(self, index: int) -> str:
         """Return "file:line" of a word, for messages."""
-        return f"{self.file}:{self.line + index + sum(each <= index for each in self.skipped)}"
+        return f"{self.file}:{self.lines[index]}"
 
 
 @dataclass(frozen=True)
@@ -84,15 +83,13 @@ def read_conll(
         ValueError: a row or label is invalid, or the file is empty, or long without an empty line.
     """
     sentences: list[Sentence] = []
-    rows: list[list[str]] = []
-    skipped: list[int] = []
-    document, num_columns, num_comments, num_not_words, start = 0, 0, 0, 0, 1
+    rows: dict[int, list[str]] = {}  # of a sentence, by their lines
+    document, num_columns, num_comments, num_not_words = 0, 0, 0, 0
     has_empty_line = False
 
     def end_sentence() -> None:
         if rows:
-            place = (document, path, start, tuple(skipped))
-            sentences.append(_sentence(rows, columns, num_columns, *place))
+            sentences.append(_sentence(rows, columns, num_columns, document, path))
             rows.clear()
 
     for number, row in enumerate(_rows(path, columns), 1):
@@ -102,7 +99,6 @@ def read_conll(
             continue
         if isinstance(row, str) and "\t" in row:
             num_not_words += 1
-            skipped.append(len(rows))
             continue
         if isinstance(row, str) and not rows:
             num_comments += 1
@@ -123,10 +119,7 @@ def read_conll(
                 f"{path}:{number}: found {len(cells)} columns, but the first row has {num_columns}. "
                 f"The row is {''.join(row)[:80]!r}. An empty line ends a sentence."
             )
-        if not rows:
-            start = number
-            skipped.clear()
-        rows.append(cells)
+        rows[number] = cells
     end_sentence()
     if num_comments:
         logger.info("%s: %d lines were skipped as comments", path, num_comments)
@@ -295,19 +288,13 @@ def _check_columns(columns: Columns, num_columns: int, place: str, row: list[str
 
 
 def _sentence(
-    rows: list[list[str]],
-    columns: Columns,
-    num_columns: int,
-    document: int,
-    path: str,
-    start: int,
-    skipped: tuple[int, ...],
+    rows: dict[int, list[str]], columns: Columns, num_columns: int, document: int, path: str
 ) -> Sentence:
     index = columns.label_index(num_columns)
-    words = tuple(row[columns.word - 1] for row in rows)
-    labels = None if index is None else tuple(row[index] for row in rows)
-    sentence = Sentence(words, labels, document, path, start, skipped)
-    for offset, row in enumerate(rows):
+    words = tuple(row[columns.word - 1] for row in rows.values())
+    labels = None if index is None else tuple(row[index] for row in rows.values())
+    sentence = Sentence(words, labels, document, path, tuple(rows))
+    for offset, row in enumerate(rows.values()):
         if not words[offset]:
             raise ValueError(f"{sentence.place(offset)}: the row {row!r} has no word.")
         if labels is not None and not labels[offset]:

@@ -65,7 +65,7 @@ class EntityRecognizer(EntityModel):
         """Return {"entities": list as in `predict`} or {"words": ...} for each text."""
         task = cast(TokenClassificationTask, self._trained.task)
         sentences = [
-            Sentence(tuple(text[start:end] for start, end in words), None, index, "", 0)
+            Sentence(tuple(text[start:end] for start, end in words), None, index, "", ())
             for index, (text, words) in enumerate(prepared)
             if words
         ]

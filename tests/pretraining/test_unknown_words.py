@@ -62,7 +62,7 @@ def test_another_alphabet_is_not_a_few_missing_characters(caplog):
         (EmbeddingTask(9), EmbeddingExample(("a", "b"))),
         (RerankingTask(9), EmbeddingExample(("a", "b"))),
         (MultipleChoiceTask(2, 9), Question("1", "a", ("b",), 0, "f:1")),
-        (TokenClassificationTask(["O", "B-X"], 9), Sentence(("a", "b"), None, 0, "f", 1)),
+        (TokenClassificationTask(["O", "B-X"], 9), Sentence(("a", "b"), None, 0, "f", ())),
         (QuestionAnsweringTask(99), (SquadExample("1", "a", Passage("b")), None, None)),
     ],
     ids=lambda value: type(value).__name__,

@@ -115,7 +115,7 @@ def test_entities_are_shown_by_type_with_what_was_taken_for_what():
     words = ("Ann", "Lee", "of", "Rome", "and", "Bob")
     actual = ["B-PER", "I-PER", "O", "B-LOC", "O", "B-PER"]
     guessed = ["B-PER", "O", "O", "B-PER", "O", "O"]
-    sentence = Sentence(words, tuple(actual), 0, "dev.txt", 3)
+    sentence = Sentence(words, tuple(actual), 0, "dev.txt", range(3, 9))
     scores = conlleval([actual], [guessed])
     found = by_title(entity_sections([sentence], [actual], [guessed], scores))
     assert bar(found["F1 by entity type"], "PER") == (0, 2)
@@ -139,7 +139,7 @@ def test_entities_are_shown_by_type_with_what_was_taken_for_what():
 
 def test_labels_of_words_are_shown_by_label_with_a_confusion_matrix_and_the_wrong_words():
     actual, guessed = ["DT", "NN", "NN"], ["DT", "NN", "VB"]
-    sentence = Sentence(("the", "cat", "run"), tuple(actual), 0, "dev.txt", 3)
+    sentence = Sentence(("the", "cat", "run"), tuple(actual), 0, "dev.txt", (3, 4, 5))
     as_words = [list(map(as_entities, labels)) for labels in (actual, guessed)]
     scores = conlleval(as_words[:1], as_words[1:])
     found = by_title(word_sections([sentence], [actual], [guessed], scores))
@@ -154,7 +154,7 @@ def test_labels_of_words_are_shown_by_label_with_a_confusion_matrix_and_the_wron
 
 def test_where_all_entities_are_right_the_report_says_so():
     labels = ["O", "B-X"]
-    sentence = Sentence(("a", "b"), tuple(labels), 0, "f", 1)
+    sentence = Sentence(("a", "b"), tuple(labels), 0, "f", (1, 2))
     found = by_title(entity_sections([sentence], [labels], [labels], conlleval([labels], [labels])))
     assert part_of(found["Errors"], "paragraph")["text"] == "No errors."
 

@@ -28,7 +28,7 @@ TOKENIZER = FullTokenizer(VOCAB)
 def sentences(label_of_owl="B-X"):
     words = ("the", "owl", "saw", "hens")
     labels = ("O", label_of_owl, "O", "B-X")
-    return [Sentence(words * (1 + i % 3), labels * (1 + i % 3), i // 2, "f", i) for i in range(7)]
+    return [Sentence(words * (1 + i % 3), labels * (1 + i % 3), i // 2, "f", ()) for i in range(7)]
 
 
 def questions(text="the owl saw"):

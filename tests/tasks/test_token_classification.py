@@ -18,7 +18,8 @@ LABELS = ("O", "B-X", "I-X")
 
 def sentence(text, labels=None, document=0, line=1):
     labels = None if labels is None else tuple(labels.split())
-    return Sentence(tuple(text.split()), labels, document, "a.conll", line)
+    words = tuple(text.split())
+    return Sentence(words, labels, document, "a.conll", range(line, line + len(words)))
 
 
 def written(task, sentences, path):
