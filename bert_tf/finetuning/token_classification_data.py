@@ -34,14 +34,8 @@ Splits = dict[str, list[Sentence]]
 # Usual file names of data sets, for --data_dir.
 FILE_NAMES: Mapping[str, Sequence[str]] = {
     "train": ("train.txt", "train.conll", "train.tsv", "eng.train", "wnut17train.conll"),
-    "dev": (
-        *("dev.txt", "dev.conll", "dev.tsv", "valid.txt", "eng.testa"),
-        "emerging.dev.conll",
-    ),
-    "test": (
-        *("test.txt", "test.conll", "test.tsv", "eng.testb"),
-        "emerging.test.annotated",
-    ),
+    "dev": ("dev.txt", "dev.conll", "dev.tsv", "valid.txt", "eng.testa", "emerging.dev.conll"),
+    "test": ("test.txt", "test.conll", "test.tsv", "eng.testb", "emerging.test.annotated"),
 }
 
 
