@@ -60,33 +60,7 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
-    check_backend()
-    check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
-    precision = options.chosen.precision
-    if options.format == "openvino":
-        check_openvino(precision)
-    elif options.is_int8_saved_model:
-        check_int8()
-    check_writable(
-        os.path.dirname(options.export_dir.rstrip("/")) or ".", "the folder of export_dir"
-    )
-    if options.calibration_file:
-        formats = map(options.layout.format_of, expand_files(options.calibration_file))
-        if options.eval_file is None:
-            options.need_table(TABLE_FLAGS, formats, "calibration_file")
-    if options.eval_file is not None and not tf.io.gfile.exists(options.eval_file):
-        raise MissingFileError(options.eval_file)
-    warn_if_unfinished(options.model_dir)
-    if options.format == "saved_model":
-        _warn_of_version(options.export_dir)
-    if options.format == "saved_model" and options.device == "cpu":
-        logger.info("Fastest precision on this processor: %s (%s)", *options.fastest)
-        logger.info("This export: %s", precision)
-        if options.calibration_file and precision != INT8:
-            logger.warning("calibration_file=%s is not used.", options.calibration_file)
-    has_preprocessing = TF_HUB in (options.signatures or ())
-    if has_preprocessing:
-        check_new_folder(preprocessing_dir(options.export_dir), PREPROCESSING)
+    _check(options)
     served: Served | None = None
     ids: Sequence[Ids] = ()
     check = quantization = None
@@ -111,37 +85,89 @@ def export_saved_model(options: ExportOptions) -> None:
             )
         served = load_served(options)
     served.note_source(describe_source(options, served.checkpoint))
-    if options.format != "saved_model":
-        if options.format == "tflite":
-            values = write_lite(served, options.export_dir, precision, check)
-        elif options.format == "openvino":
-            values = write_openvino(served, options.export_dir, precision, ids, check)
-        else:
-            (name,) = options.signatures or (TOKENS,)
-            values = write_onnx(served, options.export_dir, precision, name, check)
-        logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], precision)
-        _log_signatures(values)
-        if values.get("custom_ops"):
-            ops = ", ".join(values["custom_ops"])
-            logger.info("  operations of onnxruntime-extensions: %s", ops)
-        else:
-            logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
-            for name in ("query_prefix", "document_prefix"):
-                if prefix := (values["task"] or {}).get(name):
-                    logger.info("  clients put the %s %r before a text", name, prefix)
-        return
+    if options.format == "saved_model":
+        _write_saved_model(options, served, quantization, check)
+    else:
+        _write_file(options, served, ids, check)
+
+
+def _check(options: ExportOptions) -> None:
+    """Raise ValueError, before the model is loaded, if the export would fail. Log warnings."""
+    check_backend()
+    check_new_folder(options.export_dir, "export_dir")
+    precision = options.chosen.precision
+    if options.format == "openvino":
+        check_openvino(precision)
+    elif options.is_int8_saved_model:
+        check_int8()
+    check_writable(
+        os.path.dirname(options.export_dir.rstrip("/")) or ".", "the folder of export_dir"
+    )
+    if options.calibration_file:
+        formats = map(options.layout.format_of, expand_files(options.calibration_file))
+        if options.eval_file is None:
+            options.need_table(TABLE_FLAGS, formats, "calibration_file")
+    if options.eval_file is not None and not tf.io.gfile.exists(options.eval_file):
+        raise MissingFileError(options.eval_file)
+    warn_if_unfinished(options.model_dir)
+    if options.format == "saved_model":
+        _warn_of_version(options.export_dir)
+    if options.format == "saved_model" and options.device == "cpu":
+        logger.info("Fastest precision on this processor: %s (%s)", *options.fastest)
+        logger.info("This export: %s", precision)
+        if options.calibration_file and precision != INT8:
+            logger.warning("calibration_file=%s is not used.", options.calibration_file)
+    if _has_preprocessing(options):
+        check_new_folder(preprocessing_dir(options.export_dir), PREPROCESSING)
+
+
+def _has_preprocessing(options: ExportOptions) -> bool:
+    return TF_HUB in (options.signatures or ())
+
+
+def _write_file(
+    options: ExportOptions, served: Served, ids: Sequence[Ids], check: AccuracyCheck | None
+) -> None:
+    """Write a file of TFLite, ONNX or OpenVINO, and log its signatures."""
+    precision = options.chosen.precision
+    if options.format == "tflite":
+        values = write_lite(served, options.export_dir, precision, check)
+    elif options.format == "openvino":
+        values = write_openvino(served, options.export_dir, precision, ids, check)
+    else:
+        (name,) = options.signatures or (TOKENS,)
+        values = write_onnx(served, options.export_dir, precision, name, check)
+    logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], precision)
+    _log_signatures(values)
+    if values.get("custom_ops"):
+        ops = ", ".join(values["custom_ops"])
+        logger.info("  operations of onnxruntime-extensions: %s", ops)
+    else:
+        logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
+        for name in ("query_prefix", "document_prefix"):
+            if prefix := (values["task"] or {}).get(name):
+                logger.info("  clients put the %s %r before a text", name, prefix)
+
+
+def _write_saved_model(
+    options: ExportOptions,
+    served: Served,
+    quantization: Quantization | None,
+    check: AccuracyCheck | None,
+) -> None:
+    """Write a SavedModel, and log its signatures."""
     values = write_saved_model(
         served,
         options.export_dir,
         options.signatures,
-        precision=precision,
+        precision=options.chosen.precision,
         warm_up=options.warm_up,
         for_cpu=options.device == "cpu",
         quantization=quantization,
         check=check,
     )
     logger.info("Wrote a SavedModel to %s", options.export_dir)
-    if has_preprocessing:
+    if _has_preprocessing(options):
         logger.info("Wrote its preprocessing to %s", preprocessing_dir(options.export_dir))
     _log_signatures(values)
     if values["custom_ops"]:
