@@ -121,6 +121,11 @@ def train(
         num_parts = trainer.strategy.num_replicas_in_sync * options.gradient_accumulation_steps
         return training_batches(task, files, options, lengths, step, num_parts, id_limits)
 
+    def files_of_step(step: int) -> Sequence[str]:
+        by_length = lengths == "bucketed"
+        size, seed = options.train_batch_size, options.seed
+        return files_of_batch(files, step - 1, batch_size=size, seed=seed, by_length=by_length)
+
     evaluations = _Evaluations(trainer, task, options, evaluate, folder)
     if evaluations.are_over:
         logger.info("Training ended early, at step %d", trainer.step)
@@ -158,15 +163,7 @@ def train(
             evaluate_first=evaluations.are_missing_at(first_step),
             tensorboard=options.tensorboard,
             speed=Speed(options.train_batch_size, flops),
-            files_of_step=None
-            if batches is not None
-            else lambda step: files_of_batch(
-                files,
-                step - 1,
-                batch_size=options.train_batch_size,
-                seed=options.seed,
-                by_length=lengths == "bucketed",
-            ),
+            files_of_step=None if batches is not None else files_of_step,
         )
     if trainer.is_chief and trainer.step < num_train_steps:
         note_end(options.output_dir, trainer.step)  # it has ended early
