@@ -162,6 +162,7 @@ class Predictor:
         self._answer_settings = {n: v for n, v in vars(settings).items() if v != usual[n]}
         self._encoders: dict[tuple, SentenceEncoder] = {}
         self._saved = self._trained = None
+        lengths: dict[str, Any] = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
         if not isinstance(model, TrainedModel):
             model = local_path(model)
         if isinstance(model, TrainedModel):
@@ -170,28 +171,21 @@ class Predictor:
                     f"`precision` is {precision}, but {model.source} is loaded already. Omit it, or "
                     "pass it as `dtype` to `model_folder.load_model`."
                 )
-            self._trained = with_settings(model, max_seq_length, doc_stride)
+            self._trained = with_settings(model, **lengths)
         elif is_saved_model(model):
-            lengths = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
             fixed = {"precision": precision, **lengths, **self._answer_settings}
             self._saved_folder = _checked_export(model, "a SavedModel", fixed)
             self._saved = load_saved_model(self._saved_folder, batch_size)
             return
         elif is_exported(model):
-            fixed = {"precision": precision}
-            self._saved_folder = _checked_export(model, "an export", fixed)
-            trained = with_settings(load_exported(self._saved_folder), max_seq_length, doc_stride)
+            self._saved_folder = _checked_export(model, "an export", {"precision": precision})
+            trained = with_settings(load_exported(self._saved_folder), **lengths)
             self._check_answer_settings(trained)
             self._saved = text_model(trained, batch_size=batch_size, **self._answer_settings)
             return
         else:
             warn_if_unfinished(os.fspath(model))
-            self._trained = load_model(
-                model,
-                dtype=precision,
-                max_seq_length=max_seq_length,
-                doc_stride=doc_stride,
-            )
+            self._trained = load_model(model, dtype=precision, **lengths)
         self._check_answer_settings(self._trained)
 
     if not TYPE_CHECKING:  # type checkers would accept any name
