@@ -99,23 +99,9 @@ class Trainer:
         tokenizer: FullTokenizer | None = None,
         **options: Any,
     ):
-        check_whole("`num_train_steps`", num_train_steps)
-        if num_warmup_steps is not None:
-            check_whole("`num_warmup_steps`", num_warmup_steps)
-        if num_train_steps < 1:
-            raise ValueError(f"`num_train_steps` is {num_train_steps}, but must be 1 or more.")
-        if config is not None and not isinstance(config, BertConfig):
-            raise TypeError(
-                f"`config` is {config!r:.60}, but must be a BertConfig. Make one with "
-                "BertConfig.from_dict or BertConfig.from_json_file."
-            )
+        _check_arguments(num_train_steps, num_warmup_steps, config, options)
         if init_checkpoint is not None:
             init_checkpoint = os.fspath(init_checkpoint)
-        check_names("bert_tf.Trainer", options, TrainingOptions)
-        if given := {"do_train", "do_eval"} & options.keys():
-            raise TypeError(
-                f"bert_tf.Trainer() has no argument {min(given)!r}: `fit` trains, `evaluate` evaluates."
-            )
         self.task = task
         self._options = TrainingOptions(
             output_dir=os.fspath(output_dir),
@@ -243,6 +229,30 @@ class Trainer:
             if is_dataset:
                 _check_first_is_largest(source, batch_size, error)
             raise
+
+
+def _check_arguments(
+    num_train_steps: int,
+    num_warmup_steps: int | None,
+    config: BertConfig | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Raise TypeError or ValueError unless these arguments of `Trainer` can be used."""
+    check_whole("`num_train_steps`", num_train_steps)
+    if num_warmup_steps is not None:
+        check_whole("`num_warmup_steps`", num_warmup_steps)
+    if num_train_steps < 1:
+        raise ValueError(f"`num_train_steps` is {num_train_steps}, but must be 1 or more.")
+    if config is not None and not isinstance(config, BertConfig):
+        raise TypeError(
+            f"`config` is {config!r:.60}, but must be a BertConfig. Make one with "
+            "BertConfig.from_dict or BertConfig.from_json_file."
+        )
+    check_names("bert_tf.Trainer", options, TrainingOptions)
+    if given := {"do_train", "do_eval"} & options.keys():
+        raise TypeError(
+            f"bert_tf.Trainer() has no argument {min(given)!r}: `fit` trains, `evaluate` evaluates."
+        )
 
 
 def _compare_vectors(task: EmbeddingTask, checkpoint: PretrainedCheckpoint) -> None:
