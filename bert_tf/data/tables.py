@@ -249,8 +249,8 @@ def _delimited_rows(
             if line:
                 check_columns(line.count(delimiter) + 1, file, number)
                 row = Row(line.split(delimiter), file, number)
-                if may_warn and any(each[:1] == '"' and '""' in each[1:] for each in row):
-                    may_warn = False  # "He said ""no""", as spreadsheets and pandas write it
+                if may_warn and any(map(_is_enclosed, row)):
+                    may_warn = False
                     logger.warning("%s: quotes as in CSV, read as text (see --quoted)", row.place)
                 yield row
         return
@@ -282,6 +282,14 @@ def _delimited_rows(
         ) from error
 
 
+def _is_enclosed(column: str) -> bool:
+    # "He said ""no""" and "Yes, no", as spreadsheets write them with tabs too
+    if column[:1] != '"':
+        return False
+    inner = column[1:].removesuffix('"')
+    return '""' in column[1:] or (column[-1] == '"' and "," in inner and '"' not in inner)
+
+
 def _named_rows(
     rows: Iterator[Row], file: str, delimiter: str, has_header: bool
 ) -> Iterator[TableRow]:
@@ -308,10 +316,16 @@ def _named_rows(
         if len(row) != len(header):
             raise ValueError(
                 f"{row.place}: found {len(row)} columns, but {len(header)} are expected "
-                f"({listed(header)}). The row begins {_beginning(row, delimiter)!r}."
+                f"({listed(header)}). The row begins {_beginning(row, delimiter)!r}.{_remedy(row)}"
             )
         values = dict(zip(header, row, strict=True))
         yield TableRow(values, file, row.line, header.line if has_header else None)
+
+
+def _remedy(row: Row) -> str:
+    """End of the message about a row of another length, which an enclosed line end may have cut."""
+    is_open = row[-1][:1] == '"' and row[-1].count('"') % 2 == 1
+    return " If '\"' encloses columns in this file, use quoted=True." if is_open else ""
 
 
 def _without_empty_columns(rows: Iterator[Row], header: Row) -> Iterator[Row]:

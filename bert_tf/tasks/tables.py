@@ -169,6 +169,9 @@ def _names(row: TableRow, column: str, value: Any, separator: str) -> tuple[str,
     check_no_list(row, column, value, f"names with {separator!r} between them")
     if isinstance(value, str):
         parts: Sequence[Any] = [part for part in value.split(separator) if part.strip()]
+        if len(parts) > 1 and value[0] == value[-1] == '"' and value.count('"') == 2:
+            remedy = "If '\"' encloses columns in this file, use quoted=True."
+            raise _wrong(row, column, value, "labels without quotation marks around them", remedy)
     elif isinstance(value, list):
         parts = value
     else:

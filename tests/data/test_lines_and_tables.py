@@ -145,6 +145,7 @@ def test_an_open_quotation_mark_is_named_by_the_line_where_it_opens(file):
     ("quoted", "text", "warned"),
     [
         (None, 'text\nhe said "so"\n"say ""so"""\n"say ""no"""\n', 1),
+        (None, 'text\n"say" so, "and so"\n"so, and so"\n"no, no"\n', 1),
         (None, 'text\tlabel\n"a"\t"" "\nsay ""so"" he said\t1\n', 0),
         (False, 'text\n"say ""so"""\n', 0),
         (True, 'text\n"say ""so"""\n', 0),
@@ -155,6 +156,17 @@ def test_a_tsv_that_is_quoted_like_csv_is_warned_of_once(file, caplog, quoted, t
     assert caplog.text.count("quotes as in CSV, read as text (see --quoted)") == warned
     assert (":3: quotes" in caplog.text) == bool(warned)
     assert rows[-1]["text"].startswith('"') == (quoted is not True and "label" not in rows[0])
+
+
+def test_a_tsv_with_an_enclosed_line_end_is_told_about_quotes(file):
+    path = file('\ufefftext\tlabel\r\n"a\nb"\tx\r\n'.encode("utf-16-le"))
+    with pytest.raises(
+        ValueError, match=r"rows.tsv:2: found 1 columns, .*columns .* quoted=True\."
+    ):
+        list(read_table(path))
+    assert [*read_table(path, quoted=True)] == [{"text": "a\nb", "label": "x"}]
+    with pytest.raises(ValueError, match=r"begins 'a'\.$"):
+        list(read_table(file("text\tlabel\na\n")))
 
 
 def test_a_tsv_with_enclosed_names_needs_to_know_whether_columns_are_quoted(file):

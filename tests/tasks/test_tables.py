@@ -216,6 +216,13 @@ def test_labels_are_no_object_in_csv(tmp_path, problem_type):
         list(read_examples(path, label="label", problem_type=problem_type))
 
 
+def test_several_labels_that_a_spreadsheet_encloses_in_a_tsv_are_an_error(tmp_path):
+    path = write(tmp_path / "t.tsv", 'text\tlabels\na\t"rude,threat"\nb\t"rude"\n')
+    with pytest.raises(ValueError, match=r"t.tsv:2: column 'labels' .*rude.* use quoted=True\."):
+        several(path)
+    assert several(path, quoted=True) == [("rude", "threat"), ("rude",)]
+
+
 def test_several_labels_may_be_a_list_in_json(tmp_path):
     rows = [
         {"text": "a", "labels": ["x", 2]},
