@@ -144,7 +144,7 @@ def read_conll(
 def _check_is_no_table(path: str, number: int, line: str) -> None:
     """Raise if the first row shows that a file has JSON lines or CSV."""
     ending, is_object = ending_of(path), line.startswith('{"') and line.endswith("}")
-    is_csv = ending == "csv" and "," in line and "\t" not in line
+    is_csv = ending == "csv" and ("," in line or ";" in line) and "\t" not in line
     if ending in ("json", "jsonl") or is_object or is_csv:
         raise ValueError(
             f"{path}:{number}: JSON lines and CSV are not read, the row is {line[:80]!r}. Write CoNLL "
@@ -302,4 +302,15 @@ def _sentence(
                 f"{sentence.place(offset)}: the row {row!r} has no label. label_column sets the "
                 "column of the labels."
             )
+        if _is_enclosed(words[offset], "" if labels is None else labels[offset]):
+            raise ValueError(
+                f"{sentence.place(offset)}: quotation marks enclose columns of the row {row!r}, but are "
+                "ordinary characters here. Write the file without them: as TSV of Google Sheets, in "
+                "LibreOffice with an empty string delimiter, in pandas with quoting=csv.QUOTE_NONE."
+            )
     return sentence
+
+
+def _is_enclosed(word: str, label: str) -> bool:
+    # "," and """" are words of spreadsheets, which write , and " so
+    return word in ('","', '""""') or (len(label) > 2 and label[0] == label[-1] == '"')

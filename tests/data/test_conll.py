@@ -130,6 +130,14 @@ def test_a_first_row_with_names_of_columns_is_an_error(written, names):
     assert read_conll(written(f"{row}\n{names}\n"))
 
 
+@pytest.mark.parametrize("row", ['","\tO', '""""\tO', '"EU"\t"B-ORG"', '","'])
+def test_columns_that_a_spreadsheet_encloses_in_quotes_are_an_error(written, row):
+    other = "EU\tB-ORG" if "\t" in row else "EU"
+    with pytest.raises(ValueError, match=r"a.conll:2: quotation marks enclose .*Google Sheets"):
+        read_conll(written(f"{other}\n{row}\n"))
+    assert read_conll(written('"\tO\n"a"\tO\n,\t"\n'))
+
+
 def test_lines_without_line_feeds_are_an_error(written):
     with pytest.raises(ValueError, match=r"the file has no line feed"):
         list(read_conll(written("EU\tB-ORG\rrejects\tO\r")))
@@ -244,6 +252,7 @@ def test_a_number_of_labels_that_is_not_that_of_the_words_is_an_error(written, l
         ("t.json", "["),
         ("t.csv", "word,label"),
         ("t.csv", "EU rejects,B-ORG O"),
+        ("t.csv", "EU;B-ORG"),
     ],
 )
 def test_json_lines_and_csv_are_an_error_that_names_the_format(tmp_path, name, line):
