@@ -38,7 +38,17 @@ def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
     Args:
         logits: float [examples, L].
         labels: int [examples].
+
+    Raises:
+        ValueError: a label is not from 0 to L - 1. NumPy would count -1, which data sets have for
+            examples without a label, from the end.
     """
+    size = logits.shape[-1]
+    if len(beyond := labels[(labels < 0) | (labels >= size)]):
+        raise ValueError(
+            f"{len(beyond)} of {len(labels)} examples have a label such as {beyond[0]}, but the ids of "
+            f"the {size} labels are 0 to {size - 1}. Leave out examples without a label."
+        )
     return float(-log_softmax(logits)[np.arange(len(labels)), labels].mean())
 
 

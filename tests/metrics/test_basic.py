@@ -93,6 +93,13 @@ def test_mean_cross_entropy_is_in_nats():
     assert mean_cross_entropy(logits, np.array([0, 1])) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("label", [-1, -100, 2])
+def test_a_label_that_is_no_id_of_a_label_is_an_error(label):
+    logits = np.zeros((3, 2), np.float32)
+    with pytest.raises(ValueError, match=rf"2 of 3 .* such as {label}, .* 2 labels are 0 to 1\."):
+        mean_cross_entropy(logits, np.array([0, label, label]))
+
+
 # ------------------------------------------------------- against oracles that go another way about it
 
 
