@@ -193,8 +193,10 @@ class ClassificationTask(ExampleTask):
             num_workers: processes that tokenize. The file is the same for any number.
 
         Raises:
-            ValueError: a label is unknown; the message names its line.
+            ValueError: a label is unknown, or None while others are not; the message names its line.
         """
+        examples = list(examples)
+        _check_all_labelled(examples)
         ids = _ids_of(self.labels)
         rows = [
             SentenceRow(n, e.text_a, e.text_b, _encoded_label(e, ids, self.kind))
@@ -291,6 +293,17 @@ def classification_features(
         FeatureSpec("is_real_example", role="weight", output="logits"),
         *numbers,
     )
+
+
+def _check_all_labelled(examples: Sequence[InputExample]) -> None:
+    """Raise if some examples have a label and others none, which would be learned as the first one."""
+    unlabelled = [example for example in examples if example.label is None]
+    if unlabelled and len(unlabelled) < len(examples):
+        place = unlabelled[0].origin or unlabelled[0].guid
+        raise ValueError(
+            f"{place}: the label is None, as in {len(unlabelled)} of "
+            f"{len(examples)} examples. Leave them out, or write them to a file of their own."
+        )
 
 
 def _ids_of(labels: Sequence[str]) -> dict[str, int]:

@@ -46,7 +46,7 @@ def test_examples_become_the_references_records(tokenizer, tmp_path):
     examples = [
         InputExample("1", "The dogs", "barked", "yes"),
         InputExample("2", "Cat", label="no"),
-        InputExample("3", "the dog"),  # of a test set
+        InputExample("3", "the dog", label="no"),
     ]
     assert written(task(), examples, tokenizer, tmp_path / "train.tf_record") == {
         "input_ids": [[2, 4, 5, 7, 3, 6, 3, 0], [2, 1, 3, 0, 0, 0, 0, 0], [2, 4, 5, 3, 0, 0, 0, 0]],
@@ -173,15 +173,25 @@ def test_a_record_of_several_labels_holds_zeros_and_ones(tokenizer, tmp_path):
         InputExample("1", "dog", label=("threat",)),
         InputExample("2", "dog", label=()),
         InputExample("3", "dog", label=("threat", "rude")),
-        InputExample("4", "dog"),
     ]
     batch = written(multi_task(), examples, tokenizer, tmp_path / "x")
-    assert batch["label_ids"] == [[0.0, 1.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+    assert batch["label_ids"] == [[0.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
 
 
 def test_a_record_of_a_regression_holds_a_number(tokenizer, tmp_path):
-    examples = [InputExample("1", "dog", label=-2.5), InputExample("2", "the dog")]
-    assert written(number_task(), examples, tokenizer, tmp_path / "x")["label_ids"] == [-2.5, 0.0]
+    examples = [InputExample("1", "dog", label=-2.5), InputExample("2", "the dog", label=1)]
+    assert written(number_task(), examples, tokenizer, tmp_path / "x")["label_ids"] == [-2.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    "made, label, zeros", [(task(), "yes", 0), (multi_task(), (), [0, 0]), (number_task(), 0.5, 0)]
+)
+def test_all_examples_of_a_file_have_a_label_or_none_has(made, label, zeros, tokenizer, tmp_path):
+    none = [InputExample("1", "dog"), InputExample("2", "cat", origin="x.csv:3")]
+    batch = written(made, none, tokenizer, tmp_path / "x")  # of a test set
+    assert batch["label_ids"] == [zeros, zeros]
+    with pytest.raises(ValueError, match=r"x.csv:3: the label is None, as in 1 of 2 examples\."):
+        written(made, [InputExample("1", "dog", label=label), none[1]], tokenizer, tmp_path / "y")
 
 
 @pytest.mark.parametrize(
