@@ -6,6 +6,7 @@ Shapes: B batch, S sequence, L labels (1 output for a number), W windows, N exam
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,7 @@ class ClassificationTask(ExampleTask):
             defaults of the type.
         is_pair: True if an example has two sentences; None if unknown, so that both are accepted.
         problem_type: key of `PROBLEM_TYPES`.
-        class_weights: weight of each label in the training loss.
+        class_weights: weight of each label in the training loss, above 0, in the order of `labels`.
         doc_stride: tokens between windows of a long example, whose logits are pooled. None: truncate.
         window_pooling: key of `POOLINGS`.
     """
@@ -97,10 +98,8 @@ class ClassificationTask(ExampleTask):
                 raise ValueError(f"`{name}` is {value!r}, but must be one of {', '.join(known)}.")
         self.kind: ProblemType = PROBLEM_TYPES[problem_type]
         _check_labels(labels, self.kind)
-        if class_weights is not None and len(class_weights) != len(labels):
-            raise ValueError(
-                f"`class_weights` has {len(class_weights)} values for {len(labels)} labels."
-            )
+        if class_weights is not None:
+            _check_class_weights(class_weights, labels)
         if doc_stride is not None and doc_stride < 1:
             raise ValueError(f"`doc_stride` is {doc_stride}, but must be 1 or more.")
         self.labels = tuple(labels)
@@ -111,7 +110,7 @@ class ClassificationTask(ExampleTask):
         _check_metrics(self.metric_names, self.kind, len(self.labels))
         self.best_metric = f"eval_{self.metric_names[0]}"
         self.is_pair = is_pair
-        self.class_weights = None if class_weights is None else tuple(class_weights)
+        self.class_weights = None if class_weights is None else tuple(map(float, class_weights))
         self.doc_stride = doc_stride
         self.window_pooling = window_pooling
         self.features = classification_features(
@@ -333,6 +332,18 @@ def _check_labels(labels: Sequence[str], kind: ProblemType) -> None:
         raise ValueError(
             f"`labels` are {list(labels)}, but must be {number}, all different.{reason}"
         )
+
+
+def _check_class_weights(weights: Sequence[float], labels: Sequence[str]) -> None:
+    if isinstance(weights, str | Mapping):
+        raise TypeError(
+            f"`class_weights` is {weights!r:.60}, but must be a list with a number for each label, in "
+            "the order of `labels`, such as [1.0, 5.0]."
+        )
+    if len(weights) != len(labels):
+        raise ValueError(f"`class_weights` has {len(weights)} values for {len(labels)} labels.")
+    if not all(0 < weight < math.inf for weight in weights):
+        raise ValueError(f"`class_weights` are {list(weights)}, but each must be a number above 0.")
 
 
 def _check_metrics(names: Sequence[str], kind: ProblemType, num_labels: int) -> None:

@@ -1,5 +1,6 @@
 """Classification: records, the model's outputs, and the figures of an evaluation set."""
 
+import json
 import math
 
 import numpy as np
@@ -265,6 +266,8 @@ def test_a_task_is_made_again_from_its_arguments(made):
             "'f1' needs two labels.*3.* f1_macro",
         ),
         ({"class_weights": [1.0]}, "`class_weights`.* 1 .* 2 labels"),
+        ({"class_weights": [0.0, 1.0]}, "`class_weights` are .* above 0"),
+        ({"class_weights": [math.nan, 1.0]}, "`class_weights` are .* above 0"),
         ({"doc_stride": 0}, "`doc_stride` is 0"),
         ({"window_pooling": "sum"}, "`window_pooling` is 'sum', but must be one of mean, max"),
     ],
@@ -272,6 +275,16 @@ def test_a_task_is_made_again_from_its_arguments(made):
 def test_a_task_that_cannot_be_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         ClassificationTask(**{"labels": ["a", "b"], "max_seq_length": 8} | arguments)
+
+
+@pytest.mark.parametrize("weights", [{0: 1.0, 1: 5.0}, {"a": 1.0, "b": 5.0}, "balanced"])
+def test_class_weights_are_a_list(weights):
+    with pytest.raises(
+        TypeError, match=r"`class_weights` is .* a list with a number for each label"
+    ):
+        ClassificationTask(["a", "b"], 8, class_weights=weights)
+    made = ClassificationTask(["a", "b"], 8, class_weights=np.array([1, 5], np.float32))
+    assert json.dumps(made.arguments()["class_weights"]) == "[1.0, 5.0]"
 
 
 # ------------------------------------------------------------------------------- long documents
