@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -321,6 +321,13 @@ def _encoded_label(example: InputExample, ids: Mapping[str, int], kind: ProblemT
 
 
 def _check_labels(labels: Sequence[str], kind: ProblemType) -> None:
+    if isinstance(labels, str | Set | Mapping) or any(
+        isinstance(label, np.generic) and not isinstance(label, str) for label in labels
+    ):
+        raise TypeError(
+            f"`labels` is {labels!r:.60}, but must be a list of names in the order of the outputs, such "
+            'as ["neg", "pos"], or [str(label) for label in labels].'
+        )
     if not kind.has_labels:
         if labels:
             raise ValueError(f"`labels` are {list(labels)}, but must be empty for a {kind.name}.")

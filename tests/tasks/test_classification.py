@@ -115,6 +115,13 @@ def test_labels_must_be_two_or_more_that_differ(labels):
         ClassificationTask(labels, 8)
 
 
+@pytest.mark.parametrize("labels", [{"no", "yes"}, "no,yes", {0: "no", 1: "yes"}, np.arange(2)])
+def test_labels_without_an_order_or_names_are_an_error(labels):
+    with pytest.raises(TypeError, match=r"`labels` is .* a list of names in the order of the"):
+        ClassificationTask(labels, 8)
+    assert ClassificationTask(np.array(["no", "yes"]), 8).labels == ("no", "yes")
+
+
 def test_the_model_takes_the_inputs_and_has_an_output_for_each_label():
     config = BertConfig(
         vocab_size=9,
