@@ -186,6 +186,15 @@ def test_a_record_of_several_labels_holds_zeros_and_ones(tokenizer, tmp_path):
     assert batch["label_ids"] == [[0.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
 
 
+def test_a_single_name_is_one_of_several_labels(tokenizer, tmp_path):
+    made = ClassificationTask(["a", "b"], 8, problem_type="multi_label")
+    assert written(made, [InputExample("1", "dog", label="a")], tokenizer, tmp_path / "x")[
+        "label_ids"
+    ] == [[1.0, 0.0]]
+    with pytest.raises(ValueError, match=r"1: the label is 'ab', but"):
+        made.check_examples([InputExample("1", "dog", label="ab")])
+
+
 def test_a_record_of_a_regression_holds_a_number(tokenizer, tmp_path):
     examples = [InputExample("1", "dog", label=-2.5), InputExample("2", "the dog", label=1)]
     assert written(number_task(), examples, tokenizer, tmp_path / "x")["label_ids"] == [-2.5, 1.0]
