@@ -127,6 +127,12 @@ def naming_damaged_file(
             for file in files:
                 for number, record in enumerate(_raw_records(file), 1):
                     _check_ids(f"record {number} of {file}", record, id_limits or {})
+            if not files:
+                valid = (f"`{name}` 0 to {limit - 1}" for name, limit in (id_limits or {}).items())
+                raise ValueError(
+                    "A batch of the dataset contains an id that the model does not have. Valid are "
+                    f"{', '.join(valid)}. Leave out examples without a label, such as those with -1."
+                ) from error
         if _FORGED in error.message:
             count_records(files)
         if not any(words in error.message for words in _PARSER_WORDS):

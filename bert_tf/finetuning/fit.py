@@ -167,9 +167,9 @@ class Trainer:
         Raises:
             TypeError: `data` or `evaluate` is of another type.
             ValueError: a file does not exist, or `data` has fewer examples than a batch. A dataset lacks
-                a label or a weight of the task, or has it in another rank. `evaluate` repeats without
-                end, or has a batch larger than its first. With `lr_batch_size`, the batches of `data`
-                must have the size `train_batch_size`.
+                a label or a weight of the task, or has it in another rank or type. A label is no id.
+                `evaluate` repeats without end, or has a batch larger than its first. With
+                `lr_batch_size`, the batches of `data` must have the size `train_batch_size`.
         """
         source, options = _source(data, "data", self.task), self._options
         if isinstance(source, tf.data.Dataset):
@@ -206,8 +206,9 @@ class Trainer:
 
         Raises:
             TypeError: `data` is of another type.
-            ValueError: a file does not exist. A dataset lacks a label or a weight of the task, has it in
-                another rank, repeats without end, or has a batch that is larger than its first.
+            ValueError: a file does not exist. A dataset lacks a label or a weight of the task, or has it
+                in another rank or type. It repeats without end, or has a batch that is larger than its
+                first.
         """
         with self._loop.averaged_weights():
             return self._results(self._metrics(_held_out(data, "data", self.task)))
@@ -317,6 +318,13 @@ def _check_features(batch: Any, name: str, task: Task) -> None:
             raise ValueError(
                 f"The batches of `{name}` have {spec.name} of the shape {tuple(shape)}, but the task "
                 f"{task.name} needs [{', '.join(map(str, needed))}]. Reshape it with `map`."
+            )
+        found = batch[spec.name].dtype
+        known = (tf.int32, tf.int64) if spec.dtype == "int32" else (spec.dtype,)
+        if spec.role == "label" and found not in known:
+            raise ValueError(
+                f"The batches of `{name}` have {spec.name} of the type {found.name}, but the task "
+                f"{task.name} needs {spec.dtype}. Convert it with tf.cast in `map`."
             )
 
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert_tf.data.buckets import RECORD_NUMBER
 from bert_tf.data.files import write_text
-from bert_tf.data.record_checks import naming_damaged_file
+from bert_tf.data.record_checks import assert_ids, naming_damaged_file
 from bert_tf.data.records import files_of_batch, read_records
 from bert_tf.data.sequence_packing import pack_batch
 from bert_tf.finetuning.batch_lengths import (
@@ -114,10 +114,20 @@ def train(
     logger.info("  %s", describe(trainer, options))
 
     id_limits = task.id_limits(trainer.model.config)
+    if batches is not None:  # whose inputs the model checks
+        labels = [spec.name for spec in task.record_features if spec.role == "label"]
+        id_limits = {name: id_limits[name] for name in labels if name in id_limits}
+
+    @tf.autograph.experimental.do_not_convert
+    def checked(batch):
+        assert_ids(batch, id_limits)
+        return batch
 
     def batches_from(step: int) -> tf.data.Dataset:
         if batches is not None:
-            return task.complete(batches.repeat().skip(step), options.seed, first_batch=step)
+            return task.complete(
+                batches.map(checked).repeat().skip(step), options.seed, first_batch=step
+            )
         num_parts = trainer.strategy.num_replicas_in_sync * options.gradient_accumulation_steps
         return training_batches(task, files, options, lengths, step, num_parts, id_limits)
 

@@ -258,6 +258,30 @@ def test_labels_and_weights_of_another_rank_are_an_error(tmp_path, name):
         trainer_of(tmp_path).fit(dataset)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.str_])
+def test_labels_of_another_type_are_an_error(tmp_path, dtype):
+    batches = features() | {"label_ids": np.array(LABELS).astype(dtype)}
+    dataset = tf.data.Dataset.from_tensor_slices(batches).batch(4)
+    message = r"label_ids of the type \w+, but the task classification needs int32\. .* tf\.cast"
+    for use in (trainer_of(tmp_path).fit, trainer_of(tmp_path).evaluate):
+        with pytest.raises(ValueError, match=message):
+            use(dataset)
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_labels_that_are_no_ids_of_the_task_are_an_error(tmp_path, label, dtype):
+    batches = features() | {"label_ids": np.array([*LABELS[1:], label], dtype)}
+    dataset = tf.data.Dataset.from_tensor_slices(batches).batch(16)
+    trainer = trainer_of(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"A batch of the dataset .* Valid are `label_ids` 0 to 1\."
+    ):
+        trainer.fit(dataset)
+    with pytest.raises(ValueError, match=rf"1 of 16 examples have a label such as {label}, "):
+        trainer.evaluate(dataset)
+
+
 @pytest.mark.usefixtures("steps_without_training")
 def test_a_dataset_without_end_is_for_training_alone(tmp_path):
     def endless():
