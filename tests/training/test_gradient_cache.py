@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_runs import assert_bit_equal, checkpoint_arrays
 from tiny_training import ONE, TWO, B, S, V, bert_config, endless, strategy_on
 
 from bert_tf.modeling.dropout import dropout_seed, fold_in
@@ -43,19 +44,19 @@ def batches(num_texts, size=N):
     return {**found, "label_ids": rng.integers(0, 3, size=(3, size)).astype("float32")}
 
 
-def trained(
-    folder,
+def trainer_of(
     devices=ONE,
     parts=1,
     num_texts=3,
     jit_compile="false",
     taught=False,
-    size=N,
     sizes=None,
+    init_seed=1,
     **settings,
 ):
+    """`sizes` replaces fields of the configuration."""
     task = EmbeddingTask(S, num_texts, projection_size=6, **settings)
-    keras.utils.set_random_seed(1)
+    keras.utils.set_random_seed(init_seed)
     losses = task.losses
     if taught:
         losses = distillation_losses(losses[0], soft_targets(task, TEACHER_WIDTH), 2.0, 0.5)
@@ -63,7 +64,7 @@ def trained(
     with strategy.scope():
         model = task.build_model(dataclasses.replace(bert_config(), **(sizes or {})))
         optimizer = AdamWeightDecay(1e-3)
-    trainer = BatchTrainer(
+    return BatchTrainer(
         model,
         losses,
         strategy=strategy,
@@ -72,6 +73,10 @@ def trained(
         gradient_accumulation_steps=parts,
         jit_compile=jit_compile,
     )
+
+
+def trained(folder, devices=ONE, parts=1, num_texts=3, size=N, **settings):
+    trainer = trainer_of(devices, parts, num_texts, **settings)
     trainer.train(
         endless(batches(num_texts, size)), 3, output_dir=str(folder), max_steps_per_loop=1
     )
@@ -170,6 +175,23 @@ def test_the_gradient_is_that_of_the_loss_of_all_examples(dropout, whole_parts):
         for of_variables in (gradients, expected)
     )
     assert np.linalg.norm(found - wanted) < 1e-6 * np.linalg.norm(wanted)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_in_parts_ends_with_the_bits_of_an_uninterrupted_one(tmp_path):
+    dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.3)
+    settings = {"parts": 4, "num_texts": 1, "loss": "batch_all_triplet", "sizes": dropout}
+    data = endless(batches(num_texts=1))
+    whole = trainer_of(**settings)
+    whole.train(data, 5, output_dir=str(tmp_path), save_checkpoints_steps=3)
+    expected = checkpoint_arrays(tmp_path / "model.ckpt-5")
+
+    for file in tmp_path.glob("model.ckpt-5.*"):  # as if killed after step 3
+        file.unlink()
+    goes_on = trainer_of(**settings, init_seed=99)
+    assert goes_on.resume(str(tmp_path)) == 3
+    goes_on.train(data, 5, output_dir=str(tmp_path), max_steps_per_loop=1)
+    assert_bit_equal(checkpoint_arrays(tmp_path / "model.ckpt-5"), expected)
 
 
 @pytest.mark.parametrize(
