@@ -8,11 +8,13 @@ import pytest
 from tiny_runs import checkpoint_arrays, read_results
 from tiny_words_and_choices import ner_options, ner_training
 
+import bert_tf
 from bert_tf.data.label_schemes import breaks
 from bert_tf.data.token_classification import read_conll
 from bert_tf.finetuning.setup import make_optimizer
 from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.finetuning.token_classification_data import read_data
+from bert_tf.metrics.conlleval import entities
 from bert_tf.model_files import read_task
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.predictor import EntityRecognizer, load
@@ -184,3 +186,23 @@ def test_the_bilstm_way_and_document_context_take_it_too(pretrained, conll_folde
     )
     run_ner(again)
     assert read_results(output) == before
+
+
+@pytest.mark.slow
+def test_on_the_bilstm_of_a_fine_tuned_model(pretrained, conll_folder, tmp_path):
+    steps = {"do_eval": True, "do_predict": True, "crf": True, "num_bilstm_layers": 1}
+    run_ner(ner_training(pretrained, conll_folder, tmp_path, **steps, num_train_epochs=4.0))
+    assert json.loads((tmp_path / "bert_config.json").read_text())["num_bilstm_layers"] == 1
+    assert {"crf/transitions", "bert/bilstm_0/forward_lstm/lstm_cell/kernel"} <= set(
+        checkpoint_arrays(tmp_path)
+    )
+    assert read_results(tmp_path)["eval_f1"] > 0.8
+    predicted = read_conll(str(tmp_path / "test_predictions.txt"))
+    assert any(label != "O" for sentence in predicted for label in sentence.labels)
+    answers = bert_tf.load(tmp_path).predict([" ".join(each.words) for each in predicted])
+    for sentence, answer in zip(predicted, answers, strict=True):
+        found = [(each["type"], each["text"]) for each in answer["entities"]]
+        assert found == [
+            (each.type, " ".join(sentence.words[each.start : each.end]))
+            for each in entities(sentence.labels)
+        ]
