@@ -9,7 +9,9 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from pages import data_of
 from tiny_runs import (
     CONFIG,
@@ -26,7 +28,8 @@ from tiny_runs import (
 
 from bert_tf.config import BertConfig
 from bert_tf.data.record_checks import count_records
-from bert_tf.programs.run_pretraining import run_pretraining
+from bert_tf.programs.pretraining_record_sets import read_record_set
+from bert_tf.programs.run_pretraining import make_tasks, run_pretraining
 from bert_tf.training.checkpoints import latest_checkpoint
 
 RESULTS = [
@@ -275,6 +278,32 @@ def test_training_starts_from_the_encoder_and_heads_of_init_checkpoint(options, 
     assert first["masked_lm_loss"] < 3.0  # from random weights it is above 5
     written = (Path(options.output_dir) / "vocab.txt").read_bytes()
     assert written == (pretrained / "vocab.txt").read_bytes()
+
+
+def test_the_z_loss_is_part_of_the_training_and_not_of_evaluations(options, records):
+    sets = {
+        name: read_record_set([file], options.max_seq_length)
+        for name, file in (("train", records.train), ("eval", records.held_out))
+    }
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(3, 2, 11)).astype("float32")
+    weights = np.array([[1, 1], [1, 0], [0, 0]], "float32")
+    features = {
+        "masked_lm_ids": tf.constant(rng.integers(11, size=(3, 2)), tf.int32),
+        "masked_lm_weights": tf.constant(weights),
+    }
+    totals, evaluated = [], []
+    for z_loss in (0.0, 0.25):
+        tasks = make_tasks(dataclasses.replace(options, z_loss=z_loss, objective="mlm"), sets, None)
+        loss, *_ = tasks["train"].losses
+        totals.append(loss.total({"masked_lm_logits": logits}, features)[0])
+        kept = tasks["eval"].eval_outputs({"masked_lm_logits": logits}, features)
+        evaluated.append(tasks["eval"].metrics({n: value.numpy() for n, value in kept.items()}))
+    log_sums = np.log(np.exp(logits).sum(-1))
+    z_loss = 0.25 * (weights * log_sums**2).sum()
+    assert float(totals[1] - totals[0]) == pytest.approx(z_loss, rel=1e-5)
+    assert evaluated[1] == evaluated[0]
+    assert evaluated[0]["masked_lm_loss"] == pytest.approx(float(totals[0]) / 3, rel=1e-5)
 
 
 # ------------------------------------------------------------------------------------------- errors
