@@ -10,9 +10,10 @@ import pytest
 from tiny_runs import classifier_options, moods, write_table
 from tiny_squad import squad_options
 from tiny_teachers import logits_of, other_vocabulary, taught, teacher_and_run
-from tiny_words_and_choices import ner_training
+from tiny_words_and_choices import ner_training, swag_options
 
 from bert_tf import convert
+from bert_tf.finetuning.multiple_choice import MultipleChoice
 from bert_tf.finetuning.question_answering import QuestionAnswering
 from bert_tf.finetuning.token_classification import TokenClassification
 from bert_tf.model_files import read_task
@@ -49,6 +50,28 @@ def test_a_tagger_with_another_vocabulary_gives_the_logits_of_the_same_words(
     expected = same["teacher_logits"][real]
     np.testing.assert_allclose(found["teacher_logits"][real], expected, atol=1e-5)
     assert (found["teacher_logits"][~real] == 0).all()
+
+
+def test_a_chooser_with_another_vocabulary_gives_the_same_logits(
+    swag_model, choice_files, tmp_path
+):
+    other = other_vocabulary(swag_model, tmp_path / "teacher")
+    same, found = (
+        taught(
+            swag_options(
+                tmp_path / f"of_{folder.name}",
+                init_checkpoint=str(swag_model),
+                teacher=str(folder),
+                do_train=True,
+                train_file=choice_files["train_file"],
+            ),
+            MultipleChoice(),
+        )["train"]
+        for folder in (swag_model, other)
+    )
+    real = same["choice_mask"] > 0
+    expected = same["teacher_logits"][real]
+    np.testing.assert_allclose(found["teacher_logits"][real], expected, atol=1e-5)
 
 
 def with_task(folder, copy, **changes):
