@@ -55,6 +55,7 @@ from bert_tf.pretraining.make_group import GroupJob
 from bert_tf.pretraining.manifest import Counts, DoneGroup, Manifest, Shard
 from bert_tf.pretraining.runners import replace_records, start_or_resume
 from bert_tf.tasks.tables import TableLayout, read_examples
+from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.vocabulary import load_vocab
 
 TENSORS = huggingface_tensors(arrays_of("classifier"))
@@ -276,6 +277,29 @@ def test_half_of_a_surrogate_pair_is_rejected(tmp_path, name, content, message):
 
 
 # ----------------------------------------------------------------------------------------- weights
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("../../outside/model.ckpt-7", "checkpoint names 'model.ckpt-7' as the newest checkpoint"),
+        ("{outside}/model.ckpt-7", "checkpoint names 'model.ckpt-7' as the newest checkpoint"),
+        ("../..", "checkpoint names '..' as the newest checkpoint"),
+        ("../../outside/\nmodel.ckpt-7", "checkpoint has no line `model_checkpoint_path"),
+        ("model.ckpt-3\n../../outside/model.ckpt-7", "checkpoint has no line `model_checkpoint"),
+    ],
+)
+def test_a_path_out_of_the_folder_of_a_model_is_not_followed(tmp_path, name, message):
+    folder, outside = tmp_path / "runs" / "model", tmp_path / "outside"
+    for each, step in ((folder, 3), (outside, 7)):
+        each.mkdir(parents=True)
+        write_tf1(each, arrays_of("classifier"), name=f"model.ckpt-{step}")
+    path = name.format(outside=outside)
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "{path}"\n')
+    for read in (read_tf1, read_checkpoint):
+        with pytest.raises((FileNotFoundError, ValueError), match=f"{folder}/{message}"):
+            read(str(folder))
+    assert latest_checkpoint(str(folder)) is None
 
 
 def test_a_header_of_ten_gigabytes_is_rejected(tmp_path):
