@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import figures_of
+from pages import data_of, figures_of
 from tiny_embeddings import classes, options, write
 from tiny_runs import ANIMALS, PLACES, Interruption, checkpoint_arrays, interrupt_at, read_results
 from tiny_teachers import taught
-from tiny_words_and_choices import write_json_lines
+from tiny_words_and_choices import read_json_lines, write_json_lines
 
 import bert_tf
 from bert_tf.finetuning.embeddings import Embeddings, run_embeddings
@@ -183,6 +183,28 @@ def evaluated(pretrained, embedding_files, tmp_path_factory):
         return made, run_embeddings(made)
 
     return evaluate
+
+
+def test_the_report_has_the_hardest_queries(evaluated, embedding_files):
+    made, _ = evaluated("pairs")
+    rows = read_json_lines(embedding_files["pairs"][1])
+    queries, documents = (
+        list(dict.fromkeys(row[n] for row in rows)) for n in ("anchor", "positive")
+    )
+    model = load(made.init_checkpoint)
+    orders = np.argsort(-(model.embed(queries) @ model.embed(documents).T))
+    expected = []
+    for query, order in zip(queries, orders, strict=True):
+        relevant = [row["positive"] for row in rows if row["anchor"] == query]
+        found = [documents[index] for index in order]
+        place = next(n for n, document in enumerate(found, 1) if document in relevant)
+        expected += [[query, found[place - 1], found[0], str(place)]] if place > 1 else []
+    assert expected
+    page = data_of((Path(made.output_dir) / "report.html").read_text())
+    (section,) = (each for each in page["sections"] if each["title"] == "Hardest errors")
+    (table,) = section["parts"]
+    assert table["header"] == ["query", "relevant", "found first", "place of the relevant one"]
+    assert table["rows"] == sorted(expected, key=lambda row: -int(row[3]))
 
 
 @pytest.mark.parametrize("kind", ["pairs", "classes", "scores"])
