@@ -11,7 +11,7 @@ import pytest
 from pages import data_of, figures_of
 from tiny_embeddings import classes, options, write
 from tiny_runs import ANIMALS, PLACES, Interruption, checkpoint_arrays, interrupt_at, read_results
-from tiny_teachers import taught
+from tiny_teachers import other_vocabulary, taught
 from tiny_words_and_choices import read_json_lines, write_json_lines
 
 import bert_tf
@@ -370,6 +370,25 @@ def test_a_student_learns_the_similarities_of_a_teacher(
     losses = [json.loads(line)["loss"] for line in lines]
     assert losses[-1] < 0.5 * losses[0]
     assert load(tmp_path / "b").embed(["a dog"]).shape[1] != found.shape[-1]  # no projection
+
+
+def test_a_teacher_with_another_vocabulary_gives_the_same_vectors(
+    embedder, pretrained, embedding_files, tmp_path
+):
+    other = other_vocabulary(embedder, tmp_path / "teacher")
+    settings = {
+        "init_checkpoint": str(pretrained),
+        "train_file": embedding_files["pairs"][0],
+        "do_train": True,
+        "query_prefix": "the ",  # those of the teacher: one that has the vocabulary too reads the
+        "document_prefix": "a ",  # records of the student
+    }
+    same, found = (
+        taught(options(tmp_path / name, teacher=str(folder), **settings), Embeddings())["train"]
+        for name, folder in (("same", embedder), ("other", other))
+    )
+    expected = same["teacher_embedding"]
+    np.testing.assert_allclose(found["teacher_embedding"], expected, atol=1e-5)
 
 
 def test_an_encoder_alone_teaches_the_means_of_its_tokens(
