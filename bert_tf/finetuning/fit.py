@@ -167,7 +167,7 @@ class Trainer:
         Raises:
             TypeError: `data` or `evaluate` is of another type.
             ValueError: a file does not exist, or `data` has fewer examples than a batch. A dataset lacks
-                a label or a weight of the task, or has it in another rank or type. A label is no id.
+                a label or a weight of the task, or has it in another rank or type. A label is unknown.
                 `evaluate` repeats without end, or has a batch larger than its first. With
                 `lr_batch_size`, the batches of `data` must have the size `train_batch_size`.
         """

@@ -69,7 +69,7 @@ def _one_id(label: str, ids: Mapping[str, int]) -> int:
 
 
 def _many_ids(label: Sequence[str], ids: Mapping[str, int]) -> np.ndarray:
-    label = [label] if isinstance(label, str) else label  # one name is no sequence of letters
+    label = [label] if isinstance(label, str) else label  # one name, not its letters
     _check_known(label, ids)
     values = np.zeros(len(ids), np.float32)
     values[[ids[name] for name in label]] = 1.0
