@@ -105,12 +105,18 @@ def certify(options: CertifyOptions) -> None:
         )
         raise CertificateError(
             f"{len(failed)} of {len(results)} exports differ from {options.model_dir}. {reasons}. "
-            f"{_remedy(exports, values['model_files'])} {options.output_file} has the details."
+            f"{_remedy(exports, values['model_files'], failed)} {options.output_file} has the details."
         )
 
 
-def _remedy(exports: Sequence[Export], model_files: Mapping[str, Any]) -> str:
-    """Return the probable reason of differences, by the files that the exports state."""
+def _remedy(
+    exports: Sequence[Export], model_files: Mapping[str, Any], failed: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return the probable reason of differences, by the files that the exports state and the faults.
+
+    Args:
+        failed: results with faults.
+    """
     stated = [export for export in exports if export.source_files]
     for export in stated:
         if export.source_files != model_files:
@@ -119,6 +125,13 @@ def _remedy(exports: Sequence[Export], model_files: Mapping[str, Any]) -> str:
                 f"{', '.join(sorted(export.source_files or ()))}, but model_dir has "
                 f"{', '.join(model_files)}. Name the model that was exported."
             )
+    faults = [fault for result in failed for fault in result["faults"]]
+    if any(fault.startswith("max_seq_length is ") for fault in faults):
+        return "Give the max_seq_length of the export."
+    if any(fault.startswith(("the labels", "the ids ")) for fault in faults):
+        return (
+            "Labels and ids are exact in any precision: a file was changed. Export the model again."
+        )
     is_same = "The model is the one that was exported, so its"
     is_unknown = "If the model is the one that was exported, its"
     is_int8 = any(export.precision == INT8 for export in exports)

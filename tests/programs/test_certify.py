@@ -537,6 +537,13 @@ def test_an_export_of_other_weights_is_named_as_such(sentence_model, lines, tmp_
         CertificateError, match="one that was exported, so its precision may be too"
     ):
         certify(options(sentence_model, tmp_path / "served", lines, tmp_path, **flags))
+    flags = {"max_seq_length": 8}
+    with pytest.raises(CertificateError, match=r"\. Give the max_seq_length of the export\. "):
+        certify(options(sentence_model, tmp_path / "served", lines, tmp_path, **flags))
+    listed = tmp_path / "served" / "sst" / "1" / "labels.txt"
+    listed.write_text("good\nbad\n")
+    with pytest.raises(CertificateError, match=r"file was changed\. Export the model again\."):
+        certify(options(sentence_model, tmp_path / "served", lines, tmp_path))
     path = tmp_path / "other" / "task.json"
     path.write_text(path.read_text().replace('"good"', '"fine"'))
     with pytest.raises(
