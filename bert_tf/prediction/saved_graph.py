@@ -23,7 +23,7 @@ def check_graph(folder: str) -> None:
     """Raise if a SavedModel has operations that reach files, other processes or the network.
 
     Those of TensorFlow's functions that save and restore the variables are allowed, if only the saver
-    calls them, which `tf.saved_model.load` does not use.
+    calls them. `tf.saved_model.load` uses it only for graphs without objects, such as those of TF1.
 
     Raises:
         ValueError: names the operation; or the file is damaged.
@@ -34,8 +34,10 @@ def check_graph(folder: str) -> None:
             model = SavedModel.FromString(file.read())
     except Exception as error:  # DecodeError, whose module differs between protobuf versions
         raise damaged(folder, error) from error
-    for graph in model.meta_graphs:
-        for operation in _operations(graph):
+    graphs = model.meta_graphs
+    has_objects = len(graphs) == 1 and graphs[0].HasField("object_graph_def")
+    for graph in graphs:
+        for operation in _operations(graph, uses_saver=not has_objects):
             if _REACHES_OUT.search(operation):
                 raise ValueError(
                     f"{path} has the operation {operation}, which may reach files, other processes or "
@@ -53,10 +55,11 @@ def damaged(folder: str, error: Exception) -> ValueError:
     )
 
 
-def _operations(graph: MetaGraphDef) -> Iterator[str]:
+def _operations(graph: MetaGraphDef, uses_saver: bool) -> Iterator[str]:
     """Yield the operations that may run when the graph is loaded and called."""
     saver, functions = graph.saver_def, graph.graph_def.library.function
     names = {saver.save_tensor_name.partition(":")[0], saver.restore_op_name}
+    names = set() if uses_saver else names
     savers = _names_in(node for node in graph.graph_def.node if node.name in names)
     others = [node for node in graph.graph_def.node if node.name not in names]
     called = _names_in([*others, *(node for function in functions for node in function.node_def)])

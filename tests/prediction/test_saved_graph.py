@@ -145,3 +145,9 @@ def test_the_functions_of_the_saver_may_not_be_called_otherwise(changed, way):
 
     with pytest.raises(ValueError, match=r"operation (SaveV2|MergeV2Checkpoints|ShardedFilename)"):
         check_graph(changed(change))
+
+
+def test_the_saver_of_a_graph_without_objects_is_rejected(changed):
+    """TensorFlow loads such a graph as one of TF1, and runs the operation that restores."""
+    with pytest.raises(ValueError, match=r"operation (SaveV2|RestoreV2|ShardedFilename)"):
+        check_graph(changed(lambda graph: graph.ClearField("object_graph_def")))
