@@ -440,7 +440,8 @@ def test_the_log_has_the_warm_up_and_the_peak_however_many_steps_a_call_has(tmp_
         rates |= {int(step): rate for step, rate in line.get("learning_rates", {}).items()}
     assert len(rates) >= 50
     for step, rate in rates.items():
-        assert rate == pytest.approx(float(schedule(step - 1)), rel=1e-6), step
+        # XLA rounds the difference from the peak, 0.5, in another order.
+        assert rate == pytest.approx(float(schedule(step - 1)), abs=1e-7), step
     assert max(rates.values()) == pytest.approx(max(float(schedule(step)) for step in range(150)))
 
 
