@@ -126,6 +126,8 @@ def _remedy(
                 f"{', '.join(model_files)}. Name the model that was exported."
             )
     faults = [fault for result in failed for fault in result["faults"]]
+    if any(fault.startswith("The runtime ") for fault in faults):
+        return "Without an answer nothing is compared: copy that export whole, or export it again."
     if any(fault.startswith("max_seq_length is ") for fault in faults):
         return "Give the max_seq_length of the export."
     if any(fault.startswith(("the labels", "the ids ")) for fault in faults):

@@ -26,6 +26,7 @@ from bert_tf.programs.certify import (
     CertificateError,
     _check_input,
     _check_used,
+    _remedy,
     _text_model,
     certify,
 )
@@ -520,6 +521,13 @@ def test_errors_that_name_the_limits(right):
     (only,) = describe(export, expected, found, LIMITS["int8"])["faults"]
     assert only == second.replace("0.00%", "1.00%")
     assert issubclass(CertificateError, ValueError)
+
+
+def test_the_remedy_of_a_failed_runtime_is_another_copy():
+    failed = [
+        {"faults": ["The runtime saved_model of this Python failed: Checksum does not match"]}
+    ]
+    assert _remedy([], {}, failed).endswith("copy that export whole, or export it again.")
 
 
 @pytest.mark.slow
