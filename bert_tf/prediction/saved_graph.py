@@ -59,7 +59,8 @@ def _operations(graph: MetaGraphDef, uses_saver: bool) -> Iterator[str]:
     """Yield the operations that may run when the graph is loaded and called."""
     saver, functions = graph.saver_def, graph.graph_def.library.function
     names = {saver.save_tensor_name.partition(":")[0], saver.restore_op_name}
-    names = set() if uses_saver else names
+    if uses_saver:
+        names = set()
     savers = _names_in(node for node in graph.graph_def.node if node.name in names)
     others = [node for node in graph.graph_def.node if node.name not in names]
     called = _names_in([*others, *(node for function in functions for node in function.node_def)])
