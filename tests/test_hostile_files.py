@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -30,7 +31,6 @@ from tiny_checkpoints import (
 )
 from tiny_indexes import entry_of, snappy, write_index, write_strings
 
-from bert_tf import limits
 from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
@@ -54,7 +54,6 @@ from bert_tf.pretraining.groups import plan_groups
 from bert_tf.pretraining.make_group import GroupJob
 from bert_tf.pretraining.manifest import Counts, DoneGroup, Manifest, Shard
 from bert_tf.pretraining.runners import replace_records, start_or_resume
-from bert_tf.tasks.tables import TableLayout, read_examples
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.vocabulary import load_vocab
 
@@ -83,6 +82,17 @@ def sparse(path, size, start=b""):
 
 def corpus(path):
     return plan_groups([path], 10_000)
+
+
+def run_python(script, *arguments):
+    """Run a script in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 # ------------------------------------------------------------------------------------- compression
@@ -133,17 +143,27 @@ def test_a_line_without_end_is_rejected(tmp_path, start):
     rejected(read_lines, path, r"a.txt:1: a line has more than 67,108,864 bytes", most=400)
 
 
-def test_tables_that_fill_the_memory_are_rejected_and_streams_are_not(tmp_path, monkeypatch):
+FILLED = """
+import sys
+from bert_tf import limits
+from bert_tf.tasks.tables import TableLayout, read_examples
+
+read = lambda: read_examples(sys.argv[1], TableLayout("text", label="label"), labelled=True)
+most = limits._used_bytes() + 100 * limits.MEBIBYTE
+limits.MAX_LINE = 1 << 16
+limits.host_bytes = lambda: most / limits.MAX_MEMORY
+print(sum(1 for _ in read()))
+list(read())
+"""
+
+
+def test_tables_that_fill_the_memory_are_rejected_and_streams_are_not(tmp_path):
     path = tmp_path / "train.tsv"
     path.write_text("text\tlabel\n" + "a text of some words\tyes\n" * 400_000)
-    used = limits._used_bytes()
-    monkeypatch.setattr(limits, "MAX_LINE", 1 << 16)
-    monkeypatch.setattr(limits, "host_bytes", lambda: int((used + (100 << 20)) / 0.9))
-    layout = TableLayout("text", label="label")
-    assert sum(1 for _ in read_examples(str(path), layout, labelled=True)) == 400_000
-    message = r"train.tsv:\d+: with what was read so far, the process has [\d.]+ of the machine's "
-    with pytest.raises(ValueError, match=message):
-        list(read_examples(str(path), layout, labelled=True))
+    done = run_python(FILLED, path)  # which has no memory of earlier tests to use again
+    assert done.stdout == "400000\n"
+    rule = r"train.tsv:\d+: with what was read so far, the process has [\d.]+ of the machine's "
+    assert re.search(f"ValueError: .*{rule}", done.stderr), done.stderr[-2000:]
 
 
 def test_a_row_of_very_many_columns_is_rejected(tmp_path):
@@ -836,9 +856,7 @@ def write_worst_files(folder):
 @pytest.mark.slow
 def test_the_peak_of_the_process_hardly_grows_while_the_worst_files_are_rejected(tmp_path):
     names = write_worst_files(tmp_path)
-    command = [sys.executable, "-c", PEAK, str(tmp_path), *names]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = run_python(PEAK, tmp_path, *names)
     grown = dict(line.split() for line in done.stdout.splitlines())
     assert list(grown) == names, done.stderr[-2000:]
     assert max(map(int, grown.values())) < 200, grown  # of which 64 for a file that is read whole
