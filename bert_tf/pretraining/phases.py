@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+LENGTH = "{length}"  # in names of files
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -62,3 +64,17 @@ def parse_phases(text: str) -> tuple[Phase, ...]:
             "num_train_steps."
         )
     return tuple(phases)
+
+
+def check_names_length(phases: str, option: str, files: str) -> None:
+    """Raise ValueError if phases of several lengths would have the same files.
+
+    Args:
+        option: the name of the option with the files.
+    """
+    lengths = {phase.max_seq_length for phase in parse_phases(phases)}
+    if len(lengths) > 1 and LENGTH not in files:
+        raise ValueError(
+            f"phases={phases} needs records of each length, but {option}={files} has no {LENGTH}, which "
+            f"becomes the length: records-{LENGTH}.tf_record."
+        )

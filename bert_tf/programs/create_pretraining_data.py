@@ -39,6 +39,7 @@ from bert_tf.pretraining.manifest import (
     manifest_path,
     possible_outputs,
 )
+from bert_tf.pretraining.phases import LENGTH, check_names_length, parse_phases
 from bert_tf.pretraining.runners import (
     Beam,
     Report,
@@ -74,6 +75,12 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
         "TFRecord file or comma list of files, filled in turn. A corpus of several groups makes "
         "<file>-00000-of-00009 and so on of each. <first file>.manifest.json is written next to them."
     )
+    phases: str | None = option(
+        "Make records of each of these lengths, as run_pretraining --phases reads them: "
+        "128:0.9,512:0.1, whose fractions matter only there. {length} in --output_file becomes the "
+        "length. Replaces --max_seq_length. Default: one length.",
+        default=None,
+    )
     num_workers: int = option(
         "Processes, each with a group at a time. Each needs room for its instances in the temporary "
         "folder, which the environment variable TMPDIR sets.",
@@ -94,7 +101,24 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
         super().__post_init__()
         self._check_combinations()
 
+    def phase_options(self) -> list[PretrainingDataOptions]:
+        """Return the options of each length; without `phases` these alone."""
+        if self.phases is None:
+            return [self]
+        lengths = dict.fromkeys(phase.max_seq_length for phase in parse_phases(self.phases))
+        return [
+            dataclasses.replace(
+                self,
+                phases=None,
+                max_seq_length=length,
+                output_file=self.output_file.replace(LENGTH, str(length)),
+            )
+            for length in lengths
+        ]
+
     def _check_combinations(self) -> None:
+        if self.phases is not None:
+            check_names_length(self.phases, "output_file", self.output_file)
         if self.span_masking and self.max_ngram_size > 1:
             raise ValueError("span_masking and max_ngram_size exclude each other; give one.")
         if self.runner is not None and self.num_workers > 1:
@@ -146,13 +170,21 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     """Read a corpus and write the TFRecords to pre-train on.
 
     A run that was stopped resumes with the missing groups if it is started again with the same
-    flags.
+    flags. With `phases` the summary is that of the last length.
 
     Raises:
         ValueError: a glob matches nothing, text is not UTF-8, the corpus has no text or yields no
             instance, or the vocabulary lacks a special token. An output file is named twice or would be
             an input, or other records exist. Another process is making records of the same name.
     """
+    *earlier, last = options.phase_options()
+    for each in earlier:
+        _create(each)
+    return _create(last)
+
+
+def _create(options: PretrainingDataOptions) -> PretrainingDataSummary:
+    """Make the records of one length."""
     start = time.monotonic()
     input_files = expand_files(options.input_file, folders=True)
     outputs = _output_files(options.output_file, input_files)

@@ -9,7 +9,7 @@ from typing import Any
 from bert_tf.config import ATTENTION_DIRECTIONS
 from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.options import EncoderFilesOptions, option, reject_unused, require_one_of
-from bert_tf.pretraining.phases import Phase, parse_phases
+from bert_tf.pretraining.phases import LENGTH, Phase, check_names_length, parse_phases
 from bert_tf.pretraining.recipes import RECIPES, with_recipe
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.pretraining.settings import MaskingOptions, most_predictions
@@ -19,7 +19,6 @@ from bert_tf.training.options import TrainingOptions
 
 _NUM_WARMUP_STEPS = 10_000  # the reference's default
 MASKING = (*(field.name for field in fields(MaskingOptions)), "masked_lm_prob_end")
-_LENGTH = "{length}"  # in names of files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,8 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
     phases: str | None = option(
         "Lengths of sequences one after the other, each with its fraction of the steps: "
         "128:0.9,512:0.1 are the paper's. {length} in --input_file and --eval_file becomes the length. "
-        "Replaces --max_seq_length. Default: one length.",
+        "create_pretraining_data --phases makes such records. Replaces --max_seq_length. Default: one "
+        "length.",
         default=None,
     )
     scale_phase_batches: bool = option(
@@ -188,11 +188,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         if self.phases is None:
             return [self]
         phases = parse_phases(self.phases)
-        if len(phases) > 1 and _LENGTH not in self.input_file:
-            raise ValueError(
-                f"phases={self.phases} needs records of each length, but input_file={self.input_file} "
-                f"has no {_LENGTH}, which becomes the length: records-{_LENGTH}.tf_record."
-            )
+        check_names_length(self.phases, "input_file", self.input_file)
         longest = max(phase.max_seq_length for phase in phases)
         stop = self.num_train_steps if self.stop_step is None else self.stop_step
 
@@ -205,8 +201,8 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
                 stop_step=min(stop, phase.last_step(self.num_train_steps))
                 if self.do_train
                 else None,
-                input_file=self.input_file.replace(_LENGTH, str(length)),
-                eval_file=self.eval_file and self.eval_file.replace(_LENGTH, str(length)),
+                input_file=self.input_file.replace(LENGTH, str(length)),
+                eval_file=self.eval_file and self.eval_file.replace(LENGTH, str(length)),
             )
 
         steps = self.num_train_steps

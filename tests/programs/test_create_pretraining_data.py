@@ -44,6 +44,36 @@ def test_files_equal_those_of_the_original_script(tmp_path, run):
     assert {name: records(tmp_path / name) for name in run["output"]} == run["output"]
 
 
+def test_phases_make_the_records_of_each_length(tmp_path):
+    names = write_inputs(tmp_path)
+    names["output_file"] = str(tmp_path / "{length}.tf_record")
+    both = PretrainingDataOptions(**names, phases="16:0.5,24:0.3,16:0.2")
+    assert create_pretraining_data(both).max_seq_length == 24
+    for length in 16, 24:
+        alone = tmp_path / "alone" / f"{length}.tf_record"
+        names["output_file"] = str(alone)
+        create_pretraining_data(PretrainingDataOptions(**names, max_seq_length=length))
+        for ending in ("", ".manifest.json"):
+            made = tmp_path / f"{alone.name}{ending}"
+            assert made.read_bytes() == Path(f"{alone}{ending}").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("phases", "file", "message"),
+    [
+        ("16:0.5,24:0.5", "a.tf_record", r"output_file=a.tf_record has no \{length\}"),
+        ("16", "{length}", "phases=16: '16' is not LENGTH:FRACTION"),
+        ("4:1", "{length}", "max_seq_length is 4, but must be 5 or more"),
+    ],
+)
+def test_phases_without_records_of_their_own_are_rejected(phases, file, message):
+    with pytest.raises(ValueError, match=message):
+        options = PretrainingDataOptions(
+            input_file="a.txt", output_file=file, vocab_file="vocab.txt", phases=phases
+        )
+        create_pretraining_data(options)
+
+
 @pytest.mark.parametrize("run", GOLDEN["runs"], ids=["pieces", "whole_words"])
 def test_the_oracle_of_these_tests_equals_the_original_script(run):
     flags = {"do_whole_word_mask": False, **run["flags"]}
