@@ -13,7 +13,9 @@ wrong: not finite, or changed for the first batch, which is sent again with each
       python benchmarks/soak.py --saved_model=$model --text=... --requests=20000 --seconds=86400
     done
 
-sends 20,000 requests to each export.
+sends 20,000 requests to each export. --model_file=lite/model.tflite instead of --saved_model sends ids
+to a file of TFLite, ONNX or OpenVINO (model.xml). bert_tf's tokenizer makes them with the vocab.txt in
+its folder, at most --longest_sequence of each text.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ import json
 import os
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -74,22 +77,12 @@ def check_answer(answer: Mapping[str, np.ndarray], expected: Mapping[str, np.nda
             raise SystemExit(f"wrong answer: {name} was {expected[name]}, is {values}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--saved_model", required=True)
-    parser.add_argument("--text", required=True)
-    parser.add_argument("--seconds", type=float, default=3600.0)
-    parser.add_argument("--busy", type=float, default=1.0, help="fraction of the time")
-    parser.add_argument("--requests", type=int, help="end after this number")
-    parser.add_argument("--most_texts", type=int, default=16, help="of a batch")
-    parser.add_argument("--longest", type=int, default=3000, help="text, in bytes")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    text, rng = Path(arguments.text).read_bytes(), random.Random(arguments.seed)
-    model = tf.saved_model.load(arguments.saved_model)
-    serve = model.signatures["serving_default"]
+Ask = Callable[[Mapping[str, Any]], dict[str, np.ndarray]]
+
+
+def open_saved_model(path: str, rng: random.Random) -> tuple[Callable[[list[bytes]], dict], Ask]:
+    """Return a function that makes the inputs of a request from texts, and one that sends them."""
+    serve = tf.saved_model.load(path).signatures["serving_default"]
     specs = serve.structured_input_signature[1]  # of its texts: one, or two for pairs
 
     def column(spec: tf.TensorSpec, batch: list[bytes]) -> tf.Tensor:
@@ -97,8 +90,57 @@ def main() -> None:
         is_table = spec.shape.rank == 2
         return tf.constant([[text, texts[0]] for text in texts] if is_table else texts)
 
+    return (
+        lambda batch: {name: column(spec, batch) for name, spec in specs.items()},
+        lambda inputs: {name: values.numpy() for name, values in serve(**inputs).items()},
+    )
+
+
+def open_model_file(path: str, longest: int) -> tuple[Callable[[list[bytes]], dict], Ask]:
+    """As `open_saved_model`, for a file with the signature `tokens`.
+
+    Args:
+        longest: tokens of a sequence.
+    """
+    from bert_tf import FullTokenizer
+    from bert_tf.prediction import runtimes
+
+    formats = {".tflite": "tflite", ".onnx": "onnx", ".xml": "openvino"}
+    runtime = runtimes.load(formats[Path(path).suffix], path)
+    names = runtime.signatures[runtimes.TOKENS]["inputs"]
+    tokenizer = FullTokenizer(str(Path(path).parent / "vocab.txt"))
+
+    def inputs_of(batch: list[bytes]) -> dict[str, np.ndarray]:
+        columns = tokenizer([text.decode(errors="replace") for text in batch], max_length=longest)
+        return {name: np.asarray(columns[name], np.int32) for name in names}
+
+    return inputs_of, lambda inputs: runtime.ask(runtimes.TOKENS, dict(inputs))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("--saved_model")
+    model.add_argument("--model_file")
+    parser.add_argument("--text", required=True)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--busy", type=float, default=1.0, help="fraction of the time")
+    parser.add_argument("--requests", type=int, help="end after this number")
+    parser.add_argument("--most_texts", type=int, default=16, help="of a batch")
+    parser.add_argument("--longest", type=int, default=3000, help="text, in bytes")
+    parser.add_argument("--longest_sequence", type=int, default=128, help="of a --model_file")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    text, rng = Path(arguments.text).read_bytes(), random.Random(arguments.seed)
+    if arguments.saved_model:
+        inputs_of, send = open_saved_model(arguments.saved_model, rng)
+    else:
+        inputs_of, send = open_model_file(arguments.model_file, arguments.longest_sequence)
+
     def ask(inputs: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
-        answer = {name: values.numpy() for name, values in serve(**inputs).items()}
+        answer = send(inputs)
         numbers = {n: v for n, v in answer.items() if np.issubdtype(v.dtype, np.number)}
         check_answer(numbers, {})
         rows = len(next(iter(inputs.values())))
@@ -114,7 +156,7 @@ def main() -> None:
     while (now := time.monotonic() - start) < arguments.seconds:
         batch = batch_of(text, rng, arguments.most_texts, arguments.longest)
         began = time.monotonic()
-        inputs = {name: column(spec, batch) for name, spec in specs.items()}
+        inputs = inputs_of(batch)
         answer = ask(inputs)
         first = first or (inputs, answer)
         requests, texts = requests + 1, texts + len(batch)

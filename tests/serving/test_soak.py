@@ -7,6 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bert_tf
+from bert_tf.model_folder import load_model_folder
+
 
 @pytest.fixture
 def soak(monkeypatch):
@@ -47,3 +50,13 @@ def test_the_peak_of_each_part_is_printed(soak, capsys):
     assert all(value > 0 for value in found.values())
     with pytest.raises(SystemExit, match="the script ended with -9"):
         peaks(process, 1.0)
+
+
+def test_a_file_of_ids_is_asked_for_texts(soak, sentence_model, tmp_path):
+    bert_tf.export(str(sentence_model), str(tmp_path / "lite"), format="tflite")
+    path = str(tmp_path / "lite" / "model.tflite")
+    inputs_of, send = soak.open_model_file(path, longest=19)
+    inputs = inputs_of([b"the happy cat", b"\xff sad dog", b"", b"the rude pig " * 20])
+    assert inputs["input_ids"].shape == (4, 19)
+    expected = load_model_folder(str(sentence_model)).model(inputs)["logits"]
+    np.testing.assert_allclose(send(inputs)["logits"], expected, atol=1e-5)
