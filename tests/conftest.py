@@ -263,13 +263,10 @@ LONG = (
     "test_examples.py::test_the_code_of_a_notebook",  # test_the_search_finds_the_text
     "test_examples.py::test_the_custom_head_counts",
     "test_model_card.py::test_our_own_card_is_written_anew",
-    "test_gpu_benchmark.py::test_the_tiny_command",
     "test_keras_fit.py::test_a_classifier_learns_by_fit_on_two_devices",  # as_keras_compiles_it
     "test_keras_fit.py::test_pre_training_learns_by_fit",  # as_keras_compiles_it
     "test_batch_trainer.py::test_two_replicas_resume",  # test_same_command_again.py: one
     "test_pretraining_with_teacher.py::test_a_finished_student",  # test_distillation.py has its own
-    "test_many_devices.py",  # test_batch_trainer.py: two devices
-    "test_three_workers.py",  # test_batch_trainer_workers.py: two
     "test_step.py::test_in_float16_a_step_is_about_that_of_float32",  # test_failures.py
     "test_fused.py::test_in_bfloat16",
     "test_crf.py::test_xla_compiles_the_gradient",  # test_jax_backend.py compiles it too

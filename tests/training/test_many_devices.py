@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow  # of two devices: test_batch_trainer.py
+_OF_FOUR = ((1, "auto"), (2, "false"))  # parts and jit_compile
 
 # Eight CPU devices, in a process of their own because their number is fixed once TensorFlow computes.
 PROGRAM = """
@@ -79,8 +80,10 @@ def run(*arguments):
     return json.loads(process.stdout)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("devices, parts, kind", [(8, 1, "false"), (4, 1, "auto"), (4, 2, "false")])
+@pytest.mark.parametrize(
+    "devices, parts, kind",
+    [(8, 1, "false"), *(pytest.param(4, *case, marks=pytest.mark.long) for case in _OF_FOUR)],
+)
 def test_many_devices_pretrain_as_one_does(devices, parts, kind):
     found = run("pretraining", devices, parts, kind)
     assert found["losses"] < 1e-5
