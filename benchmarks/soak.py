@@ -97,7 +97,7 @@ def open_saved_model(path: str, rng: random.Random) -> tuple[Callable[[list[byte
 
 
 def open_model_file(path: str, longest: int) -> tuple[Callable[[list[bytes]], dict], Ask]:
-    """As `open_saved_model`, for a file with the signature `tokens`.
+    """Return the two functions of `open_saved_model` for a file with the signature `tokens`.
 
     Args:
         longest: tokens of a sequence.
