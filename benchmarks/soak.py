@@ -21,6 +21,7 @@ its folder, at most --longest_sequence of each text.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import random
@@ -111,7 +112,9 @@ def open_model_file(path: str, longest: int) -> tuple[Callable[[list[bytes]], di
     tokenizer = FullTokenizer(str(Path(path).parent / "vocab.txt"))
 
     def inputs_of(batch: list[bytes]) -> dict[str, np.ndarray]:
-        columns = tokenizer([text.decode(errors="replace") for text in batch], max_length=longest)
+        # A copy has not kept the words of earlier requests, which take up to 250 MB.
+        encode = copy.copy(tokenizer)
+        columns = encode([text.decode(errors="replace") for text in batch], max_length=longest)
         return {name: np.asarray(columns[name], np.int32) for name in names}
 
     return inputs_of, lambda inputs: runtime.ask(runtimes.TOKENS, dict(inputs))
