@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.config import BertConfig
-from bert_tf.huggingface_config import huggingface_activation
+from bert_tf.huggingface_config import PROBLEM_TYPES, huggingface_activation
 from bert_tf.interop.checkpoint import (
     LazyArrays,
     PretrainedCheckpoint,
@@ -47,6 +47,8 @@ from bert_tf.limits import check_unicode, listed
 from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 logger = logging.getLogger(__name__)
+
+_ANY = PROBLEM_TYPES[1]  # any number of labels
 
 # Written next to model.safetensors: the pooler of a model whose class there lacks one (spans, tokens,
 # masked words). The reference's checkpoints have one for every head.
@@ -103,8 +105,6 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     config = _config(values, config_file)
     architecture = next(map(str, typed(values, "architectures", list, config_file) or ()), None)
     cross_encoder = cross_encoder_settings(folder, values)
-    if cross_encoder is not None:
-        config = replace(config, extra={**config.extra, CROSS_ENCODER_KEY: cross_encoder})
     tensors = open_tensors(file)
     _check_merged(tensors, file)
     pooler_file = file_beside(folder, POOLER_FILE)
@@ -116,8 +116,14 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     is_labeled = architecture is None or (head is not None and head.has_labels)
     labels = _labels(values, arrays, config_file) if is_labeled else None
     outputs = arrays.shape("output_weights")[0] if "output_weights" in arrays else None
-    if cross_encoder is not None and outputs == 1:
-        logger.info("%s is a CrossEncoder. Scores are those before its activation.", folder)
+    if cross_encoder is not None:
+        extra = {**config.extra, CROSS_ENCODER_KEY: cross_encoder}
+        activation = str(cross_encoder["activation_fn"]).rpartition(".")[2]
+        if outputs == 1:
+            logger.info("%s is a CrossEncoder. Scores are those before its activation.", folder)
+        elif outputs and activation == "Sigmoid" and extra.get("problem_type") is None:
+            extra["problem_type"] = _ANY
+        config = replace(config, extra=extra)
     vocab_file = file_beside(folder, "vocab.txt")
     check_one_vocabulary(folder)
     return PretrainedCheckpoint(

@@ -131,6 +131,28 @@ def test_a_converted_cross_encoder_keeps_its_activation(tmp_path):
     assert kept == values["sentence_transformers"]
 
 
+@pytest.mark.parametrize(
+    "activation, stated, key",
+    [
+        ("torch.nn.modules.activation.Sigmoid", None, "labels"),
+        ("torch.nn.modules.activation.Sigmoid", "single_label_classification", "label"),
+        ("torch.nn.modules.activation.LogSigmoid", None, "label"),
+        ("torch.nn.modules.linear.Identity", None, "label"),
+    ],
+)
+def test_a_cross_encoder_of_labels_with_a_sigmoid_is_multi_label(tmp_path, activation, stated, key):
+    folder, there = tmp_path / "whole", tmp_path / "there"
+    model = BertForSequenceClassification(CONFIG, num_labels=3)
+    model.save_pretrained(folder, FullTokenizer(TOKENS))
+    (folder / "task.json").unlink(missing_ok=True)
+    values = json.loads((folder / "config.json").read_text())
+    values |= {"problem_type": stated, "sentence_transformers": {"activation_fn": activation}}
+    (folder / "config.json").write_text(json.dumps(values))
+    convert(folder, there)
+    for path in (folder, there):
+        assert key in bert_tf.load(path).predict([("a", "b")])[0]
+
+
 @pytest.mark.parametrize("format", ["huggingface", "tf1"])
 @pytest.mark.parametrize("projection_size", [None, 3])
 def test_an_embedder_keeps_its_pooling_and_projection(tmp_path, format, projection_size):
