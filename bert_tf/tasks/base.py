@@ -6,8 +6,8 @@ A task is independent of optimizers, checkpoints, devices and flags.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -20,6 +20,8 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import Loss
 
 Tensors = Mapping[str, Any]
+
+AnyExample = TypeVar("AnyExample")
 
 MIN_SEQ_LENGTH = 3  # [CLS], a token or the [SEP] of a pair, [SEP]
 
@@ -151,3 +153,20 @@ class ExampleTask(Task):
     def num_sequences(self, examples: Sequence[Any]) -> int:
         """Return about how many sequences the records contain in total."""
         return len(examples)
+
+
+def of_type(
+    examples: Iterable[AnyExample], example_type: type[AnyExample], remedy: str
+) -> Iterator[AnyExample]:
+    """Yield the examples.
+
+    Raises:
+        TypeError: an example is of another type, such as a row of a table.
+    """
+    for index, example in enumerate(examples):
+        if not isinstance(example, example_type):
+            raise TypeError(
+                f"Example {index} is of type {type(example).__name__}, but must be of type "
+                f"{example_type.__name__}. {remedy}"
+            )
+        yield example

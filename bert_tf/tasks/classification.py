@@ -19,7 +19,7 @@ from bert_tf.data.packing import PackedSequence
 from bert_tf.data.record_cache import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import SentenceRecords, SentenceRow
 from bert_tf.modeling.models import BertForSequenceClassification
-from bert_tf.tasks.base import ExampleTask, Tensors
+from bert_tf.tasks.base import ExampleTask, Tensors, of_type
 from bert_tf.tasks.problem_types import (
     PROBLEM_TYPES,
     Label,
@@ -29,6 +29,10 @@ from bert_tf.tasks.problem_types import (
 from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
+
+_REMEDY = (
+    "Make one of each row: bert_tf.InputExample(str(number), row['text'], label=row['label'])."
+)
 
 POOLINGS: dict[str, Callable[..., Any]] = {"mean": np.mean, "max": np.max}
 
@@ -192,9 +196,10 @@ class ClassificationTask(ExampleTask):
             num_workers: processes that tokenize. The file is the same for any number.
 
         Raises:
+            TypeError: an example is not an InputExample.
             ValueError: a label is unknown, or None while others are not; the message names its line.
         """
-        examples = list(examples)
+        examples = list(of_type(examples, InputExample, _REMEDY))
         _check_all_labelled(examples)
         ids = _ids_of(self.labels)
         rows = [

@@ -27,11 +27,13 @@ from bert_tf.metrics.retrieval import class_metrics, pair_metrics, ranking_metri
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import check_value
-from bert_tf.tasks.base import ExampleTask, Tensors
+from bert_tf.tasks.base import ExampleTask, Tensors, of_type
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES, SCORES, embedding_loss
 
 logger = logging.getLogger(__name__)
+
+_REMEDY = "Make one of each row: bert_tf.EmbeddingExample((row['query'], row['positive']))."
 
 # Limits of the settings, as of `options.option`; the flags have them too.
 LIMITS: Mapping[str, Mapping[str, Any]] = {
@@ -244,7 +246,7 @@ class EmbeddingTask(ExampleTask):
 
     def _rows(self, examples: Sequence[EmbeddingExample]) -> list[TextsRow]:
         rows = []
-        for index, example in enumerate(examples):
+        for index, example in enumerate(of_type(examples, EmbeddingExample, _REMEDY)):
             self._check(example, index)
             anchor, *others = example.texts
             texts = [self.query_prefix + anchor, *(self.document_prefix + text for text in others)]
@@ -254,10 +256,6 @@ class EmbeddingTask(ExampleTask):
 
     def _check(self, example: EmbeddingExample, index: int) -> None:
         """Raise unless the task has room for the texts of an example."""
-        if not isinstance(example, EmbeddingExample):
-            raise TypeError(
-                f"Example {index} is of type {type(example).__name__}, but must be an EmbeddingExample."
-            )
         least, count = min(2, self.num_texts), len(example.texts)
         if not least <= count <= self.num_texts:
             limits = str(least) if least == self.num_texts else f"{least} to {self.num_texts}"

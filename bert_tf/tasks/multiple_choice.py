@@ -21,11 +21,13 @@ from bert_tf.data.record_cache import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import ChoiceRecords, ChoiceRow
 from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForMultipleChoice
-from bert_tf.tasks.base import ExampleTask, Tensors
+from bert_tf.tasks.base import ExampleTask, Tensors, of_type
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import masked_choices, multiple_choice_loss
 
 logger = logging.getLogger(__name__)
+
+_REMEDY = "run_swag makes the records of a .jsonl or .csv file."
 
 
 class MultipleChoiceTask(ExampleTask):
@@ -76,11 +78,12 @@ class MultipleChoiceTask(ExampleTask):
             num_workers: processes that tokenize. The file is the same for any number.
 
         Raises:
+            TypeError: a question is not a Question.
             ValueError: a question has more choices than `num_choices`; the message names its line.
         """
         names = tuple(spec.name for spec in self.features)
         make = ChoiceRecords(tokenizer, self.max_seq_length, names, self.num_choices)
-        rows = [self._row(question) for question in questions]
+        rows = [self._row(question) for question in of_type(questions, Question, _REMEDY)]
         count, num_full = write_parts(path, self.features, make, chunks_of(rows), num_workers)
         if num_full:
             logger.info(

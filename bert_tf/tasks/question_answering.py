@@ -34,10 +34,12 @@ from bert_tf.data.span_windows import (
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.modeling.models import BertForQuestionAnswering
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
-from bert_tf.tasks.base import ExampleTask, Tensors
+from bert_tf.tasks.base import ExampleTask, Tensors, of_type
 from bert_tf.tasks.labeled_questions import LabeledQuestion
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import span_loss, without_padding
+
+_REMEDY = "run_squad makes the records of a file in SQuAD's JSON."
 
 
 class QuestionAnsweringTask(ExampleTask):
@@ -157,10 +159,14 @@ class QuestionAnsweringTask(ExampleTask):
         path: str,
         num_workers: int = 1,
     ) -> int:
-        """Write a record for each window of the questions, and return the number of windows."""
+        """Write a record for each window of the questions, and return the number of windows.
+
+        Raises:
+            TypeError: an example is not the tuple that `labeled_questions.label` returns.
+        """
         specs = (*self.features, IS_IMPOSSIBLE) if self.is_labeled else self.features
         make = WindowRecords(tokenizer, self.max_seq_length, tuple(spec.name for spec in specs))
-        rows = map(_row_of, self.all_windows(examples, tokenizer))
+        rows = map(_row_of, self.all_windows(of_type(examples, tuple, _REMEDY), tokenizer))
         parts = iter(lambda: list(islice(rows, CHUNK_SIZE)), [])
         count, _ = write_parts(path, specs, make, parts, num_workers)
         return count

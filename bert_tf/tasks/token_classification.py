@@ -35,7 +35,7 @@ from bert_tf.metrics.conlleval import Scores, as_entities, conlleval
 from bert_tf.modeling.crf import best_labels, log_likelihood, sentence_chains
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification
-from bert_tf.tasks.base import ExampleTask, Tensors
+from bert_tf.tasks.base import ExampleTask, Tensors, of_type
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import (
     crf_loss,
@@ -43,6 +43,8 @@ from bert_tf.training.losses import (
     token_classification_loss,
     word_logits,
 )
+
+_REMEDY = "run_ner makes the records of a file with columns of words and labels."
 
 
 class TokenClassificationTask(ExampleTask):
@@ -165,9 +167,10 @@ class TokenClassificationTask(ExampleTask):
             num_workers: processes that tokenize. The file is the same for any number.
 
         Raises:
+            TypeError: a sentence is not a Sentence.
             ValueError: a label is unknown; the message names its line.
         """
-        parts = _parts_of(self._documents(sentences))
+        parts = _parts_of(self._documents(of_type(sentences, Sentence, _REMEDY)))
         make = self._record_maker(tokenizer)
         count, _ = write_parts(path, self.features, make, parts, num_workers)
         return count

@@ -26,7 +26,7 @@ from bert_tf.training.checkpoints import latest_checkpoint
         (lambda: EmbeddingExample(("a", 1)), r"`texts` is \"\('a', 1\)\", but must be"),
         (lambda: EmbeddingExample(()), r"`texts` is '\(\)', but"),
         (lambda: EmbeddingExample(("a",), "sports"), "`label` is 'sports', but must be a number"),
-        (lambda: ("a", "b"), "Example 1 is of type tuple, but must be an EmbeddingExample"),
+        (lambda: ("a", "b"), "Example 1 is of type tuple, but must be of type EmbeddingExample"),
         (lambda: EmbeddingExample(("a",)), r"Example 1 has 1 texts, but .* num_texts=2 takes 2\."),
         (
             lambda: EmbeddingExample(("a", "b"), 5.0),

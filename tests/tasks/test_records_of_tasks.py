@@ -14,6 +14,7 @@ from bert_tf.data.question_answering import (
 )
 from bert_tf.data.token_classification import Sentence
 from bert_tf.tasks.classification import ClassificationTask, InputExample
+from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.labeled_questions import label
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
@@ -141,3 +142,21 @@ def test_names_and_places_of_examples_do_not_change_the_key():
     assert task.records_key([renamed, *others], TOKENIZER) == task.records_key(
         questions(), TOKENIZER
     )
+
+
+@pytest.mark.parametrize(
+    ("task", "expected", "remedy"),
+    [
+        (ClassificationTask(["bad", "good"], 16), "InputExample", "Make one of each row"),
+        (EmbeddingTask(16), "EmbeddingExample", "Make one of each row"),
+        (MultipleChoiceTask(2, 16), "Question", "run_swag makes"),
+        (TokenClassificationTask(["B-X", "O"], 16), "Sentence", "run_ner makes"),
+        (QuestionAnsweringTask(16, max_query_length=4), "tuple", "run_squad makes"),
+    ],
+)
+def test_rows_of_a_table_are_no_examples(tmp_path, task, expected, remedy):
+    rows = [{"text": "good", "label": "good"}]
+    message = f"Example 0 is of type dict, but must be of type {expected}. {remedy}"
+    with pytest.raises(TypeError, match=message):
+        task.write_records(rows, TOKENIZER, str(tmp_path / "x.tf_record"))
+    assert not list(tmp_path.iterdir())
