@@ -177,11 +177,24 @@ class ClassificationTask(ExampleTask):
         """Raise if an example has an unknown label.
 
         Raises:
-            ValueError: a label is unknown; the message names the line and the valid labels.
+            ValueError: a label is unknown; the message names the line and the valid labels. An example
+                has one text and the task takes pairs, or the other way round.
         """
         ids = _ids_of(self.labels)
         for example in examples:
+            self._check_number_of_texts(example)
             _encoded_label(example, ids, self.kind)
+
+    def _check_number_of_texts(self, example: InputExample) -> None:
+        is_pair = example.text_b is not None
+        if self.is_pair is not None and is_pair != self.is_pair:
+            what, remedy = (
+                ("has one text", "Give text_b") if self.is_pair else ("is a pair", "Omit text_b")
+            )
+            raise ValueError(
+                f"{example.origin or example.guid}: the example {what}, but the task has "
+                f"is_pair={self.is_pair}. {remedy}, or use ClassificationTask(..., is_pair={is_pair})."
+            )
 
     def write_records(
         self,
@@ -197,10 +210,13 @@ class ClassificationTask(ExampleTask):
 
         Raises:
             TypeError: an example is not an InputExample.
-            ValueError: a label is unknown, or None while others are not; the message names its line.
+            ValueError: a label is unknown, or None while others are not; the message names its line. An
+                example has one text and the task takes pairs, or the other way round.
         """
         examples = list(of_type(examples, InputExample, _REMEDY))
         _check_all_labelled(examples)
+        for example in examples:
+            self._check_number_of_texts(example)
         ids = _ids_of(self.labels)
         rows = [
             SentenceRow(n, e.text_a, e.text_b, _encoded_label(e, ids, self.kind))

@@ -49,7 +49,8 @@ def test_examples_become_the_references_records(tokenizer, tmp_path):
         InputExample("2", "Cat", label="no"),
         InputExample("3", "the dog", label="no"),
     ]
-    assert written(task(), examples, tokenizer, tmp_path / "train.tf_record") == {
+    made = task(is_pair=None)
+    assert written(made, examples, tokenizer, tmp_path / "train.tf_record") == {
         "input_ids": [[2, 4, 5, 7, 3, 6, 3, 0], [2, 1, 3, 0, 0, 0, 0, 0], [2, 4, 5, 3, 0, 0, 0, 0]],
         "input_mask": [[1] * 7 + [0], [1] * 3 + [0] * 5, [1] * 4 + [0] * 4],
         "segment_ids": [[0] * 5 + [1, 1, 0], [0] * 8, [0] * 8],
@@ -73,8 +74,35 @@ def test_the_record_of_a_label_is_an_int64_list_of_one_value_as_in_the_reference
 
 def test_long_pairs_are_cut_to_the_sequence_length(tokenizer, tmp_path):
     example = InputExample("1", "the the the the", "dog dog", "no")
-    batch = written(task(max_seq_length=7), [example], tokenizer, tmp_path / "x.tf_record")
+    made = task(max_seq_length=7, is_pair=True)
+    batch = written(made, [example], tokenizer, tmp_path / "x.tf_record")
     assert batch["input_ids"] == [[2, 4, 4, 3, 5, 5, 3]]
+
+
+@pytest.mark.parametrize(
+    ("is_pair", "text_b", "message"),
+    [
+        (
+            False,
+            "dog",
+            r"x.csv:3: the example is a pair, but .* is_pair=False. Omit text_b, or use",
+        ),
+        (
+            True,
+            None,
+            r"x.csv:3: the example has one text, but .* is_pair=True. Give text_b, or use",
+        ),
+    ],
+)
+def test_an_example_has_as_many_texts_as_its_task_takes(
+    tokenizer, tmp_path, is_pair, text_b, message
+):
+    example = InputExample("1", "dog", text_b, "no", origin="x.csv:3")
+    with pytest.raises(ValueError, match=message):
+        task(is_pair=is_pair).write_records([example], tokenizer, str(tmp_path / "x.tf_record"))
+    with pytest.raises(ValueError, match=message):
+        task(is_pair=is_pair).check_examples([example])
+    assert not list(tmp_path.glob("*tf_record*"))
 
 
 def test_examples_that_are_cut_are_counted(tokenizer, tmp_path, caplog):

@@ -64,8 +64,11 @@ class Squad(QuestionAnsweringTask):
 
 ENTITIES = ("O", "B-X", "I-X")
 TASKS = {
-    "classification": (ClassificationTask(["yes", "no"], 9), examples),
-    "classification in windows": (ClassificationTask(["yes", "no"], 9, doc_stride=2), examples),
+    "classification": (ClassificationTask(["yes", "no"], 9, is_pair=True), examples),
+    "classification in windows": (
+        ClassificationTask(["yes", "no"], 9, is_pair=True, doc_stride=2),
+        examples,
+    ),
     "multiple choice": (MultipleChoiceTask(3, 9), questions),
     "sentences": (TokenClassificationTask(ENTITIES, 9), sentences),
     "documents": (TokenClassificationTask(ENTITIES, 9, document_context=True), sentences),
@@ -90,9 +93,9 @@ def test_several_processes_write_the_file_that_one_writes(task, make, tmp_path, 
 
 KEYED = {
     "classification": [
-        (ClassificationTask(["yes", "no"], 9), examples()),
-        (ClassificationTask(["yes", "no"], 10), examples()),
-        (ClassificationTask(["yes", "no"], 9), examples("the hen")),
+        (ClassificationTask(["yes", "no"], 9, is_pair=True), examples()),
+        (ClassificationTask(["yes", "no"], 10, is_pair=True), examples()),
+        (ClassificationTask(["yes", "no"], 9, is_pair=True), examples("the hen")),
     ],
     "multiple choice": [
         (MultipleChoiceTask(3, 9), questions()),
