@@ -20,9 +20,10 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-# A test calls a function of TensorFlow within another, for which one core has no thread.
+# On one core a test that calls a function of TensorFlow within another has no thread for it, and two
+# replicas of a step that XLA compiles wait for each other forever.
 if len(os.sched_getaffinity(0)) == 1:
-    tf.config.threading.set_inter_op_parallelism_threads(2)
+    tf.config.threading.set_inter_op_parallelism_threads(4)
 
 from tiny_embeddings import embedding_files  # noqa: E402, F401  (fixtures for all tests)
 from tiny_rerankers import ranking_files, reranker  # noqa: E402, F401
