@@ -1,5 +1,6 @@
 """benchmarks/soak.py and soak_training.py: peaks of memory, and the verdicts on memory and answers."""
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -52,11 +53,12 @@ def test_the_peak_of_each_part_is_printed(soak, capsys):
         peaks(process, 1.0)
 
 
-def test_a_file_of_ids_is_asked_for_texts(soak, sentence_model, tmp_path):
+def test_a_file_of_ids_is_asked_for_as_many_as_its_texts_have(soak, sentence_model, tmp_path):
     bert_tf.export(str(sentence_model), str(tmp_path / "lite"), format="tflite")
     path = str(tmp_path / "lite" / "model.tflite")
-    inputs_of, send = soak.open_model_file(path, longest=19)
-    inputs = inputs_of([b"the happy cat", b"\xff sad dog", b"", b"the rude pig " * 20])
-    assert inputs["input_ids"].shape == (4, 19)
+    inputs_of, send = soak.open_model_file(path, random.Random(0), longest=19)
+    inputs = inputs_of([b"the happy cat", b"", b"the rude pig " * 20])
+    assert inputs["input_mask"].sum(axis=1).tolist() == [4, 2, 19]
+    assert not inputs["input_ids"][inputs["input_mask"] == 0].any()
     expected = load_model_folder(str(sentence_model)).model(inputs)["logits"]
     np.testing.assert_allclose(send(inputs)["logits"], expected, atol=1e-5)
