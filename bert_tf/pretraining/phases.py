@@ -66,15 +66,23 @@ def parse_phases(text: str) -> tuple[Phase, ...]:
     return tuple(phases)
 
 
-def check_names_length(phases: str, option: str, files: str) -> None:
+def check_names_length(phases: str | None, option: str, files: str) -> None:
     """Raise ValueError if phases of several lengths would have the same files.
 
     Args:
-        option: the name of the option with the files.
+        phases: None without phases, when no file has a length in its name.
+        option: the name of the option with the files, a comma list.
     """
+    if phases is None:
+        if LENGTH in files:
+            raise ValueError(
+                f"{option}={files} has {LENGTH}, which becomes the length of a phase, but there are no "
+                "phases. Give `phases`, such as phases=128:0.9,512:0.1, or another name."
+            )
+        return
     lengths = {phase.max_seq_length for phase in parse_phases(phases)}
-    if len(lengths) > 1 and LENGTH not in files:
+    if len(lengths) > 1 and any(LENGTH not in file for file in files.split(",")):
         raise ValueError(
             f"phases={phases} needs records of each length, but {option}={files} has no {LENGTH}, which "
-            f"becomes the length: records-{LENGTH}.tf_record."
+            f"becomes the length, in each name: records-{LENGTH}.tf_record."
         )

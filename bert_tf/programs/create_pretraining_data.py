@@ -117,8 +117,7 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
         ]
 
     def _check_combinations(self) -> None:
-        if self.phases is not None:
-            check_names_length(self.phases, "output_file", self.output_file)
+        check_names_length(self.phases, "output_file", self.output_file)
         if self.span_masking and self.max_ngram_size > 1:
             raise ValueError("span_masking and max_ngram_size exclude each other; give one.")
         if self.runner is not None and self.num_workers > 1:

@@ -185,10 +185,12 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
 
     def phase_options(self) -> list[PretrainingOptions]:
         """Return the options of each phase until `stop_step`; without `phases` these alone."""
+        for name, files in (("input_file", self.input_file), ("eval_file", self.eval_file)):
+            if files:
+                check_names_length(self.phases, name, files)
         if self.phases is None:
             return [self]
         phases = parse_phases(self.phases)
-        check_names_length(self.phases, "input_file", self.input_file)
         longest = max(phase.max_seq_length for phase in phases)
         stop = self.num_train_steps if self.stop_step is None else self.stop_step
 

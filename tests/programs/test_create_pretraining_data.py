@@ -62,6 +62,8 @@ def test_phases_make_the_records_of_each_length(tmp_path):
     ("phases", "file", "message"),
     [
         ("16:0.5,24:0.5", "a.tf_record", r"output_file=a.tf_record has no \{length\}"),
+        ("16:0.5,24:0.5", "{length}.tf_record,b.tf_record", r"in each name: records-\{length\}"),
+        (None, "{length}", r"output_file=\{length\} has \{length\}, .* there are no phases"),
         ("16", "{length}", "phases=16: '16' is not LENGTH:FRACTION"),
         ("4:1", "{length}", "max_seq_length is 4, but must be 5 or more"),
     ],

@@ -296,6 +296,11 @@ def test_records_are_counted_once_for_all_phases_and_not_after_the_training(
 def test_phases_need_records_of_each_length(options):
     with pytest.raises(ValueError, match=r"has no \{length\}, which becomes the length"):
         run_pretraining(dataclasses.replace(options, phases="64:0.5,128:0.5"))
+    held_out = {"input_file": "{length}", "eval_file": "dev", "do_eval": True}
+    with pytest.raises(ValueError, match=r"eval_file=dev has no \{length\}, which becomes"):
+        run_pretraining(dataclasses.replace(options, phases="64:0.5,128:0.5", **held_out))
+    with pytest.raises(ValueError, match=r"input_file=\{length\} has \{length\}, .* no phases"):
+        run_pretraining(dataclasses.replace(options, input_file="{length}"))
 
 
 def test_a_recipe_stands_for_flags_and_given_ones_have_precedence(options, caplog):
