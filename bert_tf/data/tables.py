@@ -33,6 +33,7 @@ AS_JSON_LINES = (
     "pandas."
 )
 _LIST = re.compile(r"""\[\s*(\d[\d\s,.]*|(["']).*\2\s*)?\]""", re.DOTALL)  # ['a', 'b'] or [0 3]
+_NO_NAMES = "remove the lines above the names of the columns."
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
 
@@ -301,6 +302,11 @@ def _named_rows(
     header = first
     if has_header:
         rows = _without_empty_columns(rows, header)
+        if not header:
+            raise ValueError(
+                f"{header.place}: the first line must name the columns, but is empty. If they are "
+                f"further down, {_NO_NAMES}"
+            )
     else:
         header, rows = Row(map(str, range(len(first))), file, first.line), chain([first], rows)
     for column, count in Counter(header).items():
@@ -316,16 +322,21 @@ def _named_rows(
         if len(row) != len(header):
             raise ValueError(
                 f"{row.place}: found {len(row)} columns, but {len(header)} are expected "
-                f"({listed(header)}). The row begins {_beginning(row, delimiter)!r}.{_remedy(row)}"
+                f"({listed(header)}). The row begins {_beginning(row, delimiter)!r}."
+                f"{_remedy(row, header)}"
             )
         values = dict(zip(header, row, strict=True))
         yield TableRow(values, file, row.line, header.line if has_header else None)
 
 
-def _remedy(row: Row) -> str:
-    """End of the message about a row of another length, which an enclosed line end may have cut."""
-    is_open = row[-1][:1] == '"' and row[-1].count('"') % 2 == 1
-    return " If '\"' encloses columns in this file, use quoted=True." if is_open else ""
+def _remedy(row: Row, header: Row) -> str:
+    """End of the message about a row of another length.
+
+    An enclosed line end may have cut the row, or the first line be a title.
+    """
+    if row[-1][:1] == '"' and row[-1].count('"') % 2 == 1:
+        return " If '\"' encloses columns in this file, use quoted=True."
+    return f" If the first line is a title, {_NO_NAMES}" if len(header) == 1 else ""
 
 
 def _without_empty_columns(rows: Iterator[Row], header: Row) -> Iterator[Row]:

@@ -234,6 +234,9 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(file):
         ("t.tsv", "", r"t\.tsv is empty"),
         ("t.tsv", "a\tb\ta\n", r"t\.tsv:1: .*'a' 2 times"),
         ("t.csv", "a,,b\n", r"t\.csv:1: .*'' 1 times"),
+        ("t.csv", ",\nText,Mark\na,b\n", r"t\.csv:1: .* but is empty\. .* lines above the names"),
+        ("t.csv", "Sales,\nText,Mark\na,b\n", r"t\.csv:2: found 2 .* is a title, remove the lines"),
+        ("t.csv", "Sales\nText,Mark\na,b\n", r"t\.csv:2: found 2 .* is a title, remove the lines"),
         ("t.jsonl", '{"a": 1}\n{"a": \n', r"t\.jsonl:2: .*JSON .*begins '{\"a\": '"),
         (
             "t.jsonl",
