@@ -69,6 +69,22 @@ def check_no_list(row: TableRow, column: str, value: Any, what: str) -> None:
         )
 
 
+# Values of pandas, databases and spreadsheets in empty or broken cells, in lower case.
+_EMPTY_CELLS = ("nan", "null", "#n/a", "#null!", "#name?", "#value!", "#ref!", "#num!", "#div/0!")
+
+
+def warn_of_empty_cells(labels: Iterable[str], file: str) -> None:
+    """Warn of classes whose name is what other programs write into empty or broken cells."""
+    for label in labels:
+        if label.lower() in _EMPTY_CELLS:
+            logger.warning(
+                "%s: the label %r usually stands for an empty or broken cell, but is a class here. "
+                "Remove its rows, unless you want this class.",
+                file,
+                label,
+            )
+
+
 class Row(_Placed, list):
     """Columns of one row of a TSV or CSV file, as strings."""
 

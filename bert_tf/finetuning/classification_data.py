@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bert_tf.data.label_schemes import check_unicode_forms
+from bert_tf.data.tables import warn_of_empty_cells
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.options import reject_unused
@@ -204,7 +205,7 @@ def _labels(
                 "each number is a class."
             )
         _warn_of_similar_labels(labels, options.train_file)
-        _warn_of_empty_cells(labels, options.train_file)
+        warn_of_empty_cells(labels, options.train_file)
         _warn_of_joined_labels(labels, options.train_file)
         return in_order_of(known_labels if trained is None else trained.labels, labels)
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
@@ -239,21 +240,6 @@ def _warn_of_similar_labels(labels: Sequence[str], file: str) -> None:
             file,
             "; ".join(" and ".join(map(repr, group)) for group in similar[:3]),
         )
-
-
-# Values of pandas, databases and spreadsheets in empty or broken cells, in lower case.
-_EMPTY_CELLS = ("nan", "null", "#n/a", "#null!", "#name?", "#value!", "#ref!", "#num!", "#div/0!")
-
-
-def _warn_of_empty_cells(labels: Sequence[str], file: str) -> None:
-    for label in labels:
-        if label.lower() in _EMPTY_CELLS:
-            logger.warning(
-                "%s: the label %r usually stands for an empty or broken cell, but is a class here. "
-                "Remove its rows, unless you want this class.",
-                file,
-                label,
-            )
 
 
 def _warn_of_joined_labels(labels: Sequence[str], file: str) -> None:

@@ -12,7 +12,14 @@ from typing import Any
 from bert_tf.characters import is_blank
 from bert_tf.data.label_schemes import check_unicode_forms
 from bert_tf.data.question_answering import read_squad
-from bert_tf.data.tables import TableRow, check_no_list, ending_of, read_table, without_empty_rows
+from bert_tf.data.tables import (
+    TableRow,
+    check_no_list,
+    ending_of,
+    read_table,
+    warn_of_empty_cells,
+    without_empty_rows,
+)
 from bert_tf.finetuning.embeddings_options import (
     ANCHORS,
     FIRST_TEXTS,
@@ -123,6 +130,7 @@ def read_file(
         named = list(classes)
         known = [each for each in examples if not math.isnan(each.label)] if named else []
         check_unicode_forms((named[int(each.label)], each.origin) for each in known)
+        warn_of_empty_cells(named, path)
         if labelled and len(classes) == 1:
             raise ValueError(
                 f"{path}: every text has the class {named[0]!r}, but two or more are needed. Add texts "
@@ -132,27 +140,33 @@ def read_file(
 
 
 class _UnreadMarks:
-    """Unread columns with only 0 and 1, where 0 may mean that the texts do not belong together."""
+    """Unread columns with marks from 0 to 5, where 0 may mean that the texts do not belong together."""
 
     def __init__(self, unread: Iterable[str]):
         self._seen: dict[str, set[str]] = {name: set() for name in unread}
+        self._num_rows = 0
 
     def read(self, row: TableRow) -> None:
-        """Add the values of a row, and forget columns with others than 0 and 1."""
-        usual = {"false": "0", "0.0": "0", "true": "1", "1.0": "1"}
+        """Add the values of a row, and forget columns with other values."""
+        usual = {"false": "0", "true": "1"}
+        self._num_rows += 1
         for name, seen in list(self._seen.items()):
-            text = str(row.get(name)).strip().lower()
+            text = str(row.get(name)).strip().lower().removesuffix(".0")
             seen.add(usual.get(text, text))
-            if not seen <= {"0", "1"}:
+            if not seen <= set("012345"):
                 del self._seen[name]
 
     def warn(self, path: str) -> None:
-        """Warn of the columns that have both."""
-        for name in (name for name, seen in self._seen.items() if len(seen) == 2):
+        """Warn of the columns that have 0 and another mark."""
+        for name, seen in self._seen.items():
+            if "0" not in seen or len(seen) == 1 or len(seen) == self._num_rows:  # numbers of rows
+                continue
+            *others, last = sorted(seen)
             logger.warning(
-                "%s: column %r has 0 and 1, but is not read, so every row is a pair that belongs "
-                "together. If 0 means that the texts of a row do not, rename the column to label.",
-                *(path, name),
+                "%s: column %r has %s and %s, but is not read, so every row is a pair that belongs "
+                "together. If 0 means that the texts of a row do not, rename the column to label%s.",
+                *(path, name, ", ".join(others), last),
+                "" if last == "1" else f" and divide it by {last}",
             )
 
 

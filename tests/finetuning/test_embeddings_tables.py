@@ -164,26 +164,39 @@ def test_a_column_that_may_have_negatives_and_is_not_read_is_a_warning(tmp_path,
 
 
 @pytest.mark.parametrize(
-    "column, warned",
+    "column, values",
     [
-        ("is_duplicate,1,0,1", True),
-        ("relevant,True,False,False", True),
-        ("id,0,1,2", False),
-        ("is_duplicate,1,1,1", False),
-        ("negative_1,1,0,1", False),
+        ("is_duplicate,1,0,1", "0 and 1"),
+        ("relevant,True,False,False", "0 and 1"),
+        ("relevance,3,0,3", "0 and 3"),
+        ("relevance,0.0,2.0,0.0", "0 and 2"),
+        ("relevance,3,1,3", None),
+        ("words,3,0,9", None),
+        ("id,0,1,2", None),
+        ("is_duplicate,1,1,1", None),
+        ("negative_1,1,0,1", None),
     ],
 )
-def test_a_column_of_0_and_1_that_is_not_read_is_a_warning(tmp_path, caplog, column, warned):
+def test_a_column_of_marks_that_is_not_read_is_a_warning(tmp_path, caplog, column, values):
     lines = zip(["a,b", "d,e", "f,g", "h,i"], column.split(","), strict=True)
     text = "\n".join(f"{texts},{value}" for texts, value in lines)
     file = write(tmp_path / "t.csv", text.replace("a,b", "query,positive") + "\n")
     given = {"do_train": True, "train_file": str(file)}
     assert len(read_examples(options(tmp_path, **given))[1]["train"]) == 3
     name = column.partition(",")[0]
-    assert (f"t.csv: column {name!r} has 0 and 1, but is not read" in caplog.text) == warned
+    warning = f"t.csv: column {name!r} has {values}, but is not read"
+    assert (warning in caplog.text) == (values is not None)
+    assert ("but is not read" in caplog.text) == (values is not None)
+    assert ("and divide it by 3." in caplog.text) == (values == "0 and 3")
     caplog.clear()
     read_examples(options(tmp_path, **given, label_column=""))
-    assert "has 0 and 1" not in caplog.text
+    assert "but is not read" not in caplog.text
+
+
+def test_a_class_that_stands_for_empty_cells_is_warned_of(tmp_path, caplog):
+    file = write(tmp_path / "t.csv", "text,label\nx,#N/A\ny,a\nz,none\n")
+    read_examples(options(tmp_path, do_train=True, train_file=str(file)))
+    assert "t.csv: the label '#N/A' usually stands for an empty or broken cell" in caplog.text
 
 
 def test_an_empty_name_of_a_column_is_no_label_and_no_negative(tmp_path):
