@@ -269,11 +269,27 @@ def check_writable(output_dir: str, name: str = "output_dir") -> None:
 
 
 @contextmanager
+def removing_new_parents(folder: str) -> Iterator[None]:
+    """Remove the folders above `folder` that the block has made, if it fails and they are empty."""
+    above, new = os.path.dirname(os.path.abspath(folder)), []
+    while not os.path.exists(above):
+        new.append(above)
+        above = os.path.dirname(above)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for each in new:
+                os.rmdir(each)
+        raise
+
+
+@contextmanager
 def new_folder(folder: str, name: str) -> Iterator[str]:
     """Yield an empty temporary folder, and rename it to `folder` if the block succeeds.
 
-    The temporary name is `folder` + ".tmp". An exception removes it. The target of a symbolic link is
-    replaced.
+    The temporary name is `folder` + ".tmp". An exception removes it, and new folders above it. The
+    target of a symbolic link is replaced.
 
     Args:
         folder: must not exist, or be empty.
@@ -291,7 +307,7 @@ def new_folder(folder: str, name: str) -> Iterator[str]:
             f"{temporary} is a link to {os.readlink(temporary)!r}, but {name}={folder} needs a folder "
             "of its own under this temporary name. Remove the link, or name another folder."
         )
-    with _only_writer(temporary, folder, is_folder=True):
+    with removing_new_parents(target), _only_writer(temporary, folder, is_folder=True):
         try:
             check_new_folder(folder, name)  # again: another process may just have made it
             _make_empty(temporary)

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import check_new_folder, check_writable
+from bert_tf.data.files import check_new_folder, check_writable, removing_new_parents
 from bert_tf.data.globs import MissingFileError, expand_files
 from bert_tf.interop.hub import path_of_model
 from bert_tf.names import check_names
@@ -60,6 +60,11 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
+    with removing_new_parents(options.export_dir):
+        _export(options)
+
+
+def _export(options: ExportOptions) -> None:
     _check(options)
     served: Served | None = None
     ids: Sequence[Ids] = ()

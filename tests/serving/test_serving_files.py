@@ -252,6 +252,13 @@ def test_settings_of_answers_that_change_nothing_are_refused(
         export("model", tmp_path / "1", **options)
 
 
+def test_an_export_that_fails_leaves_no_folder(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises((ValueError, OSError)):
+        export(tmp_path / "empty", tmp_path / "new" / "model" / "1")
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
 @pytest.mark.parametrize("label", ["a\nb", "a\r"])
 def test_a_label_with_a_line_end_is_refused(tmp_path, monkeypatch, label):
     trained = tiny.trained(TokenClassificationTask(("O", label), 11))
