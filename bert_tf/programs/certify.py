@@ -134,6 +134,16 @@ def _remedy(
         return (
             "Labels and ids are exact in any precision: a file was changed. Export the model again."
         )
+    exact = LIMITS["float32"].difference
+    if all(
+        result["precision"] == "float32" and result["largest_difference"] > exact
+        for result in failed
+    ):
+        return (
+            "In float32 only rounding differs: if the difference is far above the limit, a file was "
+            "changed after the export. Export the model again, or set the limits, max_difference and "
+            "max_flipped."
+        )
     is_same = "The model is the one that was exported, so its"
     is_unknown = "If the model is the one that was exported, its"
     is_int8 = any(export.precision == INT8 for export in exports)

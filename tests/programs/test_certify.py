@@ -530,6 +530,20 @@ def test_the_remedy_of_a_failed_runtime_is_another_copy():
     assert _remedy([], {}, failed).endswith("copy that export whole, or export it again.")
 
 
+@pytest.mark.parametrize(
+    ("precision", "difference", "remedy"),
+    [
+        ("float32", 0.03, "a file was changed after the export. Export the model again, or set"),
+        ("float32", 1e-6, "precision may be too low"),  # the limit was lowered
+        ("bfloat16", 0.3, "precision may be too low"),
+    ],
+)
+def test_the_remedy_of_other_numbers_depends_on_the_precision(precision, difference, remedy):
+    fault = "tokens: logits differs by ..."
+    failed = [{"faults": [fault], "precision": precision, "largest_difference": difference}]
+    assert remedy in _remedy([], {}, failed)
+
+
 @pytest.mark.slow
 def test_an_export_of_other_weights_is_named_as_such(sentence_model, lines, tmp_path):
     export(sentence_model, tmp_path / "served" / "sst" / "1", format="tflite")
