@@ -13,7 +13,7 @@ create_pretraining_data.py, `truncate_seq_pair`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -75,6 +75,12 @@ def pack_batch_of_texts(
     pad_to_max_length: bool = False,
 ) -> dict[str, np.ndarray]:
     """Return the inputs of a batch of texts; see `FullTokenizer.__call__`."""
+    for name, given in (("texts", texts), ("pairs", pairs)):
+        if isinstance(given, Mapping) or hasattr(given, "columns"):  # a DataFrame
+            raise TypeError(
+                f"`{name}` is of type {type(given).__name__}, which gives the names of its columns, but "
+                "must be strings. Give one column, such as list(table['text'])."
+            )
     if not isinstance(texts, Iterable):
         raise TypeError(f"`texts` must be strings, but has the type {type(texts).__name__}.")
     texts = [texts] if isinstance(texts, (str, bytes)) else list(texts)

@@ -261,6 +261,17 @@ def test_the_preprocessor_wants_batches_and_the_tokenizer_pairs_apart():
         bert_tf.FullTokenizer(TOKENS)([("a", "b")])
 
 
+def test_the_tokenizer_takes_columns_of_a_table_and_not_the_table():
+    table = {"text": ["a"], "label": ["b"]}
+    frame = type("DataFrame", (list,), {"columns": ["text"]})(["text"])
+    for given, kind in ((table, "dict"), (frame, "DataFrame")):
+        with pytest.raises(TypeError, match=f"`texts` is of type {kind}, .* Give one column"):
+            bert_tf.FullTokenizer(TOKENS)(given)
+        with pytest.raises(TypeError, match=f"`pairs` is of type {kind}, .* Give one column"):
+            bert_tf.FullTokenizer(TOKENS)(["a"], given)
+    assert bert_tf.FullTokenizer(TOKENS)(table["text"])["input_ids"].shape == (1, 3)
+
+
 def test_the_preprocessor_may_pad_to_the_longest_of_a_batch_and_checks_its_arguments():
     preprocessor = bert_tf.TextPreprocessor(TOKENS, max_length=64, pad_to_max_length=False)
     assert preprocessor(["a b"])["input_ids"].shape == (1, 8)
