@@ -116,8 +116,8 @@ class ConfiguredModel(keras.Model):
         """Return the loss of `compile`, as Keras does.
 
         Raises:
-            ValueError: the loss takes logits for probabilities, or a list of labels or `loss_weights`
-                would be taken for those of other outputs.
+            ValueError: the loss takes logits for probabilities, or labels or `loss_weights` are a list
+                that would be taken for those of other outputs, or have the names of no outputs.
         """
         check_order("labels", y, y_pred)
         weights = getattr(self._compile_loss, "_user_loss_weights", None)

@@ -41,7 +41,7 @@ def check_loss(loss: Any, outputs: Any) -> None:
 
 
 def check_order(what: str, values: Any, outputs: Any) -> None:
-    """Raise ValueError if Keras would take a list of values for those of other outputs.
+    """Raise ValueError if values of several outputs are a list in another order or have other names.
 
     Keras matches a list with the outputs of a dict in the order of their names.
 
@@ -49,6 +49,11 @@ def check_order(what: str, values: Any, outputs: Any) -> None:
         what: the values, in the plural.
     """
     names = list(outputs) if isinstance(outputs, Mapping) else []
+    if isinstance(values, Mapping) and len(names) > 1 and not values.keys() <= set(names):
+        raise ValueError(
+            f"The {what} have the names {', '.join(map(str, values))}, but the outputs of the model are "
+            f"{', '.join(names)}. Name them so: {{{', '.join(f'{name!r}: ...' for name in names)}}}."
+        )
     if isinstance(values, list | tuple) and names != sorted(names):
         raise ValueError(
             f"The {what} are a list or tuple, which Keras matches with the outputs in the "

@@ -223,6 +223,9 @@ def test_labels_of_two_outputs_have_names(names):
     assert np.isfinite(found["loss"])
     with pytest.raises(ValueError, match=r"`end_logits`, `start_logits`. Give a dict: .*start"):
         model.evaluate(features, names(spans.values()), verbose=0)
+    theirs = {"start_positions": spans["start_logits"], "end_positions": spans["end_logits"]}
+    with pytest.raises(ValueError, match=r"labels have the names start_positions.* Name them so"):
+        model.evaluate(features, theirs, verbose=0)
 
 
 def test_weights_of_two_losses_have_names():
