@@ -33,7 +33,7 @@ AS_JSON_LINES = (
     "pandas."
 )
 _LIST = re.compile(r"""\[\s*(\d[\d\s,.]*|(["']).*\2\s*)?\]""", re.DOTALL)  # ['a', 'b'] or [0 3]
-_NO_NAMES = "remove the lines above the names of the columns."
+_REMOVE_TITLE = "remove the lines above the names of the columns."
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
 
@@ -321,7 +321,7 @@ def _named_rows(
         if not header:
             raise ValueError(
                 f"{header.place}: the first line must name the columns, but is empty. If they are "
-                f"further down, {_NO_NAMES}"
+                f"further down, {_REMOVE_TITLE}"
             )
     else:
         header, rows = Row(map(str, range(len(first))), file, first.line), chain([first], rows)
@@ -346,13 +346,13 @@ def _named_rows(
 
 
 def _remedy(row: Row, header: Row) -> str:
-    """End of the message about a row of another length.
+    """Return the end of the message about a row of another length.
 
-    An enclosed line end may have cut the row, or the first line be a title.
+    An enclosed line end may have cut the row, or the first line may be a title.
     """
     if row[-1][:1] == '"' and row[-1].count('"') % 2 == 1:
         return " If '\"' encloses columns in this file, use quoted=True."
-    return f" If the first line is a title, {_NO_NAMES}" if len(header) == 1 else ""
+    return f" If the first line is a title, {_REMOVE_TITLE}" if len(header) == 1 else ""
 
 
 def _without_empty_columns(rows: Iterator[Row], header: Row) -> Iterator[Row]:

@@ -159,7 +159,9 @@ class _UnreadMarks:
     def warn(self, path: str) -> None:
         """Warn of the columns that have 0 and another mark."""
         for name, seen in self._seen.items():
-            if "0" not in seen or len(seen) == 1 or len(seen) == self._num_rows:  # numbers of rows
+            if "0" not in seen or len(seen) == 1:
+                continue
+            if len(seen) == self._num_rows:  # all differ, as row numbers do
                 continue
             *others, last = sorted(seen)
             logger.warning(

@@ -48,7 +48,7 @@ from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 logger = logging.getLogger(__name__)
 
-_ANY = PROBLEM_TYPES[1]  # any number of labels
+_, _MULTI_LABEL, _ = PROBLEM_TYPES
 
 # Written next to model.safetensors: the pooler of a model whose class there lacks one (spans, tokens,
 # masked words). The reference's checkpoints have one for every head.
@@ -122,7 +122,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         if outputs == 1:
             logger.info("%s is a CrossEncoder. Scores are those before its activation.", folder)
         elif outputs and activation == "Sigmoid" and extra.get("problem_type") is None:
-            extra["problem_type"] = _ANY
+            extra["problem_type"] = _MULTI_LABEL
         config = replace(config, extra=extra)
     vocab_file = file_beside(folder, "vocab.txt")
     check_one_vocabulary(folder)

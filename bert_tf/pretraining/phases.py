@@ -66,12 +66,17 @@ def parse_phases(text: str) -> tuple[Phase, ...]:
     return tuple(phases)
 
 
-def check_names_length(phases: str | None, option: str, files: str) -> None:
-    """Raise ValueError if phases of several lengths would have the same files.
+def check_length_in_names(phases: str | None, option: str, files: str) -> None:
+    """Check that each name of a file has `LENGTH` if phases need it, and none without phases.
 
     Args:
-        phases: None without phases, when no file has a length in its name.
-        option: the name of the option with the files, a comma list.
+        phases: as in `parse_phases`; None without phases.
+        option: the name of the option, for the message.
+        files: its value, a comma list.
+
+    Raises:
+        ValueError: phases of several lengths would have the same file, or a name has `LENGTH` without
+            phases.
     """
     if phases is None:
         if LENGTH in files:

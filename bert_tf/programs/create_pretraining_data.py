@@ -39,7 +39,7 @@ from bert_tf.pretraining.manifest import (
     manifest_path,
     possible_outputs,
 )
-from bert_tf.pretraining.phases import LENGTH, check_names_length, parse_phases
+from bert_tf.pretraining.phases import LENGTH, check_length_in_names, parse_phases
 from bert_tf.pretraining.runners import (
     Beam,
     Report,
@@ -117,7 +117,7 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
         ]
 
     def _check_combinations(self) -> None:
-        check_names_length(self.phases, "output_file", self.output_file)
+        check_length_in_names(self.phases, "output_file", self.output_file)
         if self.span_masking and self.max_ngram_size > 1:
             raise ValueError("span_masking and max_ngram_size exclude each other; give one.")
         if self.runner is not None and self.num_workers > 1:

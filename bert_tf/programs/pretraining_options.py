@@ -9,7 +9,7 @@ from typing import Any
 from bert_tf.config import ATTENTION_DIRECTIONS
 from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.options import EncoderFilesOptions, option, reject_unused, require_one_of
-from bert_tf.pretraining.phases import LENGTH, Phase, check_names_length, parse_phases
+from bert_tf.pretraining.phases import LENGTH, Phase, check_length_in_names, parse_phases
 from bert_tf.pretraining.recipes import RECIPES, with_recipe
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.pretraining.settings import MaskingOptions, most_predictions
@@ -187,7 +187,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         """Return the options of each phase until `stop_step`; without `phases` these alone."""
         for name, files in (("input_file", self.input_file), ("eval_file", self.eval_file)):
             if files:
-                check_names_length(self.phases, name, files)
+                check_length_in_names(self.phases, name, files)
         if self.phases is None:
             return [self]
         phases = parse_phases(self.phases)
