@@ -278,8 +278,8 @@ def removing_new_parents(folder: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):
-            for each in new:
+        for each in new:
+            with suppress(OSError):
                 os.rmdir(each)
         raise
 

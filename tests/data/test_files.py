@@ -272,6 +272,9 @@ def test_a_folder_appears_when_it_is_whole_and_an_abandoned_one_is_removed(tmp_p
     with pytest.raises(KeyError), new_folder(f"{tmp_path}/new/er/1/", "--export_dir"):
         raise KeyError("a bug of the caller")
     assert not any(tmp_path.iterdir())
+    with pytest.raises(OSError), new_folder(f"{tmp_path}/new/{'x' * 300}/1", ""):
+        pass
+    assert not any(tmp_path.iterdir())
     (tmp_path / "1").mkdir()
     with new_folder(f"{tmp_path}/1/", "--export_dir") as folder:
         write_text(os.path.join(folder, "file"), "whole")
