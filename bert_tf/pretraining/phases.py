@@ -86,7 +86,8 @@ def check_length_in_names(phases: str | None, option: str, files: str) -> None:
             )
         return
     lengths = {phase.max_seq_length for phase in parse_phases(phases)}
-    if len(lengths) > 1 and any(LENGTH not in file for file in files.split(",")):
+    names = [name for name in files.split(",") if name.strip()]
+    if len(lengths) > 1 and any(LENGTH not in name for name in names):
         raise ValueError(
             f"phases={phases} needs records of each length, but {option}={files} has no {LENGTH}, which "
             f"becomes the length, in each name: records-{LENGTH}.tf_record."

@@ -46,7 +46,7 @@ def test_files_equal_those_of_the_original_script(tmp_path, run):
 
 def test_phases_make_the_records_of_each_length(tmp_path):
     names = write_inputs(tmp_path)
-    names["output_file"] = str(tmp_path / "{length}.tf_record")
+    names["output_file"] = f"{tmp_path}/{{length}}.tf_record, "  # an empty name is ignored
     both = PretrainingDataOptions(**names, phases="16:0.5,24:0.3,16:0.2")
     assert create_pretraining_data(both).max_seq_length == 24
     for length in 16, 24:
