@@ -108,10 +108,11 @@ def open_model_file(
         longest: tokens of a sequence.
     """
     from bert_tf.prediction import runtimes
+    from bert_tf.vocabulary import load_vocab
 
     formats = {".tflite": "tflite", ".onnx": "onnx", ".xml": "openvino"}
     runtime = runtimes.load(formats[Path(path).suffix], path)
-    num_tokens = len((Path(path).parent / "vocab.txt").read_text(encoding="utf-8").splitlines())
+    num_tokens = len(load_vocab(Path(path).parent / "vocab.txt"))
     draw = np.random.default_rng(rng.randrange(1 << 32))
 
     def inputs_of(batch: list[bytes]) -> dict[str, np.ndarray]:

@@ -62,3 +62,6 @@ def test_a_file_of_ids_is_asked_for_as_many_as_its_texts_have(soak, sentence_mod
     assert not inputs["input_ids"][inputs["input_mask"] == 0].any()
     expected = load_model_folder(str(sentence_model)).model(inputs)["logits"]
     np.testing.assert_allclose(send(inputs)["logits"], expected, atol=1e-5)
+    (tmp_path / "lite" / "vocab.txt").write_text("a\n\u2028\n")  # a line end of Python alone
+    inputs_of, _ = soak.open_model_file(path, random.Random(0), longest=19)
+    assert set(inputs_of([b"x" * 99] * 20)["input_ids"].flat) == {0, 1}
