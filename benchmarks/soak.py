@@ -13,9 +13,9 @@ wrong: not finite, or changed for the first batch, which is sent again with each
       python benchmarks/soak.py --saved_model=$model --text=... --requests=20000 --seconds=86400
     done
 
-sends 20,000 requests to each export. --model_file=lite/model.tflite instead of --saved_model sends
-random ids to a file of TFLite, ONNX or OpenVINO (model.xml) with one sequence per example, at most
---longest_sequence of each.
+sends 20,000 requests to each export. --model_file=lite/model.tflite instead of --saved_model loads a
+file of TFLite, ONNX or OpenVINO (model.xml) with bert_tf. It must take one sequence per example, and
+gets random ids, at most --longest_sequence in each.
 """
 
 from __future__ import annotations
@@ -77,10 +77,12 @@ def check_answer(answer: Mapping[str, np.ndarray], expected: Mapping[str, np.nda
             raise SystemExit(f"wrong answer: {name} was {expected[name]}, is {values}")
 
 
-Ask = Callable[[Mapping[str, Any]], dict[str, np.ndarray]]
+Inputs = Mapping[str, Any]
+# Texts -> the inputs of a request, and these -> the answer.
+Functions = tuple[Callable[[list[bytes]], Inputs], Callable[[Inputs], dict[str, np.ndarray]]]
 
 
-def open_saved_model(path: str, rng: random.Random) -> tuple[Callable[[list[bytes]], dict], Ask]:
+def open_saved_model(path: str, rng: random.Random) -> Functions:
     """Return a function that makes the inputs of a request from texts, and one that sends them."""
     serve = tf.saved_model.load(path).signatures["serving_default"]
     specs = serve.structured_input_signature[1]  # of its texts: one, or two for pairs
@@ -96,16 +98,15 @@ def open_saved_model(path: str, rng: random.Random) -> tuple[Callable[[list[byte
     )
 
 
-def open_model_file(
-    path: str, rng: random.Random, longest: int
-) -> tuple[Callable[[list[bytes]], dict], Ask]:
+def open_model_file(path: str, rng: random.Random, longest: int) -> Functions:
     """Return the two functions of `open_saved_model` for a file with the signature `tokens`.
 
-    A request has random ids in about the number of its word pieces: a tokenizer keeps words, and
-    their memory is not that of the file.
+    A sequence has about as many ids as its text has word pieces. The ids are random, because a
+    tokenizer caches words, and the memory of its cache would be added to that of the model.
 
     Args:
-        longest: tokens of a sequence.
+        path: of the file, next to its vocab.txt.
+        longest: most tokens of a sequence.
     """
     from bert_tf.prediction import runtimes
     from bert_tf.vocabulary import load_vocab
@@ -138,7 +139,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, help="end after this number")
     parser.add_argument("--most_texts", type=int, default=16, help="of a batch")
     parser.add_argument("--longest", type=int, default=3000, help="text, in bytes")
-    parser.add_argument("--longest_sequence", type=int, default=128, help="of a --model_file")
+    parser.add_argument(
+        "--longest_sequence", type=int, default=128, help="in tokens, for --model_file"
+    )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     text, rng = Path(arguments.text).read_bytes(), random.Random(arguments.seed)
@@ -147,7 +150,7 @@ def main() -> None:
     else:
         inputs_of, send = open_model_file(arguments.model_file, rng, arguments.longest_sequence)
 
-    def ask(inputs: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    def ask(inputs: Inputs) -> dict[str, np.ndarray]:
         answer = send(inputs)
         numbers = {n: v for n, v in answer.items() if np.issubdtype(v.dtype, np.number)}
         check_answer(numbers, {})

@@ -158,7 +158,10 @@ class ExampleTask(Task):
 def of_type(
     examples: Iterable[AnyExample], example_type: type[AnyExample], remedy: str
 ) -> Iterator[AnyExample]:
-    """Yield the examples.
+    """Yield the examples, and check the type of each.
+
+    Args:
+        remedy: last sentence of the message.
 
     Raises:
         TypeError: an example is of another type, such as a row of a table.

@@ -68,7 +68,7 @@ def test_phases_make_the_records_of_each_length(tmp_path):
         ("4:1", "{length}", "max_seq_length is 4, but must be 5 or more"),
     ],
 )
-def test_phases_without_records_of_their_own_are_rejected(phases, file, message):
+def test_phases_whose_records_cannot_be_made_are_rejected(phases, file, message):
     with pytest.raises(ValueError, match=message):
         options = PretrainingDataOptions(
             input_file="a.txt", output_file=file, vocab_file="vocab.txt", phases=phases

@@ -53,7 +53,9 @@ def test_the_peak_of_each_part_is_printed(soak, capsys):
         peaks(process, 1.0)
 
 
-def test_a_file_of_ids_is_asked_for_as_many_as_its_texts_have(soak, sentence_model, tmp_path):
+def test_a_model_file_gets_about_as_many_ids_as_its_texts_have_word_pieces(
+    soak, sentence_model, tmp_path
+):
     bert_tf.export(str(sentence_model), str(tmp_path / "lite"), format="tflite")
     path = str(tmp_path / "lite" / "model.tflite")
     inputs_of, send = soak.open_model_file(path, random.Random(0), longest=19)
