@@ -39,7 +39,10 @@ from bert_tf.tasks.labeled_questions import LabeledQuestion
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import span_loss, without_padding
 
-_REMEDY = "run_squad makes the records of a file in SQuAD's JSON."
+_REMEDY = (
+    "`bert_tf.tasks.labeled_questions.label` makes tuples of examples, and run_squad the records of a "
+    "file in SQuAD's JSON."
+)
 
 
 class QuestionAnsweringTask(ExampleTask):

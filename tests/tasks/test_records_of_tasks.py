@@ -154,7 +154,11 @@ def test_names_and_places_of_examples_do_not_change_the_key():
         (EmbeddingTask(16), "EmbeddingExample", "Make one of each row"),
         (MultipleChoiceTask(2, 16), "Question", "run_swag makes"),
         (TokenClassificationTask(["B-X", "O"], 16), "Sentence", "run_ner makes"),
-        (QuestionAnsweringTask(16, max_query_length=4), "tuple", "run_squad makes"),
+        (
+            QuestionAnsweringTask(16, max_query_length=4),
+            "tuple",
+            "`bert_tf.tasks.labeled_questions.label` makes tuples",
+        ),
     ],
 )
 def test_rows_of_a_table_are_no_examples(tmp_path, task, expected, remedy):
