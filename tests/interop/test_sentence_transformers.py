@@ -150,7 +150,11 @@ def test_a_cross_encoder_of_labels_with_a_sigmoid_is_multi_label(tmp_path, activ
     (folder / "config.json").write_text(json.dumps(values))
     convert(folder, there)
     for path in (folder, there):
-        assert key in bert_tf.load(path).predict([("a", "b")])[0]
+        answer = bert_tf.load(path).predict([("a", "b")])[0]
+        exp = np.exp(model(FullTokenizer(TOKENS)(["a"], ["b"]))["logits"][0])
+        expected = exp / (1 + exp) if key == "labels" else exp / exp.sum()
+        np.testing.assert_allclose(list(answer["probabilities"].values()), expected, atol=1e-6)
+        assert key in answer
 
 
 @pytest.mark.parametrize("format", ["huggingface", "tf1"])
