@@ -258,8 +258,8 @@ def test_an_export_that_is_killed_leaves_no_folder_and_the_next_one_succeeds(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("bert_tf.serving.saved_model.write_beside", killed)
         export(sentence_model, export_dir)
-    assert not export_dir.exists()
-    export_dir.mkdir()  # empty, as by a program that prepares folders
+    assert not export_dir.parent.exists()
+    export_dir.mkdir(parents=True)  # empty, as by a program that prepares folders
     export(sentence_model, f"{export_dir}/", max_seq_length=5)
     assert (export_dir / "assets.extra" / "labels.txt").exists()
     assert sorted(export_dir.parent.iterdir()) == [export_dir]
