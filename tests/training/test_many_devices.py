@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow  # of two devices: test_batch_trainer.py
-_OF_FOUR = ((1, "auto"), (2, "false"))  # parts and jit_compile
+_OTHERS = ((8, 1, "false"), (4, 1, "auto"))
 
 # Eight CPU devices, in a process of their own because their number is fixed once TensorFlow computes.
 PROGRAM = """
@@ -82,7 +82,7 @@ def run(*arguments):
 
 @pytest.mark.parametrize(
     "devices, parts, kind",
-    [(8, 1, "false"), *(pytest.param(4, *case, marks=pytest.mark.long) for case in _OF_FOUR)],
+    [(4, 2, "false"), *(pytest.param(*case, marks=pytest.mark.long) for case in _OTHERS)],
 )
 def test_many_devices_pretrain_as_one_does(devices, parts, kind):
     found = run("pretraining", devices, parts, kind)
