@@ -126,7 +126,7 @@ class Command:
         """The files and folders that it is told to make."""
         if self.is_python:
             return []
-        flags = re.findall(r"--(?:output_dir|output_file|export_dir)=(\S+)", self.code)
+        flags = re.findall(r"--(?:output_dir|output_file|export_dir)='?([^\s']+)", self.code)
         return flags + re.findall(r'to_json_file\("(.+?)"\)', self.code)
 
 
@@ -343,9 +343,12 @@ class Walks:
 
 
 def written(folder: Path, output: str) -> list[Path]:
-    """The output, where something is in it; or the parts of a file in several."""
+    """The output, where something is in it; or the parts of a file in several, or of each length."""
     path = folder / output
     if path.is_dir():
         return [path] if any(path.iterdir()) else []
-    paths = [path] if path.exists() else path.parent.glob(f"{path.stem}-*-of-*{path.suffix}")
+    name = path.name.replace("{length}", "*")
+    if name == path.name and not path.exists():
+        name = f"{path.stem}-*-of-*{path.suffix}"
+    paths = path.parent.glob(name)
     return [one for one in paths if one.stat().st_size]
