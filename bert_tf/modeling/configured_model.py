@@ -13,7 +13,7 @@ import keras
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.inputs import as_tensors, check_values
-from bert_tf.modeling.keras_losses import check_loss, check_metrics, check_order
+from bert_tf.modeling.keras_losses import check_loss, check_metrics, check_names_and_order
 from bert_tf.names import check_names
 from bert_tf.tokenization import FullTokenizer
 
@@ -119,9 +119,9 @@ class ConfiguredModel(keras.Model):
             ValueError: the loss takes logits for probabilities, or labels or `loss_weights` are a list
                 that would be taken for those of other outputs, or have the names of no outputs.
         """
-        check_order("labels", y, y_pred)
+        check_names_and_order("labels", y, y_pred)
         weights = getattr(self._compile_loss, "_user_loss_weights", None)
-        check_order("loss weights", weights, y_pred)
+        check_names_and_order("loss weights", weights, y_pred)
         check_loss(self.loss, y_pred)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 

@@ -40,7 +40,7 @@ def check_loss(loss: Any, outputs: Any) -> None:
             )
 
 
-def check_order(what: str, values: Any, outputs: Any) -> None:
+def check_names_and_order(what: str, values: Any, outputs: Any) -> None:
     """Raise ValueError if values of several outputs are a list in another order or have other names.
 
     Keras matches a list with the outputs of a dict in the order of their names.
