@@ -176,10 +176,8 @@ def measure(case: dict) -> dict:
 
 
 def ours(case: dict) -> tuple[float, int]:
-    from bert_tf.programs.create_pretraining_data import (
-        PretrainingDataOptions,
-        create_pretraining_data,
-    )
+    from bert_tf.programs.create_pretraining_data import create_pretraining_data
+    from bert_tf.programs.pretraining_data_options import PretrainingDataOptions
 
     names = ("dupe_factor", "num_workers", "max_group_bytes", "masking")
     options = PretrainingDataOptions(

@@ -8,7 +8,8 @@ r"""Make TFRecords for pre-training from text: one sentence per line, a blank li
 """
 
 from bert_tf import cli
-from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
+from bert_tf.programs.create_pretraining_data import create_pretraining_data
+from bert_tf.programs.pretraining_data_options import PretrainingDataOptions
 
 if __name__ == "__main__":
     cli.run(PretrainingDataOptions, create_pretraining_data)

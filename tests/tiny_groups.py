@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
+from bert_tf.programs.create_pretraining_data import create_pretraining_data
+from bert_tf.programs.pretraining_data_options import PretrainingDataOptions
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "pretraining_data.json").read_text("utf-8"))
 

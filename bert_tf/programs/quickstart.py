@@ -25,7 +25,7 @@ from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.options import Options, option
 from bert_tf.predictor import MaskFiller
 from bert_tf.pretraining.wordpieces import NUM_UNUSED_TOKENS
-from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
+from bert_tf.programs.create_pretraining_data import create_pretraining_data
 from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
 from bert_tf.programs.demo_corpus import (
     collect_documents,
@@ -35,6 +35,7 @@ from bert_tf.programs.demo_corpus import (
 )
 from bert_tf.programs.export_options import ExportOptions
 from bert_tf.programs.export_saved_model import export_saved_model
+from bert_tf.programs.pretraining_data_options import PretrainingDataOptions
 from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
 from bert_tf.training.progress import duration
 from bert_tf.training.strategy import PRECISIONS

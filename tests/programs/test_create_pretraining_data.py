@@ -17,7 +17,8 @@ from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.make_group import make_group
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files, read_manifest
 from bert_tf.pretraining.settings import RecordSettings
-from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
+from bert_tf.programs.create_pretraining_data import create_pretraining_data
+from bert_tf.programs.pretraining_data_options import PretrainingDataOptions
 from bert_tf.programs.pretraining_record_sets import check_vocabulary_of_records, read_record_set
 from bert_tf.vocabulary import vocabulary_digest
 from reference import pretraining_data as reference
