@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -88,20 +88,54 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
             instance, or the vocabulary lacks a special token. An output file is named twice or would be
             an input, or other records exist. Another process is making records of the same name.
     """
-    *earlier, last = options.phase_options()
-    for each in earlier:
-        _create(each)
-    return _create(last)
+    plans = [_plan(each) for each in options.phase_options()]
+    with ExitStack() as locks:
+        for plan in plans:
+            locks.enter_context(_only_run(plan.path))
+        # Records that may not be replaced are found before any are made.
+        started = [start_or_resume(plan.wanted, plan.jobs, options.overwrite) for plan in plans]
+        for plan, (manifest, jobs) in zip(plans, started, strict=True):
+            _make(plan, manifest, jobs)
+        for plan, (manifest, jobs) in zip(plans, started, strict=True):
+            if jobs != plan.jobs:
+                replace_records(plan.jobs, jobs, manifest)
+            summary = plan.summary(manifest.counts)
+            logger.info("Wrote %s.", summary)
+    return summary
 
 
-def _create(options: PretrainingDataOptions) -> PretrainingDataSummary:
-    """Make the records of one length."""
-    start = time.monotonic()
+@dataclass(frozen=True)
+class _Plan:
+    """The records of one length, and what they are made of.
+
+    Attributes:
+        wanted: their manifest, without groups.
+    """
+
+    options: PretrainingDataOptions
+    settings: RecordSettings
+    input_files: Sequence[str]
+    jobs: list[GroupJob]
+    wanted: Manifest
+
+    @property
+    def path(self) -> str:
+        """The manifest's file."""
+        return self.jobs[0].manifest_file
+
+    def summary(self, counts: Counts) -> PretrainingDataSummary:
+        """Return the summary of the finished records."""
+        files = tuple(file for job in self.jobs for file in job.output_files)
+        return PretrainingDataSummary(files, self.path, counts, self.options.max_seq_length)
+
+
+def _plan(options: PretrainingDataOptions) -> _Plan:
+    """Check the files and the vocabulary, and plan the records of one length."""
     input_files = expand_files(options.input_file, folders=True)
     outputs = _output_files(options.output_file, input_files)
     groups_of_outputs = (f"{file}{group_ending(0, 2)}" for file in outputs)
-    written = [*outputs, *groups_of_outputs, manifest_path(outputs[0])]
-    check_not_read_again(written, options.input_file, "output_file")
+    path = manifest_path(outputs[0])
+    check_not_read_again([*outputs, *groups_of_outputs, path], options.input_file, "output_file")
     settings = options.resolved()
     load_tokenizer.cache_clear()  # the file may have changed since an earlier call
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
@@ -118,8 +152,6 @@ def _create(options: PretrainingDataOptions) -> PretrainingDataSummary:
             options.masked_lm_prob,
         )
     groups = plan_groups(input_files, options.max_group_bytes)
-    path = manifest_path(outputs[0])
-    jobs = _plan_jobs(groups, outputs, path, options)
     wanted = Manifest(
         flags={**settings.noted(), "output_file": _names(outputs)},
         input=[_file_state(file) for file in input_files],
@@ -131,22 +163,22 @@ def _create(options: PretrainingDataOptions) -> PretrainingDataSummary:
         num_groups=len(groups),
         version=bert_tf.__version__,
     )
-    output_files = tuple(file for job in jobs for file in job.output_files)
-    with _only_run(path):
-        manifest, own_jobs = start_or_resume(wanted, jobs, options.overwrite)
-        missing = _make_missing(manifest, own_jobs, options, settings)
-        if not manifest.counts.instances:
-            remove_records(own_jobs)
-        _check_text(manifest.counts, input_files, options.objective)
-        if own_jobs != jobs:
-            replace_records(jobs, own_jobs, manifest)
-        _warn_of_single_documents(manifest, options)
-    summary = PretrainingDataSummary(output_files, path, manifest.counts, options.max_seq_length)
-    seconds = time.monotonic() - start
-    size = sum(group_size(job.ranges) for job in missing) / 1e6
-    logger.info("Wrote %s.", summary)
-    logger.info("Took %s, %.2f MB of text per second.", duration(seconds), size / seconds)
-    return summary
+    jobs = _plan_jobs(groups, outputs, path, options)
+    return _Plan(options, settings, input_files, jobs, wanted)
+
+
+def _make(plan: _Plan, manifest: Manifest, jobs: Sequence[GroupJob]) -> None:
+    """Make the groups that `manifest` lacks, add them to it, and check the whole."""
+    start = time.monotonic()
+    missing = _make_missing(manifest, jobs, plan.options, plan.settings)
+    if not manifest.counts.instances:
+        remove_records(jobs)
+    _check_text(manifest.counts, plan.input_files, plan.options.objective)
+    _warn_of_single_documents(manifest, plan.options)
+    if missing:
+        seconds = time.monotonic() - start
+        size = sum(group_size(job.ranges) for job in missing) / 1e6
+        logger.info("Took %s, %.2f MB of text per second.", duration(seconds), size / seconds)
 
 
 def _only_run(manifest_file: str) -> AbstractContextManager[None]:

@@ -59,6 +59,44 @@ def test_phases_make_the_records_of_each_length(tmp_path):
             assert made.read_bytes() == Path(f"{alone}{ending}").read_bytes()
 
 
+def test_records_of_a_later_length_stop_the_run_before_the_first_is_made(tmp_path):
+    names = write_inputs(tmp_path)
+    names["output_file"] = f"{tmp_path}/{{length}}.tf_record"
+    (tmp_path / "24.tf_record").write_text("mine")
+    with pytest.raises(ValueError, match=r"24\.tf_record exists without a"):
+        create_pretraining_data(PretrainingDataOptions(**names, phases="16:0.5,24:0.5"))
+    assert not (tmp_path / "16.tf_record").exists()
+
+
+def test_phases_that_replace_records_resume_after_the_lengths_that_are_made(
+    tmp_path, monkeypatch, caplog
+):
+    names = write_inputs(tmp_path)
+    names["output_file"] = f"{tmp_path}/{{length}}.tf_record"
+    phases = {"phases": "16:0.5,24:0.5"}
+    create_pretraining_data(PretrainingDataOptions(**names, **phases, random_seed=7))
+    old = contents(tmp_path)
+
+    def stop(job, settings, *others):
+        if settings.max_seq_length == 24:
+            raise KeyboardInterrupt
+        return make_group(job, settings, *others)
+
+    again = PretrainingDataOptions(**names, **phases, overwrite=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("bert_tf.pretraining.runners.make_group", stop)
+        create_pretraining_data(again)
+    assert {name: (tmp_path / name).read_bytes() for name in old} == old
+    with caplog.at_level("INFO"):
+        create_pretraining_data(again)
+    assert "Nothing to do" in caplog.text  # of the first length
+    names["output_file"] = f"{tmp_path}/alone/{{length}}.tf_record"
+    create_pretraining_data(PretrainingDataOptions(**names, **phases))
+    for length in 16, 24:
+        made = f"{length}.tf_record"
+        assert (tmp_path / made).read_bytes() == (tmp_path / "alone" / made).read_bytes()
+
+
 @pytest.mark.parametrize(
     ("phases", "file", "message"),
     [
