@@ -268,8 +268,7 @@ def test_labels_of_another_type_are_an_error(tmp_path, dtype):
             use(dataset)
 
 
-@pytest.mark.parametrize("label", [-1, 2])
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(("label", "dtype"), [(-1, np.int32), (2, np.int64)])
 def test_labels_that_are_no_ids_of_the_task_are_an_error(tmp_path, label, dtype):
     batches = features() | {"label_ids": np.array([*LABELS[1:], label], dtype)}
     dataset = tf.data.Dataset.from_tensor_slices(batches).batch(16)
