@@ -27,7 +27,12 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.setup import Setup
-from bert_tf.finetuning.teacher_checks import check_same_type, order_of_labels, same_tokenizer
+from bert_tf.finetuning.teacher_checks import (
+    check_same_type,
+    order_of_labels,
+    same_tokenizer,
+    warn_of_other_numbers,
+)
 from bert_tf.interop.sidecar import MissingVocabularyError
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.models import BertForPreTraining
@@ -38,6 +43,7 @@ from bert_tf.tasks.base import ExampleTask, Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.distillation import (
     MASKED_WORDS,
+    TEACHER_LOGITS,
     DistilledTask,
     TeacherInStep,
     TeacherTask,
@@ -116,7 +122,7 @@ class Teacher:
                 + ("." if task.name == "question_answering" else ", or teacher_states=none.")
             )
         reads_same = reads_same and _has_crf(trained.task) == _has_crf(task)
-        if isinstance(task, ClassificationTask) and task.kind.name == "regression":
+        if _is_regression(task):
             reject_unused(options, ("temperature",), "with problem_type=regression")
         targets = soft_targets(task, _width(trained))
         losses = distillation_losses(
@@ -145,7 +151,8 @@ class Teacher:
         key = hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
         def write(path: str) -> int:
-            columns = dict(self._outputs(run, examples, source))
+            learns_labels = name == "train" and run.options.hard_labels > 0
+            columns = dict(self._outputs(run, examples, source, learns_labels))
             if IS_LABELLED in names:
                 is_labelled = np.full(count_records([source]), name == "train", np.int32)
                 columns[IS_LABELLED] = is_labelled
@@ -179,7 +186,9 @@ class Teacher:
             changed["crf"] = self.trained.task.crf
         return type(run.task)(**{**run.task.arguments(), **changed})
 
-    def _outputs(self, run: Run, examples: Sequence[Any], source: str) -> Mapping[str, np.ndarray]:
+    def _outputs(
+        self, run: Run, examples: Sequence[Any], source: str, learns_labels: bool
+    ) -> Mapping[str, np.ndarray]:
         """Return the teacher's outputs for the records in `source`, by feature."""
         makes_records = self._task(run)
         task = TeacherTask(makes_records, _width(self.trained))
@@ -201,6 +210,9 @@ class Teacher:
                 runner, task, [source], batch_size, "teacher", lengths=run.options.lengths
             )
         names = [spec.name for spec in task.targets.features]
+        if learns_labels and _is_regression(run.task):
+            numbers = kept[TEACHER_LOGITS][:, 0]
+            warn_of_other_numbers(self.trained.source, numbers, kept["label_ids"])
         if self.order is not None:
             kept |= {name: kept[name][..., list(self.order)] for name in names}
         if self.reads_same:
@@ -271,6 +283,10 @@ def _width(trained: TrainedModel) -> int:
 def _prefixes(task: Task | None) -> dict[str, str]:
     names = ("query_prefix", "document_prefix")
     return {n: getattr(task, n) for n in names} if isinstance(task, EmbeddingTask) else {}
+
+
+def _is_regression(task: Task) -> bool:
+    return isinstance(task, ClassificationTask) and task.kind.name == "regression"
 
 
 def _has_crf(task: Task | None) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+import numpy as np
+
 from bert_tf.model_folder import TrainedModel
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.classification import ClassificationTask
@@ -70,3 +72,22 @@ def order_of_labels(
 def same_tokenizer(theirs: FullTokenizer, ours: FullTokenizer) -> bool:
     """Return True if vocabulary and case are the same."""
     return theirs.vocab == ours.vocab and theirs.do_lower_case == ours.do_lower_case
+
+
+def warn_of_other_numbers(teacher: str, numbers: np.ndarray, labels: np.ndarray) -> None:
+    """Warn if a teacher's numbers miss the labels by more than the mean of the labels does.
+
+    Such a teacher often has another scale: the logits of scores from 0 to 1, for labels from 0 to 5.
+
+    Args:
+        numbers, labels: float [N].
+    """
+    error, spread = np.sqrt(np.mean((numbers - labels) ** 2)), np.std(labels)
+    if error > spread > 0:
+        logger.warning(
+            "The teacher %s misses the labels by %.3g (root mean square), their own mean by %.3g only. "
+            "Its numbers are from %.3g to %.3g, the labels from %.3g to %.3g. Use a teacher with the "
+            "scale of the labels, change theirs, or learn the teacher alone: hard_labels=0.",
+            *(teacher, error, spread),
+            *(numbers.min(), numbers.max(), labels.min(), labels.max()),
+        )

@@ -12,11 +12,13 @@ from tiny_squad import squad_options
 from tiny_teachers import logits_of, other_vocabulary, taught, teacher_and_run
 from tiny_words_and_choices import ner_training, swag_options
 
-from bert_tf import convert
+from bert_tf import convert, load
 from bert_tf.finetuning.multiple_choice import MultipleChoice
 from bert_tf.finetuning.question_answering import QuestionAnswering
 from bert_tf.finetuning.token_classification import TokenClassification
 from bert_tf.model_files import read_task
+from bert_tf.model_folder import load_model
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.encoder_parts import freezes_encoder
 
 
@@ -195,6 +197,24 @@ def test_a_student_larger_than_its_teacher_is_a_warning(student, caplog):
     wide = dataclasses.replace(run.setup.config, hidden_size=32)
     teacher.check_size(run.task.build_model(wide))
     assert "Distillation is for models that are smaller than their teacher." in caplog.text
+
+
+@pytest.mark.parametrize(("offset", "changes"), [(0, {}), (9, {}), (9, {"hard_labels": 0.0})])
+def test_a_teacher_with_numbers_of_another_scale_is_a_warning(
+    student, sentence_model, tmp_path, caplog, offset, changes
+):
+    trained = load_model(str(sentence_model))
+    task = ClassificationTask((), trained.max_seq_length, problem_type="regression")
+    model = task.build_model(trained.model.config)
+    teacher, table = str(tmp_path / "teacher"), tmp_path / "numbers.tsv"
+    model.save_pretrained(teacher, trained.tokenizer)
+    texts = ["the cat sat", "a dog", "the owl sat on the log", "who ?"]
+    numbers = [found["score"] + offset for found in load(teacher).predict(texts)]
+    write_table(table, [(text, str(value)) for text, value in zip(texts, numbers, strict=True)])
+    values = {"teacher": teacher, "train_file": str(table), "problem_type": "regression", **changes}
+    taught(student(**values))
+    message = "misses the labels by 9 (root mean square), their own mean by"
+    assert (message in caplog.text) == (offset > 0 and not changes)
 
 
 @pytest.mark.parametrize(
