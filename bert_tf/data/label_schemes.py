@@ -12,11 +12,15 @@ words    NNP     NNP     NNP     VBZ    IN  NNP     NNP
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from bert_tf.metrics.conlleval import entities
+
+logger = logging.getLogger(__name__)
 
 # Scheme -> its prefixes, in the order of the model's outputs.
 PREFIXES = {"iob2": "BI", "iob1": "IB", "bioes": "BIES"}
@@ -45,6 +49,21 @@ def check_unicode_forms(labels: Iterable[tuple[str, str]]) -> None:
                 "but their Unicode form (NFC, NFD) differs, so they would be two classes. Bring all "
                 f'files to one form: unicodedata.normalize("NFC", text) in Python makes {form!a}.'
             )
+
+
+def warn_of_similar_labels(labels: Iterable[str], file: str) -> None:
+    """Warn of labels that are probably one: good and Good, 1 and 1.0."""
+    groups: dict[str | float, list[str]] = {}
+    for label in labels:
+        groups.setdefault(_meaning(label), []).append(label)
+    similar = [group for group in groups.values() if len(group) > 1]
+    if similar:
+        logger.warning(
+            "%s: labels that differ only in case or spaces, or are equal numbers, are different "
+            "classes: %s. Use one spelling if they are one class.",
+            file,
+            "; ".join(" and ".join(map(repr, group)) for group in similar[:3]),
+        )
 
 
 def is_label(text: str) -> bool:
@@ -179,3 +198,13 @@ def complete_labels(labels: Iterable[str], scheme: str) -> tuple[str, ...]:
     types = sorted({entity_type(label) for label in labels} - {""})
     prefixes = PREFIXES[scheme]
     return (OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in prefixes))
+
+
+def _meaning(label: str) -> str | float:
+    """Return the value of a finite number, equal for "1" and "1.0", else the text in one spelling."""
+    try:
+        if math.isfinite(number := float(label)):
+            return number
+    except ValueError:
+        pass
+    return " ".join(label.casefold().split())

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections import Counter
 from collections.abc import Sequence
 
-from bert_tf.data.label_schemes import check_unicode_forms
+from bert_tf.data.label_schemes import check_unicode_forms, warn_of_similar_labels
 from bert_tf.data.tables import warn_of_empty_cells
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import SPLITS
@@ -204,7 +203,7 @@ def _labels(
                 "predict a number (with decimal points, not commas), or problem_type=single_label if "
                 "each number is a class."
             )
-        _warn_of_similar_labels(labels, options.train_file)
+        warn_of_similar_labels(labels, options.train_file)
         warn_of_empty_cells(labels, options.train_file)
         _warn_of_joined_labels(labels, options.train_file)
         return in_order_of(known_labels if trained is None else trained.labels, labels)
@@ -226,20 +225,6 @@ def _labels(
         "weights. Set `labels`, in the order of its outputs, or train_file, the table of its training, "
         "if they are sorted."
     )
-
-
-def _warn_of_similar_labels(labels: Sequence[str], file: str) -> None:
-    groups: dict[str | float, list[str]] = {}
-    for label in labels:
-        groups.setdefault(_meaning(label), []).append(label)
-    similar = [group for group in groups.values() if len(group) > 1]
-    if similar:
-        logger.warning(
-            "%s: labels that differ only in case or spaces, or are equal numbers, are different "
-            "classes: %s. Use one spelling if they are one class.",
-            file,
-            "; ".join(" and ".join(map(repr, group)) for group in similar[:3]),
-        )
 
 
 def _warn_of_joined_labels(labels: Sequence[str], file: str) -> None:
@@ -268,16 +253,6 @@ def _warn_of_shared_examples(splits: Splits, train_file: str | None) -> None:
             train_file,
             shared[0].origin,
         )
-
-
-def _meaning(label: str) -> str | float:
-    """Return the value of a finite number, equal for "1" and "1.0", else the text in one spelling."""
-    try:
-        if math.isfinite(number := float(label)):
-            return number
-    except ValueError:
-        pass
-    return " ".join(label.casefold().split())
 
 
 def _check_same_problem_type(problem_type: str, trained: ClassificationTask | None) -> None:
