@@ -199,6 +199,12 @@ def test_a_class_that_stands_for_empty_cells_is_warned_of(tmp_path, caplog):
     assert "t.csv: the label '#N/A' usually stands for an empty or broken cell" in caplog.text
 
 
+def test_classes_that_are_probably_one_are_warned_of(tmp_path, caplog):
+    file = write(tmp_path / "t.csv", "text,label\nw,1\nx,1.0\ny,Good\nz,good\n")
+    read_examples(options(tmp_path, do_train=True, train_file=str(file)))
+    assert "'1' and '1.0'; 'Good' and 'good'. Use one spelling" in caplog.text
+
+
 def test_an_empty_name_of_a_column_is_no_label_and_no_negative(tmp_path):
     file = write(tmp_path / "t.csv", "query,positive,negative,label\nwho,me,you,7\n")
     files = {"do_train": True, "train_file": file, "do_predict": True, "predict_file": file}
