@@ -318,10 +318,10 @@ def text_of(row: TableRow, column: str) -> str:
 
 def _as_text(row: TableRow, column: str, value: Any) -> str:
     if not isinstance(value, str) or is_blank(value):
-        raise ValueError(
-            f"{row.place}: {column} is {value!r:.60}, but must be a text. Complete the row, or remove "
-            "it."
-        )
+        remedy = "Complete the row, or remove it."
+        if isinstance(value, list) and value:
+            remedy = "Write a row for each of its texts."
+        raise ValueError(f"{row.place}: {column} is {value!r:.60}, but must be a text. {remedy}")
     return value.strip()
 
 

@@ -223,7 +223,7 @@ class EmbeddingTask(ExampleTask):
             if width >= self.width(config):
                 raise ValueError(
                     f"matryoshka_dims has {width}, but must be below the width of the vectors, "
-                    f"{self.width(config)}."
+                    f"{self.width(config)}, which is learned in any case. Leave {width} out."
                 )
 
     def write_records(

@@ -230,6 +230,13 @@ def test_a_column_of_json_lines_may_have_several_negatives(tmp_path, name):
         read_examples(given)
 
 
+def test_a_list_of_positives_is_an_error_with_its_remedy(tmp_path):
+    path = write_json_lines(tmp_path / "t.jsonl", [{"query": "x", "positive": ["y", "z"]}])
+    message = r"t.jsonl:1: positive is \['y', 'z'\], but must be a text. Write a row for each"
+    with pytest.raises(ValueError, match=message):
+        read_examples(options(tmp_path, do_train=True, train_file=path))
+
+
 def test_rows_of_json_lines_may_have_other_negatives_but_not_another_kind(tmp_path):
     rows = [
         {"anchor": "who", "positive": "me"},
