@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import tensorflow as tf
 
@@ -18,7 +17,6 @@ from bert_tf.data.label_schemes import (
     complete_labels,
     entity_type,
     find_scheme,
-    in_scheme,
     may_mark_entities,
 )
 from bert_tf.data.token_classification import Columns, Sentence, read_conll
@@ -139,8 +137,6 @@ def read_data(
     for split, sentences in splits.items():
         _check_labels(sentences, labels, split)
         _check_scheme(sentences, task.crf or scheme, strict=stated != "auto")
-        if task.crf is not None:
-            sentences = splits[split] = [_in_scheme(sentence, task.crf) for sentence in sentences]
         if task.document_context and not any(sentence.document for sentence in sentences):
             logger.warning(
                 "%s has no -DOCSTART- line, so with --document_context the whole file is one document.",
@@ -202,13 +198,6 @@ def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> N
         scheme,
         examples,
     )
-
-
-def _in_scheme(sentence: Sentence, scheme: str) -> Sentence:
-    """Return the sentence with the same entities in labels of the scheme, which a CRF needs."""
-    if sentence.labels is None or not any(breaks(sentence.labels, scheme)):
-        return sentence
-    return replace(sentence, labels=in_scheme(sentence.labels, scheme))
 
 
 def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str], split: str) -> None:

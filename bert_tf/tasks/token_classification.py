@@ -21,7 +21,13 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.buckets import batches_by_length
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions, marks_entities
+from bert_tf.data.label_schemes import (
+    SCHEMES,
+    WORDS,
+    allowed_transitions,
+    in_scheme,
+    marks_entities,
+)
 from bert_tf.data.record_cache import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.record_makers import (
     NUM_SPECIAL_TOKENS,
@@ -161,7 +167,8 @@ class TokenClassificationTask(ExampleTask):
     ) -> int:
         """Write the windows of `sentences` as a TFRecord file. Return their number.
 
-        Every word is predicted in exactly one window, in the order of the sentences.
+        Every word is predicted in exactly one window, in the order of the sentences. With a CRF, labels
+        that break its scheme become those of the same entities.
 
         Args:
             num_workers: processes that tokenize. The file is the same for any number.
@@ -177,7 +184,7 @@ class TokenClassificationTask(ExampleTask):
 
     def records_key(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> str:
         settings = [self.labels, self.max_seq_length, self.document_context, self.doc_stride]
-        settings += [] if self.crf is None else ["sentence_ends"]
+        settings += [] if self.crf is None else [self.crf]
         rows = ((sentence.words, sentence.labels, sentence.document) for sentence in sentences)
         return content_key(tokenizer, settings, rows)
 
@@ -204,13 +211,16 @@ class TokenClassificationTask(ExampleTask):
     def _labelled(self, sentence: Sentence, ids: Mapping[str, int]) -> LabelledSentence:
         if sentence.labels is None:  # a test set, whose labels are unused
             return sentence.words, [0] * len(sentence.words)
-        for index, label in enumerate(sentence.labels):
+        labels = sentence.labels
+        if self.crf is not None:  # others would have probability 0
+            labels = in_scheme(labels, self.crf)
+        for index, label in (*enumerate(sentence.labels), *enumerate(labels)):
             if label not in ids:
                 raise ValueError(
                     f"{sentence.place(index)}: the label is {label!r}, but the labels of this model "
                     f"are {', '.join(self.labels)}."
                 )
-        return sentence.words, [ids[label] for label in sentence.labels]
+        return sentence.words, [ids[label] for label in labels]
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         logits = word_logits(outputs["logits"], features["word_positions"])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_token_classification import LABELS, sentence, written
+from test_token_classification import LABELS, TOKENIZER, sentence, written
 
 from bert_tf.config import BertConfig
 from bert_tf.data.label_schemes import breaks
@@ -67,6 +67,21 @@ def test_records_also_mark_the_end_of_a_sentence(tmp_path):
     assert all(row[n - 1] for row, n in zip(ends[2:], lengths[2:], strict=True))
     plain = TokenClassificationTask(LABELS, 6)
     assert "sentence_ends" not in [spec.name for spec in plain.features]
+
+
+def test_labels_that_break_the_scheme_become_those_of_the_same_entities(tmp_path):
+    broken = sentence("a c c a", "O I-X I-X B-X")
+    batch = written(crf_task(), [broken], tmp_path / "r")
+    assert batch["label_ids"].tolist() == [[0, 1, 2, 1]]
+    outputs = outputs_of(*random_outputs(batch))
+    assert crf_task().losses[0].total(outputs, batch) < 100  # not -log 0
+    plain = written(TokenClassificationTask(LABELS, 6), [broken], tmp_path / "plain")
+    assert plain["label_ids"].tolist() == [[0, 2, 2, 1]]
+    keys = {
+        TokenClassificationTask(LABELS, 6, crf=scheme).records_key([broken], TOKENIZER)
+        for scheme in (None, "iob1", "iob2")
+    }
+    assert len(keys) == 3
 
 
 def rows_of(batch):
