@@ -59,7 +59,10 @@ _NOTED = (
     *("answer_spans", "train_language"),
 )
 # If they are None.
-_OF_THE_MODEL = ("max_seq_length", "scale", "margin", "doc_stride", "answer_spans")
+_OF_THE_MODEL = (
+    *("max_seq_length", "scale", "margin", "doc_stride", "answer_spans"),
+    *("matryoshka_dims", "loss"),
+)
 
 
 def check_same_training(options: TrainingOptions, folder: str) -> None:
@@ -89,6 +92,8 @@ def _changes(
     of_the_model = set(_OF_THE_MODEL)
     if hasattr(options, "document_context"):  # run_ner trains with the flag alone
         of_the_model.discard("doc_stride")
+    if hasattr(options, "retriever"):  # run_reranker too
+        of_the_model.discard("loss")
     return {
         name: (there[name], value)
         for name, value in now.items()

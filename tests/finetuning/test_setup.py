@@ -10,6 +10,7 @@ from tiny_squad import squad_options
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import initial_weights, same_run, setup
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
+from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.model_files import model_files, write_files
@@ -96,11 +97,14 @@ def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differen
 def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, caplog):
     given = {"output_dir": str(tmp_path), "do_train": True, "init_checkpoint": "BERT"}
     given |= {"train_file": "train.tsv"}
-    first = EmbeddingOptions(**given, max_seq_length=64, margin=0.1)
+    settings = {"margin": 0.1, "loss": "triplet", "matryoshka_dims": "8"}
+    first = EmbeddingOptions(**given, max_seq_length=64, **settings)
     same_run.note_training(first, {LAST_STEP: 1, ALL_STEPS: 2, FLAGS: {}})
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
     same_run.check_same_training(EmbeddingOptions(**given), str(tmp_path))
-    assert not caplog.text  # the model has a length and a margin, which are then used
+    assert not caplog.text  # the model has these settings, which are then used
+    same_run.check_same_training(RerankerOptions(**given), str(tmp_path))
+    assert "with a change: loss: triplet there, the default now" in caplog.text  # no setting of it
     changed = EmbeddingOptions(**given, max_seq_length=32, num_train_epochs=4.0)
     same_run.check_same_training(changed, str(tmp_path))
     assert "with a change: num_train_epochs: 3.0 there, 4.0 now" in caplog.text
