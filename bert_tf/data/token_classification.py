@@ -50,7 +50,9 @@ class Sentence:
     lines: Sequence[int]  # one per word, from 1; () without a file
 
     def place(self, index: int) -> str:
-        """Return "file:line" of a word, for messages."""
+        """Return "file:line" of a word, for messages; without a file its number in the sentence."""
+        if not self.lines:
+            return f"Word {index + 1} of {' '.join(self.words)[:60]!r}"
         return f"{self.file}:{self.lines[index]}"
 
 

@@ -103,6 +103,13 @@ def test_a_label_that_is_not_known_is_named_with_its_line(tmp_path):
     assert not (tmp_path / "r").exists()
 
 
+def test_a_label_of_a_sentence_without_a_file_is_named_with_its_word():
+    task = TokenClassificationTask(LABELS, 8)
+    made_in_python = Sentence(("a", "c"), ("O", "B-Y"), 0, "", ())
+    with pytest.raises(ValueError, match="Word 2 of 'a c': the label is 'B-Y', but the labels of"):
+        list(task.records([made_in_python], TOKENIZER))
+
+
 def test_the_loss_is_the_mean_over_the_words_that_are_predicted(tmp_path):
     task = TokenClassificationTask(LABELS, 6)
     sentences = [sentence("a c ab c a a c", "B-X I-X O B-X I-X I-X O"), sentence("c", "B-X")]
