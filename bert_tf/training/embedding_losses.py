@@ -164,7 +164,7 @@ def contrastive(unit, features: Tensors, *, margin: float):
 def triplet(unit, features: Tensors, *, margin: float):
     """Return the mean over the negatives n of max(0, margin + cos(anchor, n) - cos(anchor, positive)).
 
-    A negative that equals the anchor or the positive does not count. Without negatives it is 0.
+    A negative that equals the anchor or the positive does not count. An example without others has 0.
 
     Args:
         unit: unit vectors of anchor, positive and negatives, float32 [N, K, E].
@@ -174,8 +174,16 @@ def triplet(unit, features: Tensors, *, margin: float):
     Returns:
         float32 [N].
 
+    Raises:
+        ValueError: K is 2, so that the loss would always be 0.
+
     Source: Reimers and Gurevych 2019, arXiv 1908.10084, section 3, with cosine distances.
     """
+    if unit.shape[1] == 2:
+        raise ValueError(
+            "loss=triplet needs a negative in the examples, but the task's num_texts is 2. Add "
+            "negatives, with num_texts=3 or more, or use loss=multiple_negatives_ranking."
+        )
     near = tf.reduce_sum(unit[:, 0] * unit[:, 1], -1)[:, None]
     far = tf.einsum("ne,nke->nk", unit[:, 0], unit[:, 2:])
     numbers = features["text_numbers"]

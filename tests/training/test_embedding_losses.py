@@ -130,6 +130,12 @@ def test_a_negative_that_is_missing_or_one_of_the_pair_does_not_count():
     assert found == pytest.approx(np.sum(terms) / len(VECTORS), rel=1e-5)
 
 
+def test_triplets_of_examples_without_room_for_a_negative_are_an_error():
+    features = {"text_numbers": tf.constant([[1, 2]]), "label_ids": tf.zeros(1)}
+    with pytest.raises(ValueError, match=r"loss=triplet needs a negative .* num_texts is 2"):
+        embedding_loss("triplet").total({"embedding": tf.ones((1, 2, 4))}, features)
+
+
 def test_batch_all_is_the_mean_over_violating_triplets():
     vectors, classes = VECTORS[:, 0], np.array([0, 0, 1, 1, 2, 0], "float32")
     terms = [
