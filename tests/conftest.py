@@ -166,6 +166,7 @@ LONG = (
     "test_concurrency.py::test_predictions_from_a_folder_in_training",  # test_a_folder_is_read is fast
     "test_faults_in_generation.py::test_killed_at_a_random_moment",  # test_runners.py kills one too
     "test_gradient_cache.py::test_a_teacher_is_compared",
+    "test_gradient_cache.py::test_large_tables",  # test_batch_trainer.py
     # test_the_gradient_is_that_of_the_loss_of_all_examples has parts too
     "test_gradient_cache.py::test_parts_and_devices_do_not_change_the_gradient[1-3-false",
     "test_distillation.py::test_answers_learn",
