@@ -8,14 +8,11 @@ parses the command line, makes the options, and calls the program.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import difflib
-import errno
-import glob
 import logging
-import os
-import re
 import sys
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -25,8 +22,11 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from bert_tf.quiet import import_tensorflow, until_reader_stops
+from bert_tf.removed_flags import REMOVED
 
 import_tensorflow()  # scripts import this file first
+
+logger = logging.getLogger(__name__)
 
 _DEFINERS: dict[type, Callable] = {
     str: flags.DEFINE_string,
@@ -44,6 +44,7 @@ _TENSORFLOW_USER_ERRORS = (
     "DataLossError",
     "FailedPreconditionError",
     "NotFoundError",
+    "OutOfRangeError",  # the maximum file size
     "PermissionDeniedError",
     "ResourceExhaustedError",
     "UnauthenticatedError",
@@ -72,179 +73,89 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         options = None
         try:
             options = options_from_flags(options_class, arguments=argv[1:])
-            workflow(options)
+            unread = _given_flags(options_class)
+            workflow(_recorded(options, unread))
         except KeyboardInterrupt:
-            print(f"\nInterrupted.{_continuation(options)}", file=sys.stderr)
+            resumes = hasattr(options, "save_checkpoints_steps")
+            again = " The same command resumes from the last checkpoint, if any." if resumes else ""
+            print(f"\nInterrupted.{again}", file=sys.stderr)
             return 130
         except Exception as error:
             if not is_user_error(error):
                 raise
-            words = _missing_file(error, options) or _full_disk(error) or _unreachable(error)
-            words = words or with_flags(str(error), options_class)
-            print(f"\nerror: {words}", file=sys.stderr)
+            flag = "--" if hasattr(error, "option") else ""  # an OptionError
+            print(f"\nerror: {flag}{error}", file=sys.stderr)
             if flags.FLAGS.verbosity >= absl_logging.DEBUG:
                 raise
             return 1
+        if unread:
+            names = ", ".join(f"--{name}" for name in sorted(unread))
+            logger.warning("This run did not use %s", names)
         return 0
 
     def parse(argv: Sequence[str]) -> Sequence[str]:
+        if {"--help", "-help", "-h"} & set(argv[1:]):
+            with until_reader_stops():
+                print(help_text(options_class))
+            sys.exit(0)
         try:
-            with until_reader_stops():  # of --help
+            with until_reader_stops():  # of --helpfull
                 return flags.FLAGS(argv)
+        except flags.UnrecognizedFlagError as error:
+            name = error.flagname.removeprefix("no")
+            name = error.flagname if error.flagname in REMOVED else name
+            instead = f"Version 3 has no --{name}: {REMOVED[name]}." if name in REMOVED else error
+            print(f"error: {instead}", file=sys.stderr)
         except flags.Error as error:
-            print(f"error: {flag_problem(error, options_class)}", file=sys.stderr)
-            print("--help shows the flags, --helpfull those of the libraries too.", file=sys.stderr)
+            print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
 
     app.run(main, flags_parser=parse)
 
 
-# What absl says of a value -> the rule.
-_RULES = {
-    "invalid literal for int": "must be a whole number",
-    "could not convert string to float": "must be a number",
-    "Non-boolean argument": "must be true or false",
-}
+def help_text(options_class: type) -> str:
+    """Return the docstring of the program and its flags that have a `group`, by group."""
+    groups: dict[str, list[str]] = {}
+    for name, value_type, field in _fields(options_class):
+        if "group" not in field.metadata:
+            continue
+        flag = f"--[no]{name}" if value_type is bool else f"--{name}"
+        default = "" if field.default in (None, dataclasses.MISSING) else f" [{field.default}]"
+        text = f"{flag}: {field.metadata['help']}{default}"
+        lines = textwrap.wrap(text, 98, initial_indent="  ", subsequent_indent="      ")
+        groups.setdefault(field.metadata["group"], []).extend(lines)
+    shown = [line for name, lines in groups.items() for line in ("", f"{name}:", *lines)]
+    description = sys.modules["__main__"].__doc__ or ""
+    return "\n".join([description.rstrip(), *shown, "", "All flags: --helpfull"])
 
 
-def flag_problem(error: flags.Error, options_class: type) -> str:
-    """Return the message for a command line that absl cannot parse.
-
-    >>> from bert_tf.programs.predict import PredictionOptions
-    >>> flag_problem(flags.UnrecognizedFlagError("model"), PredictionOptions)
-    '--model is unknown. Did you mean --model_dir?'
-    """
-    fields = dataclasses.fields(options_class)
-    names = [field.name for field in fields]
-    if isinstance(error, flags.UnrecognizedFlagError):
-        given = error.flagname
-        negated = re.fullmatch("no[-_]?(.+)", given)
-        absent = negated[1].replace("-", "_") if negated else ""
-        close = [f"no{f.name}" for f in fields if f.name == absent and "bool" in str(f.type)]
-        close = close or [name for name in names if given in name and len(given) > 2]
-        close = close or difflib.get_close_matches(given, names)
-        meant = f" Did you mean {' or '.join(f'--{name}' for name in close[:3])}?" if close else ""
-        return f"--{given} is unknown.{meant}"
-    words = str(error).removeprefix("flag ")
-    if missing := re.findall(r"--(\w+)=None: Flag .* must have a value other than None", words):
-        return f"--{missing[0]} is missing."
-    flag, _, reason = words.partition(": ")
-    if choices := re.fullmatch(r"value should be one of <(.*)>", reason):
-        return f"{flag}: must be one of {', '.join(choices[1].split('|'))}."
-    return next((f"{flag}: {rule}." for start, rule in _RULES.items() if start in reason), words)
+def _given_flags(options_class: type) -> set[str]:
+    return {name for name, _, _ in _fields(options_class) if flags.FLAGS[name].present}
 
 
-def _continuation(options: Any) -> str:
-    """Return the effect of the same command after an interruption; "" if it saves no checkpoints."""
-    if not hasattr(options, "save_checkpoints_steps"):
-        return ""
-    folder = options.output_dir
-    if "://" in folder:  # remote
-        return " The same command resumes from the last checkpoint, if any."
-    for place in ("", "runs/*/"):  # the latter for --seeds and --grid
-        if glob.glob(f"{glob.escape(folder)}/{place}model.ckpt-*.index"):
-            return " The same command resumes from the last checkpoint."
-    return f" {folder} has no checkpoint yet, so the same command starts anew."
+def _recorded(options: Any, unread: set[str]) -> Any:
+    """Return `options`, whose options leave `unread` when the program reads them."""
+    options_class = type(options)
 
+    def read(self: Any, name: str) -> Any:
+        unread.discard(name)
+        return options_class.__getattribute__(self, name)
 
-def with_flags(message: str, options_class: type) -> str:
-    """Return an error message with flags instead of parameter names.
-
-    A name is a parameter in backticks, before a value, and at the start before " is ". With an
-    underscore, it is a parameter anywhere, except in a path, in quotes or in a longer name.
-
-    >>> from bert_tf.programs.predict import PredictionOptions
-    >>> with_flags("top_k is 0, but must be 1 or more. Use `top_k=5`.", PredictionOptions)
-    '--top_k is 0, but must be 1 or more. Use --top_k=5.'
-    >>> with_flags("The task in output_file/task.json needs `task`.", PredictionOptions)
-    'The task in output_file/task.json needs --task.'
-    """
-    names = [field.name for field in dataclasses.fields(options_class)]
-    any_name = "|".join(names)
-    long_name = "|".join(name for name in names if "_" in name) or "(?!)"
-    message = re.sub(rf"`(({any_name})(=[^`]*)?)`", r"--\1", message)
-    begins, ends = r"(?<![\w`'\"/;.-])", r"(?![\w`\"/-]|\.\w|'(?!s\b))"
-    return re.sub(
-        rf"^({any_name})(?= is )|{begins}((?:{any_name})(?==[^\s=])|(?:{long_name}){ends})",
-        r"--\1\2",
-        message,
+    members = {"__getattribute__": read, "__reduce__": lambda self: (copy.copy, (options,))}
+    recorded = copy.copy(options)
+    object.__setattr__(
+        recorded, "__class__", type(options_class.__name__, (options_class,), members)
     )
+    return recorded
 
 
 def is_user_error(error: Exception) -> bool:
     """Return True if the input or the machine caused an error, so that its message suffices."""
     tf = sys.modules.get("tensorflow")  # not loaded: then the error is not TensorFlow's
-    theirs = tuple(getattr(tf.errors, name) for name in _TENSORFLOW_USER_ERRORS) if tf else ()
-    # TensorFlow raises OutOfRangeError at the maximum file size (`ulimit -f`).
-    too_large = tf is not None and isinstance(error, tf.errors.OutOfRangeError)
-    too_large = too_large and os.strerror(errno.EFBIG) in str(error)
-    return too_large or isinstance(error, _USER_ERRORS + theirs)
-
-
-_MOST_NAMED = 8  # files
-
-
-def _missing_file(error: Exception, options: Any) -> str | None:
-    """Return the message, with the flag, for a missing file or a folder that must be a file, or None."""
-    tf = sys.modules.get("tensorflow")
-    if tf is not None and isinstance(error, tf.errors.NotFoundError):
-        file, _, _ = error.message.partition("; No such file")
-    elif isinstance(error, FileNotFoundError | IsADirectoryError | ValueError):
-        file = getattr(error, "filename", None)
-    else:
-        return None
-    if not file or options is None:
-        return None
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        named = (value, *value.split(",")) if isinstance(value, str) else ()
-        if any(f"{file}/".startswith(f"{name.strip().rstrip('/')}/") for name in named if name):
-            if isinstance(error, IsADirectoryError):
-                remedy = " Name a file in it." if file == value else ""
-                return f"--{field.name}={value}: {file} is a folder, but must be a file.{remedy}"
-            if os.path.isdir(file):
-                return f"--{field.name}={value}: folder {file} contains no file to read."
-            folder, name = os.path.split(os.path.abspath(file))
-            there = os.listdir(folder) if os.path.isdir(folder) else []
-            close = difflib.get_close_matches(name, there, 1, cutoff=0.85)
-            meant = f" Did you mean {close[0]}?" if close else ""
-            if there and not close:
-                nearest = difflib.get_close_matches(name, there, _MOST_NAMED, cutoff=0)
-                meant = f" Its folder contains {', '.join(sorted(nearest))}."
-            where = "" if os.path.isabs(file) else f" (in {os.getcwd()})"
-            return f"--{field.name}={value}: file {file} was not found{where}.{meant}"
-    return None
-
-
-# Endings of files and folders that are not complete yet.
-_UNFINISHED = r"(_temp/part-\d+-of-\d+)?(\.data-\d+-of-\d+)?(\.index)?\.tempstate\d+$|\.tmp(?=/|$)"
-
-
-def _full_disk(error: Exception) -> str | None:
-    """Return the message for a file on a full disk; None for other errors."""
-    text = re.sub(r"^{{[^}]*}} *| *\[Op:\w+\].*$", "", str(error), flags=re.DOTALL)
-    reasons = (os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-    reason = next((reason for reason in reasons if reason in text), None)
-    if reason is None:
-        return None
-    file = getattr(error, "filename", None) or text.partition("; ")[0]
-    file = re.sub(_UNFINISHED, "", file)
-    return (
-        f"{file} could not be written: {reason[0].lower()}{reason[1:]}. Free some space or use another "
-        "disk, and run the same command again."
+    of_tensorflow = (
+        tuple(getattr(tf.errors, name) for name in _TENSORFLOW_USER_ERRORS) if tf else ()
     )
-
-
-def _unreachable(error: Exception) -> str | None:
-    """Return the message for a bucket (gs://) without a connection; None for other errors."""
-    found = re.search(r"libcurl code \d+ meaning '([^']+)'.* of (\w+://\S+)", str(error), re.DOTALL)
-    if found is None:
-        return None
-    reason, path = found.groups()
-    return (
-        f"{path} could not be reached: {reason[0].lower()}{reason[1:]}. Check the network and the "
-        "credentials of the cloud, or use a local path."
-    )
+    return isinstance(error, _USER_ERRORS + of_tensorflow)
 
 
 class _PlainFormatter(logging.Formatter):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bert_tf.data.tables import SEPARATORS, TABLE_FORMATS
-from bert_tf.names import suggestion
 
 _CHECKS = {
     "min": (operator.ge, "{} or more"),
@@ -19,21 +18,34 @@ _CHECKS = {
 }
 
 
+class OptionError(ValueError):
+    """An option has a value that cannot be used. `cli` shows it as `--option: text`.
+
+    >>> print(OptionError("top_k", "must be 1 or more, but is 0."))
+    top_k: must be 1 or more, but is 0.
+    """
+
+    def __init__(self, option: str, text: str) -> None:
+        super().__init__(f"{option}: {text}")
+        self.option = option
+
+
 def option(help_text: str, *, between: tuple[float, float] | None = None, **kwargs: Any) -> Any:
     """Return a dataclass field that becomes a flag. Without `default` the flag is required.
 
     Args:
         help_text: shown by --help.
         between: minimum and maximum, both valid.
-        **kwargs: `default`. `choices`: the valid values. `min`, `max`: limits, both valid. `above`,
-            `below`: limits, both invalid. `infinite=True`: inf and -inf are valid. `hint`: end of the
-            message about an invalid number; {name} in it becomes the value of an option.
-            `positional=True`: the one field for arguments without a flag.
+        **kwargs: `default`. `group`: heading in --help; without one, only --helpfull shows the flag.
+            `choices`: the valid values. `min`, `max`: limits, both valid. `above`, `below`: limits,
+            both invalid. `infinite=True`: inf and -inf are valid. `hint`: end of the message about an
+            invalid number. `positional=True`: the one field for arguments without a flag.
+            `on_resume`: "same" if a run cannot resume with another value, "warn" if that is unusual.
     """
     if between is not None:
         kwargs["min"], kwargs["max"] = between
     metadata = {"help": help_text}
-    for name in ("choices", "positional", "hint", "infinite", *_CHECKS):
+    for name in ("choices", "positional", "hint", "infinite", "group", "on_resume", *_CHECKS):
         if name in kwargs:
             metadata[name] = kwargs.pop(name)
     return field(metadata=metadata, **kwargs)
@@ -56,48 +68,32 @@ def check_ranges(options: Any) -> None:
     """Raise unless a dataclass has only finite numbers, in the range of each `option`, and choices.
 
     Raises:
-        ValueError: a value is invalid; the message names the parameter, the value and the valid ones.
-        TypeError: a value with a range cannot be compared with a number, or an int has another type.
+        OptionError: a value is invalid.
+        TypeError: a value with a range cannot be compared with a number.
     """
-    for each in fields(options):
-        value = getattr(options, each.name)
-        if value is not None or each.default is not None:
-            if each.type in ("int", "int | None"):
-                check_whole(each.name, value)
-            check_value(each.name, value, each.metadata, vars(options))
+    for field_ in fields(options):
+        value = getattr(options, field_.name)
+        if value is not None or field_.default is not None:
+            if field_.type in ("int", "int | None") and not isinstance(value, int):
+                raise TypeError(f"{field_.name}: must be an int, but is {value!r}.")
+            check_value(field_.name, value, field_.metadata)
 
 
-def check_whole(name: str, value: Any) -> None:
-    """Raise TypeError unless a value is an int."""
-    if not isinstance(value, int):
-        raise TypeError(
-            f"{name} is {value!r}, but must be a whole number, of type int. Convert it with int()."
-        )
-
-
-def check_value(
-    name: str, value: Any, limits: Mapping[str, Any], values: Mapping[str, Any] | None = None
-) -> None:
-    """Raise as `check_ranges` unless a value is within the limits of an `option`.
-
-    Args:
-        values: of all options, for the names in `hint`.
-    """
+def check_value(name: str, value: Any, limits: Mapping[str, Any]) -> None:
+    """Raise as `check_ranges` unless a value is within the limits of an `option`."""
     if value not in (choices := limits.get("choices", (value,))):
-        end = ", ".join(choices) + suggestion(str(value), choices)
-        raise ValueError(f"{name} is {value!r}, but must be one of {end}")
-    wanted = valid_range(limits)
+        raise OptionError(name, f"must be one of {', '.join(choices)}, but is {value!r}.")
+    valid = valid_range(limits)
     if isinstance(value, float) and not math.isfinite(value):
         if limits.get("infinite") and not math.isnan(value):
             return
-        finite = f"{wanted} and finite" if wanted else "a finite number"
-        wanted = "a number" if limits.get("infinite") else finite
+        number = "a number" if limits.get("infinite") else "a finite number"
+        valid = f"{number} {valid}".rstrip()
     elif all(
         holds(value, limits[check]) for check, (holds, _) in _CHECKS.items() if check in limits
     ):
         return
-    hint = limits.get("hint", ".").format_map(values or {})
-    raise ValueError(f"{name} is {value}, but must be {wanted}{hint}")
+    raise OptionError(name, f"must be {valid}, but is {value}{limits.get('hint', '.')}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,12 @@ import copy
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 from test_cli import LEAST, OPTION_CLASSES, flags_of
 from tiny_runs import classifier_options
 
-import bert_tf
 from bert_tf import cli
-from bert_tf.options import check_ranges, option, require_one_of
+from bert_tf.options import OptionError, check_ranges, option, require_one_of
 
 LIMITS = ("min", "above", "max", "below")
 
@@ -38,7 +36,7 @@ def test_a_number_out_of_its_range_is_rejected(name, field):
     wrong = {"min": -1, "above": 0, "max": 1, "below": 0}  # from the limit
     for kind in set(limits) & set(LIMITS):
         value = limits[kind] + wrong[kind]
-        with pytest.raises(ValueError, match=f"^`?{field.name}`? is {value}, but .*{limits[kind]}"):
+        with pytest.raises(ValueError, match=f"^{field.name}: "):
             dataclasses.replace(options, **{field.name: value})
         if kind in ("min", "max"):
             allowed = copy.copy(options)
@@ -52,17 +50,14 @@ def test_a_number_out_of_its_range_is_rejected(name, field):
 
 @pytest.mark.parametrize("name, field", declared(lambda f: f.type.startswith("int")))
 def test_a_fraction_of_a_whole_number_is_rejected(name, field):
-    message = f"^{field.name} is 1.5, but must be a whole number, of type int"
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(TypeError, match=f"^{field.name}: "):
         dataclasses.replace(least_options(name), **{field.name: 1.5})
 
 
 @pytest.mark.parametrize("name, field", declared(lambda f: "choices" in f.metadata))
 def test_a_value_that_is_no_choice_is_rejected(name, field):
     options, first = least_options(name), field.metadata["choices"][0]
-    with pytest.raises(
-        ValueError, match=f'^{field.name} is .*one of {first}.*; did you mean "{first}"'
-    ):
+    with pytest.raises(OptionError, match=f"^{field.name}: "):
         dataclasses.replace(options, **{field.name: f"{first}_"})
 
 
@@ -71,17 +66,10 @@ def test_only_thresholds_may_be_infinite(name, field):
     options = least_options(name)
     for value in (math.nan, math.inf, -math.inf):
         if value != value or field.name != "null_score_diff_threshold":
-            with pytest.raises(ValueError, match=f"^`?{field.name}`? is {value}, but"):
+            with pytest.raises(ValueError, match=f"^{field.name}: "):
                 dataclasses.replace(options, **{field.name: value})
         else:
             assert dataclasses.replace(options, **{field.name: value})
-
-
-def test_a_hint_ends_the_message():
-    with pytest.raises(
-        ValueError, match=r"^lr_end is 2, but .* 0 to 1: .* learning_rate=0\.5, not"
-    ):
-        classifier_options("x", train_file="x", do_train=True, learning_rate=0.5, lr_end=2)
 
 
 def test_check_ranges_needs_no_base_class():
@@ -90,7 +78,7 @@ def test_check_ranges_needs_no_base_class():
         share: float = option("Share.", default=0.5, between=(0, 1))
 
     check_ranges(Settings())
-    with pytest.raises(ValueError, match=r"share is 1\.5, but must be from 0 to 1\."):
+    with pytest.raises(OptionError, match=r"^share: must be from 0 to 1, but is 1\.5\.$"):
         check_ranges(Settings(share=1.5))
 
 
@@ -107,57 +95,3 @@ def test_a_batch_cannot_be_cut_into_more_parts_than_examples():
     message = r"steps is 5, but .*train_batch_size=4.* gradient_accumulation_steps=4 or less"
     with pytest.raises(ValueError, match=message):
         classifier_options("x", **options, gradient_accumulation_steps=5)
-
-
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "dog"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"padding": True, "return_tensors": "tf", "max_length": 9},
-            r"FullTokenizer.__call__\(\) has no argument 'padding', 'return_tensors'\. .*"
-            r"`pad_to_max_length=True`.*docs/migration.md",
-        ),
-        ({"text_pair": "dog"}, r"no argument 'text_pair'\. .*`pairs` are second texts"),
-        ({"tokenizer": None}, "'tokenizer'"),
-    ],
-)
-def test_arguments_of_hugging_face_are_an_error_of_the_tokenizer(arguments, message):
-    with pytest.raises(TypeError, match=message):
-        bert_tf.FullTokenizer(VOCABULARY)("dog", **arguments)
-
-
-def test_arguments_of_hugging_face_are_an_error_of_the_preprocessor():
-    preprocessor = bert_tf.TextPreprocessor(VOCABULARY, 9)
-    message = r"^TextPreprocessor.*no argument 'max_length', 'padding'\. .*in TextPreprocessor\(\)"
-    with pytest.raises(TypeError, match=message):
-        preprocessor(["dog"], padding=True, max_length=4)
-    inputs, labels = preprocessor(inputs=["dog"], y=[1], training=True)
-    assert inputs["input_ids"].shape == (1, 9) and labels == [1]
-
-
-def test_arguments_of_hugging_face_are_an_error_of_models():
-    model = bert_tf.BertModel(bert_tf.BertConfig.from_name("tiny", vocab_size=5))
-    inputs = bert_tf.FullTokenizer(VOCABULARY)("dog")
-    expected = model(inputs, training=False)["sequence_output"]
-    assert (model(inputs=inputs)["sequence_output"] == expected).numpy().all()
-    for call, names in (
-        (lambda: model(**inputs), "'input_ids', 'input_mask', 'segment_ids'"),
-        (lambda: model(inputs, return_dict=True), "'return_dict'"),
-    ):
-        with pytest.raises(TypeError, match=rf"BertModel.*no argument {names}\. .*as one dict"):
-            call()
-    with pytest.raises(TypeError):
-        model()
-
-
-class _Custom(bert_tf.ConfiguredModel):
-    def call(self, inputs, scale=1, **others):
-        return inputs["input_ids"] * scale + others["more"]
-
-
-def test_models_of_ones_own_have_arguments_of_their_own():
-    model = _Custom(bert_tf.BertConfig.from_name("tiny", vocab_size=5))
-    assert model({"input_ids": np.ones([1, 1])}, scale=2, more=3).numpy().tolist() == [[5]]

@@ -32,7 +32,6 @@ from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.limits import listed
 from bert_tf.model_files import has_task_of_ours, model_files, write_files
 from bert_tf.names import check_names
-from bert_tf.options import check_whole
 from bert_tf.registry import TYPES
 from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task
@@ -99,7 +98,7 @@ class Trainer:
         tokenizer: FullTokenizer | None = None,
         **options: Any,
     ):
-        _check_arguments(num_train_steps, num_warmup_steps, config, options)
+        _check_arguments(num_train_steps, config, options)
         if init_checkpoint is not None:
             init_checkpoint = os.fspath(init_checkpoint)
         self.task = task
@@ -233,15 +232,9 @@ class Trainer:
 
 
 def _check_arguments(
-    num_train_steps: int,
-    num_warmup_steps: int | None,
-    config: BertConfig | None,
-    options: Mapping[str, Any],
+    num_train_steps: int, config: BertConfig | None, options: Mapping[str, Any]
 ) -> None:
     """Raise TypeError or ValueError unless these arguments of `Trainer` can be used."""
-    check_whole("`num_train_steps`", num_train_steps)
-    if num_warmup_steps is not None:
-        check_whole("`num_warmup_steps`", num_warmup_steps)
     if num_train_steps < 1:
         raise ValueError(f"`num_train_steps` is {num_train_steps}, but must be 1 or more.")
     if config is not None and not isinstance(config, BertConfig):
