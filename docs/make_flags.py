@@ -72,6 +72,16 @@ def page() -> str:
     return "".join(parts)
 
 
+def with_removed_flags(text: str) -> str:
+    """The text of docs/migration.md with the table of removed flags between its two markers."""
+    from bert_tf.removed_flags import REMOVED
+
+    before, begin, rest = text.partition("<!-- flags: begin, by docs/make_flags.py -->\n")
+    rows = "".join(f"| `--{name}` | {_escaped(instead)} |\n" for name, instead in REMOVED.items())
+    _, end, after = rest.partition("<!-- flags: end -->")
+    return f"{before}{begin}\n| flag | instead |\n|---|---|\n{rows}\n{end}{after}"
+
+
 def _shown(default: object) -> str:
     if default is dataclasses.MISSING:
         return "required"
@@ -87,3 +97,5 @@ def _escaped(text: str) -> str:
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
     (ROOT / "docs" / "flags.md").write_text(page(), encoding="utf-8")
+    migration = ROOT / "docs" / "migration.md"
+    migration.write_text(with_removed_flags(migration.read_text("utf-8")), encoding="utf-8")

@@ -28,6 +28,7 @@ ROOT = Path(bert_tf.__file__).parent
 # A part may import itself and what stands before it.
 ORDER = [
     "quiet",
+    "removed_flags",
     "limits",
     "names",
     "huggingface_config",

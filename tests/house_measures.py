@@ -1,0 +1,132 @@
+"""Measures of the size of the package, for tests/test_budget.py. Run from the project's root:
+
+    python tests/house_measures.py
+
+Code lines are counted by tokenize and ast: no blank line, no comment line, no docstring.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter, defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "bert_tf"
+
+
+def count_code_lines(source, tree):
+    """Return the number of lines that are neither blank, nor comments, nor docstrings."""
+    lines = source.splitlines()
+    is_code = [bool(line.strip()) for line in lines]
+    for node in ast.walk(tree):
+        has_docstring = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, has_docstring) and ast.get_docstring(node, clean=False) is not None:
+            text = node.body[0]
+            is_code[text.lineno - 1 : text.end_lineno] = [False] * (
+                text.end_lineno - text.lineno + 1
+            )
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        number = token.start[0] - 1
+        if token.type == tokenize.COMMENT and lines[number].lstrip().startswith("#"):
+            is_code[number] = False
+    return sum(is_code)
+
+
+def room_of(path):
+    """Return the folder of a file below the package, or "(root)"."""
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0] if len(parts) > 1 else "(root)"
+
+
+def option_names(trees):
+    """Return class -> names of its options, with those of its bases."""
+    own, bases = {}, {}
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = [getattr(base, "id", "") for base in node.bases]
+                own[node.name] = {
+                    item.target.id
+                    for item in node.body
+                    if isinstance(item, ast.AnnAssign)
+                    and isinstance(item.value, ast.Call)
+                    and ast.unparse(item.value.func) == "option"
+                }
+
+    def with_bases(name):
+        return own.get(name, set()).union(*(with_bases(base) for base in bases.get(name, ())))
+
+    return {name: names for name in own if (names := with_bases(name))}
+
+
+def upward_imports(paths, order):
+    """Return "file -> part" for each import, lazy ones included, of a part that stands later.
+
+    Args:
+        order: parts of the package. A part may import itself and what stands before it.
+    """
+    wrong = []
+    for path in paths:
+        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if part not in order:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bert_tf."):
+                other = node.module.split(".")[1]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+                named = re.match(r"['\"]bert_tf\.(\w+)", ast.unparse(node.args[0]))
+                other = named[1] if named else part
+            else:
+                continue
+            if other in order and order.index(other) > order.index(part):
+                wrong.append(f"{path.relative_to(PACKAGE)} -> {other}")
+    return sorted(set(wrong))
+
+
+def measure():
+    """Return (measures of the whole, room -> Counter of code lines, files and raises)."""
+    paths = sorted(path for path in PACKAGE.rglob("*.py") if path.read_text(encoding="utf-8"))
+    rooms, trees, long_functions, lines = defaultdict(Counter), [], 0, 0
+    for path in paths:
+        source = path.read_text(encoding="utf-8")
+        tree = ast.parse(source)
+        trees.append(tree)
+        lines += source.count("\n")
+        nodes = list(ast.walk(tree))
+        rooms[room_of(path)].update(
+            code=count_code_lines(source, tree),
+            files=1,
+            raises=sum(isinstance(node, ast.Raise) for node in nodes),
+        )
+        long_functions += sum(
+            node.end_lineno - node.lineno >= 60
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        )
+    options = option_names(trees)
+    tests = sum(path.read_text("utf-8").count("\n") for path in (ROOT / "tests").rglob("*.py"))
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    whole = {
+        "lines": lines,
+        "code lines": sum(count["code"] for count in rooms.values()),
+        "files": len(paths),
+        "raises": sum(count["raises"] for count in rooms.values()),
+        "distinct flags": len(set().union(*options.values())),
+        "flags of run_classifier": len(options["ClassifierOptions"]),
+        "functions above 60 lines": long_functions,
+        "lines of tests": tests,
+        "lines of documents": sum(page.read_text("utf-8").count("\n") for page in pages),
+    }
+    return whole, rooms
+
+
+if __name__ == "__main__":
+    whole, rooms = measure()
+    for name, value in whole.items():
+        print(f"{name:28}{value:>8,}")
+    for name, count in sorted(rooms.items()):
+        print(
+            f"{name:16} code {count['code']:>6,}  files {count['files']:>3}  raises {count['raises']:>3}"
+        )
