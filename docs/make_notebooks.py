@@ -42,8 +42,8 @@ def notebook(script: str) -> str:
 
 def notebooks() -> dict[str, str]:
     """Return name -> content of each notebook."""
-    scripts = sorted(FOLDER.glob("*.py"))
-    return {f"{path.stem}.ipynb": notebook(path.read_text(encoding="utf-8")) for path in scripts}
+    scripts = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
+    return {f"{p.stem}.ipynb": notebook(text) for p, text in scripts.items() if _CELL.match(text)}
 
 
 if __name__ == "__main__":

@@ -178,7 +178,6 @@ LONG = (
     "test_pretraining_probe.py::test_an_interrupted_run_has_the_probes",
     "test_serving_consumers.py::test_code_for_hub_load",
     "test_serving_consumers.py::test_tfx_sends",
-    "test_predict_beam.py::test_a_pipeline_writes_the_bytes_of_predict[question_answering",
     "test_run_pretraining_kinds.py::test_without_pairs_the_head_stays",
     "test_run_pretraining_kinds.py::test_evaluations_mask_the_fraction_of_the_last_step",
     "test_run_pretraining_kinds.py::test_the_labels_of_pairs_can_be_left_alone",
@@ -255,9 +254,6 @@ LONG = (
     "test_serving_files.py::test_other_tasks_have_the_outputs_of_their_ids[tflite-ner",
     "test_serving_files.py::test_a_graph_for_any_device_has_plain_operations_and_the_same_answers[float32",
     "test_answerers.py::test_the_served_threshold",  # test_exported_text_models.py: lengths, settings
-    "test_predict_beam.py::test_every_output_format_is_that_of_predict[text",
-    "test_predict_beam.py::test_a_file_of_another_format_is_named_and_leaves_no_output[columns",
-    "test_predict_beam.py::test_a_file_of_another_format_is_named_and_leaves_no_output[json",
     "test_classifier_kinds.py::test_exported_they_answer",  # test_exported_text_models.py
     "test_run_embeddings.py::test_scores_and_classes_are_learned",  # test_what_can_be_learned
     "test_distillation.py::test_a_student_resumes_exactly",  # test_pretraining_with_teacher.py

@@ -84,6 +84,7 @@ NOT_RUN = (
     NotRun(r"^make ", "minutes to hours; `make test` is what runs this file"),
     NotRun(r"^python run_scripts/quickstart\.py$", "minutes; test_quickstart.py runs a short one"),
     NotRun(r"^pip install ", "changes the environment that the tests run in"),
+    NotRun(r"^python examples/", "test_examples.py runs them"),
     NotRun(r"^python benchmarks/", "minutes to hours, with data and peers that need not be there"),
     NotRun(r"^python docs/make_", "writes into docs/; test_documents.py compares the pages"),
     NotRun(r"^# bert_tf/", "tests/test_design.py runs the worked example"),

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
-from bert_tf.beam import BeamOptions, make_pipeline
 from bert_tf.data.files import is_stream
 from bert_tf.data.globs import check_not_an_input
 from bert_tf.data.lines import count_lines
@@ -43,7 +42,7 @@ _SECONDS_BETWEEN_REPORTS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionOptions(AnswerOptions, BeamOptions):
+class PredictionOptions(AnswerOptions):
     """The flags of predict."""
 
     only_answers: ClassVar[bool] = True
@@ -100,19 +99,6 @@ class PredictionOptions(AnswerOptions, BeamOptions):
                 f"output_file={self.output_file} ends in .csv, but answers are not written as CSV. Name "
                 "it .tsv, which spreadsheets open too, or set `output_format`."
             )
-        if self.runner is None:
-            return
-        for name in ("input_file", "output_file"):
-            if getattr(self, name) in (None, STANDARD_INPUT):
-                raise ValueError(
-                    f"`runner` needs `{name}`: its workers cannot use the standard input or output of "
-                    "this process. Name a file in a folder that all workers reach."
-                )
-        if self.line_by_line:
-            raise ValueError(
-                "`line_by_line` answers each input immediately, but `runner` answers whole files. Give "
-                "only one of them."
-            )
 
     @property
     def answer_format(self) -> str:
@@ -133,12 +119,6 @@ def predict(options: PredictionOptions) -> None:
     files = options.files
     if options.output_file is not None:
         check_not_an_input([options.output_file], set(files) - {STANDARD_INPUT})
-    if options.runner is not None:
-        pipeline = make_pipeline(options.runner, options.runner_flags)
-        from bert_tf.programs.predict_beam import predict_on_beam  # imports Beam
-
-        predict_on_beam(pipeline, files, options)
-        return
     typed = options.is_typed
     at_once = typed or options.line_by_line or options.batch_size == 1
     chunk_size = 1 if at_once else options.batch_size * BATCHES_AT_ONCE
