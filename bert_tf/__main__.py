@@ -24,7 +24,6 @@ PROGRAMS = {
     "create_vocab": ("programs.create_vocab", "VocabularyOptions"),
     "export_saved_model": ("programs.export_saved_model", "ExportOptions"),
     "extract_features": ("programs.extract_features", "ExtractionOptions"),
-    "mine_negatives": ("programs.mine_negatives", "MiningOptions"),
     "predict": ("programs.predict", "PredictionOptions"),
     "prepare_corpus": ("programs.prepare_corpus", "CorpusPreparationOptions"),
     "quickstart": ("programs.quickstart", "QuickstartOptions"),
@@ -35,7 +34,6 @@ PROGRAMS = {
     "run_reranker": ("finetuning.reranking", "RerankerOptions"),
     "run_squad": ("finetuning.question_answering", "SquadOptions"),
     "run_swag": ("finetuning.multiple_choice", "SwagOptions"),
-    "search": ("programs.search", "SearchOptions"),
     "visualize": ("programs.visualize", "VisualizationOptions"),
 }
 

@@ -22,8 +22,8 @@ TASK_NAMES = ("sts-b", "mrpc", "qqp", "mnli", "snli")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairColumnsOptions(TableOptions):
-    """Columns of anchors and positives."""
+class TextColumnsOptions(TableOptions):
+    """Columns of the examples of embeddings."""
 
     anchor_column: str | None = option(
         "Column of the anchor, the query, or the first text. Default: one with a usual name: "
@@ -35,20 +35,6 @@ class PairColumnsOptions(TableOptions):
         f"usual name: {', '.join(POSITIVES)}.",
         default=None,
     )
-
-    @property
-    def negative_columns(self) -> str | None:
-        return ""
-
-    @property
-    def label_column(self) -> str | None:
-        return ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextColumnsOptions(PairColumnsOptions):
-    """Columns of the examples of embeddings."""
-
     negative_columns: str | None = option(
         "Comma list of columns of texts that do not belong to the anchor. In JSON lines a value may be "
         f"a list of texts. Default: {NEGATIVE}, {NEGATIVE}s, and those that begin with {NEGATIVE}_; an "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from bert_tf.finetuning.embeddings_options import (
     LABELS,
     NEGATIVE,
     POSITIVES,
-    PairColumnsOptions,
+    TextColumnsOptions,
 )
 from bert_tf.limits import listed
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -69,17 +69,15 @@ class Columns:
 
 def read_file(
     path: str,
-    options: PairColumnsOptions,
+    options: TextColumnsOptions,
     missing_label: float | None = None,
     keep_empty_rows: bool = False,
-    only_positives: bool = False,
 ) -> tuple[str, list[EmbeddingExample]]:
     """Return the type of the examples of a table or a SQuAD file, and the examples.
 
     Args:
         missing_label: of examples without a score or a class; None if these are an error.
         keep_empty_rows: raise for a row without any text, instead of skipping it.
-        only_positives: skip rows whose label is false, 0 or less, as of MS MARCO.
 
     Raises:
         ValueError: the file cannot be read, has no examples, lacks a column, mixes types of examples, or
@@ -97,7 +95,6 @@ def read_file(
         separator=options.column_separator,
     )
     rows = rows if keep_empty_rows else without_empty_rows(rows)
-    rows = _without_label_0(rows) if only_positives else rows
     labelled = missing_label is None
     found: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
     types: dict[str, str] = {}  # -> place of the first example
@@ -173,30 +170,13 @@ class _UnreadMarks:
             )
 
 
-def _without_label_0(rows: Iterator[TableRow]) -> Iterator[TableRow]:
-    """Skip rows whose label is false, 0 or less, because their text does not belong to the anchor."""
-    count = 0
-    for row in rows:
-        name = row.usual((LABEL, *LABELS))
-        label = None if name is None else row[name]
-        if _as_number(label) <= 0 or str(label).strip().lower() == "false":
-            count, place = count + 1, row.place
-        else:
-            yield row
-    if count:
-        logger.warning(
-            "%d rows with a label of 0 or less were left out, the last in %s. Positives need more",
-            *(count, place),
-        )
-
-
 def check_some(examples: Sequence[EmbeddingExample], source: str, what: str = "examples") -> None:
     """Raise ValueError if there are no examples; `what` names them in the message."""
     if not examples:
         raise ValueError(f"{source} has no {what}.")
 
 
-def _columns(row: TableRow, options: PairColumnsOptions, labelled: bool) -> Columns:
+def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Columns:
     """Return the columns that the options name, else those with usual names."""
 
     def find(flag: str, usual: Sequence[str]) -> str | None:

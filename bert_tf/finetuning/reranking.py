@@ -260,7 +260,6 @@ def _check(
         if is_ranked and not any(len(each.texts) > 2 for each in examples):
             raise ValueError(
                 f"{source_of(options, split)} has no negatives, so each query would have its positives "
-                "only. Give `retriever`, a model for embeddings that finds documents, or a file of "
-                "mine_negatives. Columns with negatives have the names negative, negative_1, ..., or "
-                "those of `negative_columns`."
+                "only. Give `retriever`, a model for embeddings that finds documents, or columns of "
+                "negatives: negative, negative_1, ..., or those of `negative_columns`."
             )

@@ -5,7 +5,7 @@ Shapes: Q queries, D documents, E embedding, k results, N pairs.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -103,6 +103,49 @@ def own_documents(
     """Return the document that is the query itself, int [Q]; -1 without one, or if it is relevant."""
     own = [documents.get(query, -1) for query in queries]
     return np.array([-1 if each in row else each for each, row in zip(own, relevant, strict=True)])
+
+
+def mine_negatives(
+    pairs: Sequence[tuple[str, str]],
+    embed: Callable[..., np.ndarray],
+    num_negatives: int = 1,
+    margin: float = 0.05,
+    depth: int = 100,
+) -> list[list[str]]:
+    """Return for each pair the texts that a model confuses with its positive, the nearest first.
+
+    Candidates are the positives of the other anchors. Left out are the anchor, each of its positives,
+    and, as probable positives, texts whose cosine is above that of the pair minus the margin.
+
+    Args:
+        pairs: (anchor, positive).
+        embed: `embed` of a `Predictor`.
+        num_negatives: of each pair, at most.
+        margin: difference of cosines, from 0 to 2.
+        depth: texts of each anchor that are ranked.
+
+    >>> angles = {"q": 0.0, "right": 0.0, "r": 1.5, "near": 0.2, "s": 2.9, "far": 1.0}
+    >>> def embed(texts, as_query=False):
+    ...     return np.array([[np.cos(angles[text]), np.sin(angles[text])] for text in texts])
+    >>> mine_negatives([("q", "right"), ("r", "near"), ("s", "far")], embed)[0]  # "near" is too near
+    ['far']
+
+    Source: Karpukhin et al. 2020, arXiv 2004.04906, section 3.2; the margin as in Moreira et al. 2024,
+    arXiv 2407.15831.
+    """
+    anchors, documents, positives = relevance(pairs)
+    texts = list(documents)
+    queries, vectors = unit(embed(list(anchors), as_query=True)), unit(embed(texts))
+    scores, indexes = search(queries, vectors, depth)
+    mined = []
+    for anchor, positive in pairs:
+        number = anchors[anchor]
+        max_score = queries[number] @ vectors[documents[positive]] - margin
+        left_out = {*positives[number], documents.get(anchor)}
+        ranked = zip(indexes[number], scores[number], strict=True)
+        far = [texts[i] for i, score in ranked if i not in left_out and score <= max_score]
+        mined.append(far[:num_negatives])
+    return mined
 
 
 def judged(indexes: np.ndarray, relevant: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from bert_tf.finetuning.rankings import Ranking
-from bert_tf.metrics.retrieval import pair_metrics, score_metrics, search, search_others
+from bert_tf.metrics.retrieval import (
+    mine_negatives,
+    pair_metrics,
+    score_metrics,
+    search,
+    search_others,
+)
 
 RNG = np.random.default_rng(2)
 
@@ -169,3 +175,29 @@ def test_the_metrics_equal_those_of_sentence_transformers():
     assert found["eval_map@100"] == pytest.approx(expected["map@k"][100], abs=1e-9)
     for k in (1, 10, 100):
         assert found[f"eval_recall@{k}"] == pytest.approx(expected["recall@k"][k], abs=1e-9)
+
+
+# Cosines with every anchor: 1.0, 0.98, 0.9, 0.6, 0.0 in this order.
+ANGLES = {"p": 0.0, "near": 0.2, "other": 0.45, "far": 0.927, "never": np.pi / 2}
+PAIRS = [("q", "p"), ("q1", "near"), ("q2", "other"), ("q3", "far"), ("q4", "never")]
+
+
+def embed(texts, as_query=False):
+    angles = [0.0 if as_query else ANGLES[text] for text in texts]
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+@pytest.mark.parametrize(
+    "pairs, settings, expected",
+    [
+        (PAIRS, {}, ["other", "far"]),  # "near" is within the margin
+        (PAIRS, {"margin": 0.0}, ["near", "other"]),
+        (PAIRS, {"margin": 0.0, "depth": 2}, ["near"]),
+        ([*PAIRS, ("q", "other")], {}, ["far", "never"]),
+        ([("far", "p"), ("q1", "far"), ("q2", "never")], {}, ["never"]),  # not the anchor itself
+        ([("q", "p"), ("q1", "p")], {}, []),
+    ],
+)
+def test_mine_negatives(pairs, settings, expected):
+    first, *others = mine_negatives(pairs, embed, num_negatives=2, **settings)
+    assert first == expected and len(others) == len(pairs) - 1

@@ -17,7 +17,6 @@ from bert_tf.programs.certify import certify
 from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from bert_tf.programs.predict import PredictionOptions, predict
-from bert_tf.programs.search import SearchOptions, search
 from bert_tf.programs.visualize import VisualizationOptions, visualize
 
 RUN_SCRIPTS = Path(__file__).parents[2] / "run_scripts"
@@ -83,11 +82,8 @@ TEXT = {"input_file": "in.json,docs.txt", "input_format": "text"}
 @pytest.mark.parametrize(
     "program, options, flags, output",
     [
-        (search, SearchOptions, {"documents": "in.json", "query": ("a",)}, "in.json"),
-        (search, SearchOptions, {"documents": "docs.txt", "input_file": "in.json"}, "in.json"),
         (certify, CertifyOptions, {**TEXT, "export_dir": "e"}, "in.html"),
         (predict, PredictionOptions, TEXT, "in.json"),
-        (predict, PredictionOptions, {**TEXT, "runner": "DirectRunner"}, "in.json"),
     ],
 )
 def test_no_program_overwrites_its_input(tmp_path, monkeypatch, program, options, flags, output):
@@ -110,8 +106,6 @@ def test_extract_features_does_not_overwrite_its_input(tmp_path):
     "program, options, flags",
     [
         (predict, PredictionOptions, {}),
-        (predict, PredictionOptions, {"input_file": "in.txt", "runner": "DirectRunner"}),
-        (search, SearchOptions, {"documents": "in.txt", "query": ("a",)}),
         (certify, CertifyOptions, {"input_file": "in.txt", "export_dir": "e"}),
         (visualize, VisualizationOptions, {"text": "a"}),
     ],
