@@ -68,7 +68,8 @@ setup(
     # tensorflow-text fixes the minor version of tensorflow that it was built for, so the two agree.
     install_requires=[
         "tensorflow>=2.20,<2.22",
-        "tensorflow-text>=2.20,<2.22,!=2.21.0",  # 2.21.0 cannot be imported: tensorflow/text#1541
+        # 2.20.0 loses the unknown token (tensorflow/text#1462), 2.21.0 cannot be imported (#1541).
+        "tensorflow-text>=2.20,<2.22,!=2.20.0,!=2.21.0",
         "keras>=3.12",  # before, models that are loaded could run code or fetch files (CVE-2025-12058)
         "absl-py",
         "numpy>=1.26",
