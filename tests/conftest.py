@@ -92,7 +92,6 @@ SLOW = (
     "test_fused.py::test_the_fused_parts_may_stand_inside_a_compiled_step",
     "test_fused.py::test_in_bfloat16_the_gradients_are_no_worse_than_those_of_the_plain_layers",
     "test_keras_fit.py::test_pre_training_learns_by_fit_and_reports_both_losses",
-    "test_visualize.py::test_a_browser_draws_every_head_and_the_chosen_one_large",
     "test_files.py::test_standard_output_is_written_into_and_keeps_what_was_there",
     "test_package.py::test_a_keras_file_is_loaded_where_only_the_package_was_imported",
     "test_huggingface_labels.py::test_training_permutes_the_classes_and_starts_a_new_classifier_for_other_labels",

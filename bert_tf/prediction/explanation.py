@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -51,17 +50,11 @@ class Attributions:
         return float(self.values.sum() - (self.output - self.baseline))
 
 
-def encoder_of(model: keras.Model) -> BertModel:
-    """Return the encoder of a model, which may be the model itself."""
-    return model if isinstance(model, BertModel) else model.bert
-
-
-def attention(model: keras.Model, sequence: PackedSequence) -> np.ndarray:
+def attention(bert: BertModel, sequence: PackedSequence) -> np.ndarray:
     """Return the attention probabilities of one input without padding, float32 [L, N, S, S].
 
     `[layer, head, f, t]` is the weight of position t for position f. Each row sums to 1.
     """
-    bert = encoder_of(model)
     wanted, bert.output_attentions = bert.output_attentions, True
     try:
         probabilities = bert(_batch_of_one(sequence), training=False)["attention_probs"]
@@ -71,7 +64,7 @@ def attention(model: keras.Model, sequence: PackedSequence) -> np.ndarray:
 
 
 def attributions(
-    model: keras.Model,
+    bert: BertModel,
     sequence: PackedSequence,
     tokenizer: FullTokenizer,
     output_of: Callable[[dict], tf.Tensor],
@@ -84,14 +77,13 @@ def attributions(
     number is doubled until the gap is small enough.
 
     Args:
-        model: with a head.
+        bert: encoder of the model.
         sequence: without padding.
-        output_of: outputs of the model, [B, ...] -> the output of interest [B].
+        output_of: inputs of the model, [B, S] -> the output of interest [B].
         tolerance: largest gap, as a fraction of the difference between the two outputs.
         most_steps: largest number of points.
     """
     inputs = _batch_of_one(sequence)
-    bert = encoder_of(model)
     embedded = tf.cast(_embeddings(bert, inputs), tf.float32)  # [1, S, H]
     silent = {**inputs, "input_ids": tf.constant([_without_words(sequence, tokenizer)])}
     baseline = tf.cast(_embeddings(bert, silent), tf.float32)
@@ -99,7 +91,7 @@ def attributions(
     def outputs_at(points: tf.Tensor) -> tf.Tensor:
         repeated = {name: tf.repeat(value, len(points), axis=0) for name, value in inputs.items()}
         repeated["embedding_output"] = tf.cast(points, bert.compute_dtype)
-        return tf.cast(output_of(model(repeated, training=False)), tf.float32)  # [B]
+        return tf.cast(output_of(repeated), tf.float32)  # [B]
 
     ends = outputs_at(tf.concat([embedded, baseline], axis=0)).numpy()
     difference = (embedded - baseline)[0].numpy().astype(np.float64)

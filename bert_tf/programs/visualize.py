@@ -5,17 +5,17 @@ The page needs nothing but a browser: no network, no library.
 
 from __future__ import annotations
 
-import functools
+import base64
 import logging
+import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
-from bert_tf.data.globs import check_not_an_input, files_of_checkpoint
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
@@ -31,18 +31,17 @@ from bert_tf.predictor import (
     QuestionAnswerer,
     SentenceEncoder,
     TextClassifier,
-    TextModel,
-    is_saved_model,
 )
-from bert_tf.report.attention_page import attention_section, attribution_section, span_section
 from bert_tf.report.charts import table
 from bert_tf.report.page import Section, page
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
-from bert_tf.tasks.classification import ClassificationTask
 
 logger = logging.getLogger(__name__)
 
 _SEPARATOR = " ||| "
+
+Values = dict[str, str]  # the answer in a few words
+View = tuple[PackedSequence, Values, list[Section]]  # the input without padding, and its answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,219 +68,134 @@ class VisualizationOptions(Options):
     )
 
 
-@dataclass(frozen=True)
-class View:
-    """Content of the page for one type of model.
-
-    Args:
-        sequence: the input, without padding.
-        values: the answer in a few words.
-        sections: of the page, before the attention.
-        is_cut: True if the input was truncated.
-    """
-
-    sequence: PackedSequence
-    values: dict[str, str]
-    sections: Sequence[Section] = ()
-    is_cut: bool = False
-
-
 def visualize(options: VisualizationOptions) -> None:
     """Write the page.
 
     Raises:
-        ValueError: the model is a SavedModel, does not take such an input, or lacks the label.
+        ValueError: the model does not take such an input, or lacks the label.
     """
-    if is_saved_model(options.model_dir):
-        raise ValueError(
-            f"model_dir={options.model_dir} is a SavedModel, which shows nothing of its inside. Name "
-            "the folder that it was exported from."
-        )
-    check_not_an_input([options.output_file], _files(options.model_dir))
     trained = load_model(options.model_dir)
     length = min(options.max_seq_length, trained.max_seq_length)
     trained = with_settings(trained, length)
-    view = make_view(trained, options)
-    values = dict(view.values)
-    if view.is_cut:
-        logger.warning(
-            "The input was truncated to %d tokens for this page. A larger --max_seq_length shows more, "
-            "up to the longest input of the model.",
-            length,
-        )
-        values["truncated to"] = f"{length:,} tokens"
-    tokens = trained.tokenizer.convert_ids_to_tokens(view.sequence.input_ids)
-    heads = attention_section(tokens, attention(trained.model, view.sequence))
-    title = " | ".join(options.text.split(_SEPARATOR))
-    title = title if len(title) <= 120 else title[:119] + "…"
-    sections = [*view.sections, heads]
+    sequence, values, sections = view(trained, options.text, options.label)
+    values["tokens"] = f"{len(sequence.input_ids)}, at most {length}"
+    tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
+    bert = getattr(trained.model, "bert", trained.model)
+    sections.append(_attention_section(tokens, attention(bert, sequence)))
+    title = textwrap.shorten(options.text.replace(_SEPARATOR, " | "), 120, placeholder="…")
     write_text(options.output_file, page(title, values, sections))
     logger.info("Wrote %s: open it in a browser", options.output_file)
 
 
-def _files(model_dir: str) -> list[str]:
-    return files_of_checkpoint(model_dir) if tf.io.gfile.isdir(model_dir) else []
+def view(trained: TrainedModel, text: str, label: str | None = None) -> View:
+    """Return the input as the model reads it, its answer, and the sections before the attention."""
+    model: Any = None if isinstance(trained.model, BertModel) else Predictor(trained).text_model
+    if isinstance(model, EntityRecognizer):
+        return _packed(trained, text), *_entities(model, text)
+    if isinstance(model, SentenceEncoder):
+        return model.prepare(text), {}, []
+    if model is None:
+        return _packed(trained, *text.split(_SEPARATOR, 1)), {}, []
+    item = model.parse_line(text.replace(_SEPARATOR, "\t"))
+    if isinstance(model, TextClassifier):
+        return _classification(model, trained, item, label)
+    if isinstance(model, QuestionAnswerer):
+        return _answer(model, trained, item)
+    if isinstance(model, ChoicePredictor):
+        return _choice(model, trained, item)
+    return _masks(model, item)
 
 
-def make_view(trained: TrainedModel, options: VisualizationOptions) -> View:
-    """Return the answer of a model and the reasons for it."""
-    if options.label and not isinstance(trained.task, ClassificationTask):
-        raise ValueError(f"label={options.label} is for classifiers, not for this model. Omit it.")
-    if isinstance(trained.model, BertModel):
-        return _encoder_view(trained, options.text)
-    model = Predictor(trained).text_model
-    view = _view(model, trained, options)
-    return replace(view, is_cut=view.is_cut or model.num_cut > 0)
+def _packed(trained: TrainedModel, text_a: str, text_b: str | None = None) -> PackedSequence:
+    return trimmed(pack_texts(trained.tokenizer, text_a, text_b, trained.max_seq_length))
 
 
-@functools.singledispatch
-def _view(model: TextModel, trained: TrainedModel, options: VisualizationOptions) -> View:
-    """Return the view of a type of model."""
-    raise ValueError(
-        f"{trained.source} is a {type(model).__name__}, which has no view. Export or predict with it."
-    )
-
-
-def _item(model: TextModel, text: str) -> Any:
-    return model.parse_line(text.replace(_SEPARATOR, "\t"))
-
-
-def _encoder_view(trained: TrainedModel, text: str) -> View:
-    text_a, _, text_b = text.partition(_SEPARATOR)
-    sequence, is_cut = _packed(trained, text_a, text_b or None)
-    return View(sequence, {"tokens": str(len(sequence.input_ids))}, is_cut=is_cut)
-
-
-def _packed(
-    trained: TrainedModel, text_a: str, text_b: str | None = None
-) -> tuple[PackedSequence, bool]:
-    """Return the sequence of a text or a pair, and whether it was cut."""
-    packed = trimmed(pack_texts(trained.tokenizer, text_a, text_b, trained.max_seq_length))
-    lengths = [len(trained.tokenizer.encode(text)) + 1 for text in (text_a, text_b) if text]
-    return packed, 1 + sum(lengths) > len(packed.input_ids)
-
-
-@_view.register
-def _classifier_view(
-    model: TextClassifier, trained: TrainedModel, options: VisualizationOptions
+def _classification(
+    model: TextClassifier, trained: TrainedModel, item: Any, label: str | None
 ) -> View:
-    windows = model.prepare(_item(model, options.text))
+    sequence, *others = windows = model.prepare(item)
     (answer,) = model.answer([windows])
     values = {"answer": model.short(answer) or "no label"}
     values |= {name: f"{p:.1%}" for name, p in answer.get("probabilities", {}).items()}
-    if len(windows) > 1:
+    if others:
         values["shown"] = f"the first of {len(windows)} windows"
     index, name = 0, "score"
     if model.labels:
-        best = max(answer["probabilities"], key=answer["probabilities"].get)
-        label = best if options.label is None else options.label
+        label = label or max(answer["probabilities"], key=answer["probabilities"].get)
         if label not in model.labels:
             raise ValueError(f"label is {label}, but the labels are {', '.join(model.labels)}.")
         index, name = list(model.labels).index(label), f"log-odds of {label}"
-    output_of = _log_odds(index) if model.problem_type == "single_label" else _logit(index)
-    sequence = windows[0]
-    found = attributions(trained.model, sequence, trained.tokenizer, output_of)
-    tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
-    return View(sequence, values, [attribution_section(tokens, found, name)])
 
-
-def _logit(index: int) -> Callable[[dict], tf.Tensor]:
-    return lambda outputs: outputs["logits"][:, index]
-
-
-def _log_odds(index: int) -> Callable[[dict], tf.Tensor]:
-    """Return a function for log(p / (1 - p)) of one of several labels."""
-
-    def log_odds(outputs):
-        logits = outputs["logits"]
+    def output_of(inputs):
+        logits = trained.model(inputs, training=False)["logits"]
+        if model.problem_type != "single_label":
+            return logits[:, index]
         others = tf.concat([logits[:, :index], logits[:, index + 1 :]], axis=1)
         return logits[:, index] - tf.reduce_logsumexp(others, axis=1)
 
-    return log_odds
+    return sequence, values, [_attribution_section(trained, sequence, output_of, name)]
 
 
-@_view.register
-def _question_view(
-    model: QuestionAnswerer, trained: TrainedModel, options: VisualizationOptions
-) -> View:
-    text, windows = model.prepare(_item(model, options.text))
+def _answer(model: QuestionAnswerer, trained: TrainedModel, item: Any) -> View:
+    text, windows = model.prepare(item)
     if not windows:
-        raise ValueError(
-            "There is no token in the text, and so nothing to show. Give another text."
-        )
+        raise ValueError("There is no token in the text. Give another text.")
     logits = model.logits(windows)
     found = model.choose(windows, logits)
     answer = model.named(text, windows, found)
     best = next((c for c in found.nbest if c.text and c.positions is not None), None)
-    shown = 0 if best is None else best.window
-    sequence = trimmed(
-        windows[shown].pack(
-            trained.max_seq_length, *trained.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        )
-    )
+    number = best.window if best else 0
+    special = trained.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    sequence = trimmed(windows[number].pack(trained.max_seq_length, *special))
     values = {"answer": answer["answer"] or "no answer"}
     values["probability"] = f"{answer['probability']:.1%}"
     if "null_odds" in answer:
         values["odds of no answer"] = f"{answer['null_odds']:.3g}"
     if len(windows) > 1:
-        values["shown"] = f"window {shown + 1} of {len(windows)}"
-    start, end = (softmax(part.astype(np.float64)) for part in logits[shown])
-    tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
-    chosen = best.positions if best is not None and answer["answer"] else None
-    return View(sequence, values, [span_section(tokens, start, end, chosen)])
+        values["shown"] = f"window {number + 1} of {len(windows)}"
+    start, end = (softmax(part.astype(np.float64)).tolist() for part in logits[number])
+    part = {
+        "kind": "span",
+        "tokens": trained.tokenizer.convert_ids_to_tokens(sequence.input_ids),
+        "start": start,
+        "end": end,
+        "chosen": best.positions if best and answer["answer"] else None,
+    }
+    note = (
+        "Probability of each token to be the first (blue) and the last (orange) of the answer, in this "
+        "window. The shaded tokens are the answer."
+    )
+    return sequence, values, [Section("Start and end of the answer", [part], note, wide=True)]
 
 
-@_view.register
-def _entity_view(
-    model: EntityRecognizer, trained: TrainedModel, options: VisualizationOptions
-) -> View:
-    (found,) = model.predict([options.text])
-    one, kind = ("word", "label") if model.word_labels else ("entity", "type")
-    (many,) = model.columns
+def _entities(model: EntityRecognizer, text: str) -> tuple[Values, list[Section]]:
+    ((many, found),) = model.answers([text])[0].items()
+    kind = "label" if model.word_labels else "type"
     rows = [(e["text"], e[kind], e["probability"], e["start"], e["end"]) for e in found]
-    header = (one, kind, "probability", "from character", "to")
+    header = ("text", kind, "probability", "from character", "to")
     sections = [Section(many.capitalize(), [table(header, rows)])] if rows else []
-    sequence, is_cut = _packed(trained, options.text)
-    return View(sequence, {many: str(len(rows))}, sections, is_cut)
+    return {many: str(len(rows))}, sections
 
 
-@_view.register
-def _embedding_view(
-    model: SentenceEncoder, trained: TrainedModel, options: VisualizationOptions
-) -> View:
-    sequence = model.prepare(options.text)
-    return View(sequence, {"tokens": str(len(sequence.input_ids))})
-
-
-@_view.register
-def _choice_view(
-    model: ChoicePredictor, trained: TrainedModel, options: VisualizationOptions
-) -> View:
-    choices, sequences = model.prepare(_item(model, options.text))
+def _choice(model: ChoicePredictor, trained: TrainedModel, item: Any) -> View:
+    choices, sequences = model.prepare(item)
     (answer,) = model.answer([(choices, sequences)])
     sequence = sequences[answer["prediction"]]
 
-    class Alone(tf.Module):  # a model of one choice, for `attributions`
-        bert = trained.model.bert
+    def score(inputs):
+        outputs = trained.model.bert(inputs, training=False)
+        return trained.model.classifier(outputs["pooled_output"], training=False)[:, 0]
 
-        def __call__(self, inputs, training=False):
-            outputs = self.bert(inputs, training=training)
-            score = trained.model.classifier(outputs["pooled_output"], training=training)
-            return {"logits": score}
-
-    found = attributions(Alone(), sequence, trained.tokenizer, _logit(0))
-    tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
     rows = list(zip(choices, answer["probabilities"], strict=True))
     sections = [
         Section("Choices", [table(("choice", "probability"), rows)]),
-        attribution_section(tokens, found, "score of the best choice"),
+        _attribution_section(trained, sequence, score, "score of the best choice"),
     ]
-    return View(sequence, {"answer": answer["choice"]}, sections)
+    return sequence, {"answer": answer["choice"]}, sections
 
 
-@_view.register
-def _mask_view(model: MaskFiller, trained: TrainedModel, options: VisualizationOptions) -> View:
-    prepared = model.prepare(options.text)
+def _masks(model: MaskFiller, item: str) -> View:
+    prepared = model.prepare(item)
     (answer,) = model.answer([prepared])
     sections = [
         Section(
@@ -290,4 +204,48 @@ def _mask_view(model: MaskFiller, trained: TrainedModel, options: VisualizationO
         )
         for position, candidates in zip(prepared.positions, answer["masks"], strict=True)
     ]
-    return View(prepared.sequence, {"best": model.short(answer)}, sections)
+    return prepared.sequence, {"best": model.short(answer)}, sections
+
+
+def _attribution_section(
+    trained: TrainedModel,
+    sequence: PackedSequence,
+    output_of: Callable[[dict], tf.Tensor],
+    name: str,
+) -> Section:
+    """Return the tokens of the input in the color of their value for an output."""
+    found = attributions(trained.model.bert, sequence, trained.tokenizer, output_of)
+    tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
+    largest = np.argsort(-np.abs(found.values), kind="stable")[:12]
+    rows = [[tokens[i], int(i), float(found.values[i])] for i in largest if found.values[i]]
+    note = (
+        f"Integrated gradients of the {name}. Blue tokens support it, orange tokens oppose it. The "
+        f"values add up to {found.values.sum():+.3f}, from {found.baseline:.3f} with [MASK] instead of "
+        f"every word to {found.output:.3f} (error of the sum: {found.gap:+.4f}). Point at a token for "
+        "its value."
+    )
+    parts = [
+        {"kind": "tokens", "tokens": tokens, "values": found.values.tolist()},
+        {"kind": "signed_bars", "label": "Contribution of the strongest tokens", "rows": rows},
+    ]
+    return Section("Contribution of each token", parts, note, wide=True)
+
+
+def _attention_section(tokens: Sequence[str], probabilities: np.ndarray) -> Section:
+    """Return all heads of all layers as small pictures; `probabilities` is [layer, head, from, to]."""
+    num_layers, num_heads = probabilities.shape[:2]
+    levels = np.round(np.clip(probabilities, 0, 1) * 255).astype(np.uint8)
+    part = {
+        "kind": "attention",
+        "tokens": list(tokens),
+        "layers": num_layers,
+        "heads": num_heads,
+        "levels": base64.b64encode(levels.tobytes()).decode("ascii"),
+    }
+    note = (
+        "Each small picture is a head. A row shows the attention of one token to the tokens of the "
+        "columns. Choose a head to enlarge it: lines connect a token on the left with the tokens on the "
+        "right that it attends to. Point at a token to see only its lines, click to keep them. The "
+        "arrow keys move between heads."
+    )
+    return Section("Attention", [part], note, wide=True)

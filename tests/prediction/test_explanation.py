@@ -16,20 +16,21 @@ def test_attention_is_that_of_every_layer_and_head():
     variables = {v.path: v.numpy() for v in trained.model.bert.weights}
     arrays = [np.array([values]) for values in sequence]
     expected = numpy_bert.encode(CONFIG, variables, *arrays).attention_probs
-    found = attention(trained.model, sequence)
+    found = attention(trained.model.bert, sequence)
     assert found.shape == (2, 3, 9, 9)
     np.testing.assert_allclose(found, np.stack([layer[0] for layer in expected]), atol=1e-5)
     assert "attention_probs" not in run_alone(trained.model.bert, sequence)  # as it was before
 
 
-def log_odds_of_good(outputs):
-    return outputs["logits"][:, 2]
-
-
 def test_attributions_add_up_to_what_the_words_change():
     trained = tiny.classifier()
     sequence = alone(TEXTS[0])
-    found = attributions(trained.model, sequence, trained.tokenizer, log_odds_of_good)
+    found = attributions(
+        trained.model.bert,
+        sequence,
+        trained.tokenizer,
+        lambda inputs: trained.model(inputs, training=False)["logits"][:, 2],
+    )
     mask = trained.tokenizer.vocab["[MASK]"]
     blank = sequence._replace(
         input_ids=[sequence.input_ids[0], *[mask] * 7, sequence.input_ids[-1]]
@@ -47,11 +48,12 @@ def test_more_points_are_taken_until_the_sum_is_near_enough():
     trained = tiny.classifier()
     counts = []
 
-    def output_of(outputs):
-        counts.append(len(outputs["logits"]))
-        return log_odds_of_good(outputs)
+    def output_of(inputs):
+        logits = trained.model(inputs, training=False)["logits"]
+        counts.append(len(logits))
+        return logits[:, 2]
 
-    arguments = (trained.model, alone(TEXTS[0]), trained.tokenizer, output_of)
+    arguments = (trained.model.bert, alone(TEXTS[0]), trained.tokenizer, output_of)
     attributions(*arguments, tolerance=0.0, most_steps=64)
     assert sum(counts) == 2 + 32 + 64
 
@@ -61,14 +63,11 @@ def test_of_a_linear_output_attributions_are_known_exactly():
     trained = tiny.trained(None)
     sequence, weights = alone("the cat sat"), np.arange(12.0)
 
-    class Linear(tf.Module):
-        bert = trained.model
+    def linear(inputs):
+        mean = tf.reduce_mean(inputs["embedding_output"], axis=1)
+        return (mean @ weights[:, None].astype("float32"))[:, 0]
 
-        def __call__(self, inputs, training=False):
-            embedded = inputs.get("embedding_output")
-            return {"logits": tf.reduce_mean(embedded, axis=1) @ weights[:, None].astype("float32")}
-
-    found = attributions(Linear(), sequence, trained.tokenizer, lambda out: out["logits"][:, 0])
+    found = attributions(trained.model, sequence, trained.tokenizer, linear)
     embed = trained.model.embeddings
     ids, segments = np.array([sequence.input_ids]), np.array([sequence.segment_ids])
     mask = trained.tokenizer.vocab["[MASK]"]

@@ -17,7 +17,6 @@ from bert_tf.programs.certify import certify
 from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from bert_tf.programs.predict import PredictionOptions, predict
-from bert_tf.programs.visualize import VisualizationOptions, visualize
 
 RUN_SCRIPTS = Path(__file__).parents[2] / "run_scripts"
 
@@ -107,7 +106,6 @@ def test_extract_features_does_not_overwrite_its_input(tmp_path):
     [
         (predict, PredictionOptions, {}),
         (certify, CertifyOptions, {"input_file": "in.txt", "export_dir": "e"}),
-        (visualize, VisualizationOptions, {"text": "a"}),
     ],
 )
 def test_a_folder_as_output_file_is_an_error_before_the_work(

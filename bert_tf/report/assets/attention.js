@@ -1,11 +1,11 @@
 // All heads of all layers as small pictures, and the chosen head large.
 // The address keeps the view: "#layer.head" or "#layer.head.token".
-draw.attention = ({tokens, layers: L, heads: N, opening, levels}) => {
+draw.attention = ({tokens, layers: L, heads: N, levels}) => {
   const bytes = Uint8Array.from(atob(levels), letter => letter.charCodeAt(0));
   const S = tokens.length, MEAN = N, STEP = 20;
   const [LEFT, RIGHT, WIDTH] = narrow.matches
     ? [115, 215, widthUpTo(360)] : [150, 330, 480];
-  const state = {layer: opening[0], head: opening[1], token: null};
+  const state = {layer: L - 1, head: MEAN, token: null};
   const shown = tokens.map(isolated);
   const title = html('h3');
   const picture = drawing(WIDTH, STEP * S, 'Attention of the chosen head', []);
