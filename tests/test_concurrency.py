@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_text_models as tiny
-from tiny_runs import MAX_PREDICTIONS, MAX_SEQ_LENGTH, script_command, write_records
 
 import bert_tf
 from bert_tf.data.files import new_folder, open_whole, whole_file
@@ -134,123 +133,6 @@ def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
-# ---- Programs -------------------------------------------------------------------------------------
-
-
-def run_both(*commands):
-    """Return code and words of each, begun together."""
-    processes = [subprocess.Popen(**each, stderr=subprocess.PIPE, text=True) for each in commands]
-    try:
-        words = [process.communicate(timeout=240)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    return [(process.returncode, text) for process, text in zip(processes, words, strict=True)]
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_of_two_same_exports_one_is_made_and_the_other_says_why_not(sentence_model, tmp_path):
-    folder = tmp_path / "served"
-    command = script_command("export_saved_model", model_dir=sentence_model, export_dir=folder)
-    ended = sorted(run_both(command, command))
-    assert [code for code, _ in ended] == [0, 1], ended
-    assert f"error: --export_dir={folder} is not empty" in ended[1][1] or IN_USE in ended[1][1]
-    assert "Traceback" not in ended[1][1]
-    (answer,) = bert_tf.load(folder).predict(["the happy cat in the barn"])
-    (expected,) = bert_tf.load(sentence_model).predict(["the happy cat in the barn"])
-    assert answer["label"] == expected["label"]
-    assert list(tmp_path.iterdir()) == [folder]
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_two_runs_share_a_folder_of_records(pretrained, mood_tables, tmp_path):
-    flags = {
-        "train_file": mood_tables.train,
-        "text_a_column": "sentence",
-        "label_column": "mood",
-        "init_checkpoint": pretrained,
-        "do_train": True,
-        "num_train_epochs": 1,
-        "max_seq_length": 19,
-        "jit_compile": "false",
-        "feature_cache_dir": tmp_path / "cache",
-    }
-    ended = run_both(
-        *(script_command("run_classifier", **flags, output_dir=tmp_path / name) for name in "ab")
-    )
-    assert [code for code, _ in ended] == [0, 0], ended
-    assert sum("Wrote 90 records" in text for _, text in ended) == 1
-    assert sum("Using the 90 records" in text for _, text in ended) == 1
-    assert len(list((tmp_path / "cache").iterdir())) == 2
-
-
-@pytest.mark.slow
-def test_of_two_that_make_the_same_pretraining_data_the_files_are_whole(toy_text, tmp_path):
-    path = tmp_path / "x.tf_record"
-    command = script_command(
-        "create_pretraining_data",
-        input_file=toy_text / "train.txt",
-        output_file=path,
-        vocab_file=toy_text / "vocab.txt",
-        max_seq_length=MAX_SEQ_LENGTH,
-        max_predictions_per_seq=MAX_PREDICTIONS,
-        num_workers=1,
-    )
-    ended = run_both(command, command)
-    assert 0 in [code for code, _ in ended], ended
-    for code, text in ended:
-        assert "Traceback" not in text
-        assert code == 0 or f"{path}" in text
-    alone = write_records(toy_text / "train.txt", tmp_path / "alone" / path.name, dupe_factor=10)
-    assert path.read_bytes() == Path(alone).read_bytes()
-    found = sorted(file.name for file in tmp_path.iterdir() if file.is_file())
-    assert found == sorted(file.name for file in Path(alone).parent.iterdir())
-
-
-@pytest.mark.slow
-def test_predictions_from_a_folder_in_training_are_right_or_one_clear_error(
-    pretrained, mood_tables, tmp_path
-):
-    flags = {
-        "train_file": mood_tables.train,
-        "eval_file": mood_tables.dev,
-        "text_a_column": "sentence",
-        "label_column": "mood",
-        "init_checkpoint": pretrained,
-        "do_train": True,
-        "do_eval": True,
-        "num_train_epochs": 12,
-        "max_seq_length": 19,
-        "train_batch_size": 16,
-        "jit_compile": "false",
-        "save_checkpoints_steps": 3,
-        "keep_checkpoint_max": 1,
-        "evaluate_steps": 6,
-        "best_metric": "eval_accuracy",
-        "output_dir": tmp_path,
-    }
-    answers, errors, words = [], [], []
-    with subprocess.Popen(
-        **script_command("run_classifier", **flags), stderr=subprocess.PIPE, text=True
-    ) as training:
-        reader = threading.Thread(target=lambda: words.append(training.stderr.read()))
-        reader.start()
-        while training.poll() is None:
-            for folder in (tmp_path, tmp_path / "best"):
-                try:
-                    answers += bert_tf.load(folder).predict(["the happy cat in the barn"])
-                except (ValueError, OSError) as error:
-                    errors.append(str(error))
-        reader.join()
-    assert training.returncode == 0, words
-    assert answers and all(str(tmp_path) in error for error in errors), errors
-    assert {answer["label"] for answer in answers} <= {"good", "bad"}
-    (last,) = bert_tf.load(tmp_path).predict(["the happy cat in the barn"])
-    assert last["label"] == "good"
-
-
 # ---- Predicting -----------------------------------------------------------------------------------
 
 TEXTS = [f"the {mood} {animal}" for mood in ("happy", "angry") for animal in ("cat", "dog", "owl")]
@@ -266,16 +148,6 @@ def test_a_predictor_answers_eight_threads_as_it_answers_one(sentence_model, exp
     found = at_once(8, lambda number: [shared.predict(batches[number]) for _ in range(3)])
     for answers, wanted in zip(found, expected, strict=True):
         assert answers == [wanted] * 3
-
-
-def test_each_thread_gets_as_many_tokens_as_it_asks_for():
-    text = "a [MASK] in the [MASK]"
-    alone, shared = Predictor(tiny.pretrained()), Predictor(tiny.pretrained())
-    expected = [alone.fill_mask(text, top_k=k + 1) for k in range(4)]
-    assert [len(best) for best, _ in expected] == [1, 2, 3, 4]
-    found = at_once(4, lambda k: [shared.fill_mask(text, top_k=k + 1) for _ in range(50)])
-    for answers, wanted in zip(found, expected, strict=True):
-        assert answers == [wanted] * 50
 
 
 def test_no_thread_waits_for_the_mask_of_another(monkeypatch):

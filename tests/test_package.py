@@ -8,7 +8,6 @@ import os
 import pickle
 import pkgutil
 import platform
-import re
 import subprocess
 import sys
 from importlib import metadata
@@ -104,24 +103,6 @@ def test_scripts_import_the_package_and_no_script():
 def test_only_cli_knows_absl_flags():
     users = [p.name for p in ROOT.rglob("*.py") if "absl import app" in p.read_text()]
     assert users == ["cli.py"]
-
-
-def test_ranges_do_not_depend_on_the_floatx_of_keras():
-    """With float16 in keras.json a range is int16, which TensorFlow cannot make, and too short."""
-    of_keras = re.compile(r"ops\.arange\(.*")
-    calls = [call for path in ROOT.rglob("*.py") for call in of_keras.findall(path.read_text())]
-    assert len(calls) > 5
-    assert [call for call in calls if "dtype=" not in call] == []
-
-
-def test_the_tests_that_conftest_names_exist(pytestconfig):
-    folder = Path(__file__).parent
-    plugin = pytestconfig.pluginmanager.get_plugin(str(folder / "conftest.py"))
-    texts = {path.name: path.read_text() for path in folder.rglob("test_*.py")}
-    for name in (*plugin.SLOW, *plugin.LONG):
-        file, _, test = name.partition("[")[0].partition("::")
-        if file.endswith(".py"):  # not a folder
-            assert f"def {test}" in texts[file], name
 
 
 @pytest.mark.parametrize("module", ["bert_tf", "bert_tf.config", "bert_tf.tokenization"])
