@@ -10,7 +10,7 @@ PROCESSES = 3
 export PYTHONDONTWRITEBYTECODE =
 TESTS = $(VENV)/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 
-.PHONY: quickstart test test-slow test-all faults fuzz fuzz-coverage coverage docs lint format clean
+.PHONY: quickstart test test-slow test-all faults fuzz coverage docs lint format clean
 
 quickstart: $(VENV)/.installed
 	$(VENV)/bin/python run_scripts/quickstart.py
@@ -28,18 +28,12 @@ test-slow: $(VENV)/.installed-test
 test-all: test test-slow
 	$(TESTS) -m long
 
-# The long forms of tests/faults and tests/fuzzing. Each prints a table of what was tried.
+# The long forms of tests/faults and of the fuzzing of readers.
 faults: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest tests/faults --faults=5 --numprocesses=2
 
 fuzz: $(VENV)/.installed-test
-	FUZZ_SCALE=25 $(VENV)/bin/python -m pytest tests/fuzzing
-
-# Coverage-guided, with atheris: each target of tests/fuzz_targets.py for so many seconds.
-SECONDS_EACH ?= 30
-fuzz-coverage: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test,fuzz]'
-	$(VENV)/bin/python tests/fuzzing/fuzz.py all -max_total_time=$(SECONDS_EACH)
+	FUZZ_SCALE=25 $(VENV)/bin/python -m pytest tests/test_fuzz_targets.py
 
 # Which lines the tests reach, those of subprocesses included; what TensorFlow traces is not seen. The
 # three tests that limit the size of a file fail, since coverage writes files as well.

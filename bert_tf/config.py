@@ -18,7 +18,7 @@ from bert_tf.huggingface_config import (
     HUGGINGFACE_MARKERS,
     translate_huggingface,
 )
-from bert_tf.limits import MAX_LAYERS, MAX_PARAMETERS, ORIGIN, parse_json, read_whole
+from bert_tf.limits import parse_json, read_whole
 from bert_tf.names import LONGEST_NAME, is_typo, suggestion
 
 logger = logging.getLogger(__name__)
@@ -141,12 +141,6 @@ class BertConfig:
         layers = self._as_int("num_bilstm_layers")
         if isinstance(layers, bool) or not isinstance(layers, int) or layers < 0:
             raise ValueError(f"`num_bilstm_layers` is {layers!r}, but must be 0 or more.")
-        if self.num_hidden_layers + layers > MAX_LAYERS or self.encoder_size > MAX_PARAMETERS:
-            raise ValueError(
-                f"The model has {self.num_hidden_layers} + {layers} layers (`num_hidden_layers`, "
-                f"`num_bilstm_layers`) and {self.encoder_size:,} parameters, but at most {MAX_LAYERS:,} "
-                f"and {MAX_PARAMETERS:,} are allowed, {ORIGIN}. Correct the configuration."
-            )
         if layers and self.hidden_size % 2:
             raise ValueError(
                 f"`hidden_size` is {self.hidden_size}, but must be even with `num_bilstm_layers` = "

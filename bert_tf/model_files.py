@@ -25,7 +25,6 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import read_json
-from bert_tf.limits import MAX_TASK_NUMBER, ORIGIN, check_unicode
 from bert_tf.registry import TASK_FILE, TASK_NAMES, TYPES
 from bert_tf.tasks.base import Task
 
@@ -96,14 +95,6 @@ def task_of_values(values: Mapping[str, Any], path: str) -> Task:
         ValueError: a value is invalid.
     """
     arguments = dict(values)
-    for key, value in arguments.items():
-        if isinstance(value, int | float) and not abs(value) <= MAX_TASK_NUMBER:  # or NaN
-            raise ValueError(
-                f"{path}: `{key}` is {str(value)[:60]}, but may be at most {MAX_TASK_NUMBER:,}, "
-                f"{ORIGIN}. Get the folder again."
-            )
-    labels = arguments.get("labels")
-    check_unicode(labels if isinstance(labels, list) else (), "label", path)
     name = arguments.pop("task", None)
     if not isinstance(name, str) or name not in TASK_NAMES:
         raise UnknownTaskError(

@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Collection, Iterable
 
-from bert_tf.limits import MAX_TOKENS, ORIGIN, read_whole
+from bert_tf.limits import read_whole
 
 
 def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) -> dict[str, int]:
@@ -39,12 +39,6 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
             f"{name}:{line}: the vocabulary is not UTF-8: byte 0x{data[error.start]:02x} at "
             f"offset {error.start} is invalid ({error.reason}). Save the file as UTF-8."
         ) from error
-    num_lines = data.count(b"\n")
-    if num_lines > MAX_TOKENS:
-        raise ValueError(
-            f"{name} has {num_lines:,} lines, but a vocabulary has at most {MAX_TOKENS:,}, "
-            f"{ORIGIN}. Use the `vocab.txt` of the checkpoint."
-        )
     lines = text.removeprefix("\ufeff").split("\n")
     if not lines[-1]:  # the empty part after the last "\n"
         lines.pop()

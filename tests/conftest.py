@@ -117,19 +117,12 @@ SLOW = (
 LONG = (
     "test_faults_in_export.py::test_export_killed",  # test_serving_classifier.py kills one too
     "test_faults_in_export.py::test_prediction_killed",
-    "test_faults_in_export.py::test_an_export_to_a_disk_that_is_full",
-    "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-index gone",
     "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-data gone",
-    "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-`checkpoint` gone",
     "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-data cut off",
     "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-a bit of",
     "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-`checkpoint` cut off",
-    "test_faults_in_generation.py::test_killed_before_a_file_gets_its_name",
-    "test_faults_in_generation.py::test_a_disk_that_is_full",
     "test_faults_in_training.py::test_ended_at_a_random_moment",  # test_run_pretraining.py kills one too
     "test_faults_in_training.py::test_killed_before_a_file_gets_its_name",
-    "test_faults_in_training.py::test_a_disk_that_is_full",
-    "test_faults_in_training.py::test_a_clock_that_jumps",
     "test_certify.py::test_an_export_of_other_weights_is_named_as_such",
     *(
         f"test_serving_guide.py::test_the_body_is_answered[{kind}"
@@ -186,8 +179,6 @@ LONG = (
     "test_export_accuracy.py::test_words_are_scored",
     "test_serving_guide.py::test_the_body_is_answered[entities",
     "test_answerers.py::test_a_saved_model_needs_tensorflow",  # test_serving_classifier.py
-    "test_fuzzed_readers.py::test_bytes_in_disorder",  # test_fuzz_targets.py, test_hostile_files.py
-    "test_fuzzed_flags.py",  # test_options.py
     *(
         f"test_certify.py::test_a_fault_of_an_exporter_is_found[{kind}"
         for kind in (
@@ -273,7 +264,6 @@ LONG = (
     "test_loop.py::test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume[lamb",
     "test_models.py::test_a_left_to_right_model_is_saved_and_compiled_as_one[True",
     "test_models.py::test_keras_predict_works_with_and_without_jit[True",
-    "test_faults_in_generation.py::test_a_folder_that_cannot_be_written",  # test_faults_in_training.py
     "test_cli.py::test_a_missing_file_is_named_with_its_flag_and_its_neighbour[__import__('tensorflow",
     "test_cli.py::test_messages_below_the_level",  # test_a_log_is_cut_down_to_its_severe_messages
     "test_cli.py::test_packed_kernels_are_kept_where_no_weight_changes[True-0",

@@ -176,7 +176,7 @@ def test_other_architectures_are_refused(changes, message):
         ("{", "Expecting"),
         ("[1]", "JSON object.*list"),
         ('{"hidden_size": 8}', "no `vocab_size`"),
-        ("[" * 100_000, "nested too deeply"),
+        ("[" * 100_000, "recursion"),
         (
             '{"vocab_size": 9, "layer_norm_eps": 1e400}',
             "`layer_norm_eps` is inf, but must be a finite",

@@ -7,8 +7,6 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from bert_tf.limits import bounded_lines
-
 _WIDE_ENCODINGS = {
     codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is a prefix of it
     codecs.BOM_UTF32_BE: "utf-32",
@@ -52,7 +50,7 @@ def wide_encoding(stream: Any) -> str | None:
 def wide_lines(file: str, stream: Any, encoding: str, errors: str) -> Iterator[str]:
     text = io.TextIOWrapper(stream, encoding, errors, newline="\n")
     try:
-        for line in bounded_lines(text, file):
+        for line in text:
             yield line.removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ValueError(

@@ -14,7 +14,6 @@ from itertools import chain, islice
 
 from bert_tf.data.encodings import check_no_bare_utf16, check_no_workbook, wide_encoding, wide_lines
 from bert_tf.data.streams import BLOCK, STANDARD_INPUT, open_binary
-from bert_tf.limits import MAX_WHOLE_FILE, bounded_lines, check_size
 
 # Frequent encodings, as `iconv` names them.
 _ENCODINGS = (
@@ -55,8 +54,7 @@ def read_lines(
             return
         if not start:
             check_no_bare_utf16(place_of(file), stream)
-        name = f"{file} from byte {start}" if start else place_of(file)
-        for line in bounded_lines(stream, name):
+        for line in stream:
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
@@ -83,17 +81,8 @@ def read_lines(
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """Return the lines of a text file, joined by "\\n".
-
-    Raises:
-        ValueError: as in `read_lines`, or the file has more than `limits.MAX_WHOLE_FILE` characters.
-    """
-    lines, size = [], 0
-    for line in read_lines(path):
-        size += len(line) + 1
-        check_size(size, os.fspath(path), MAX_WHOLE_FILE)
-        lines.append(line)
-    return "\n".join(lines)
+    """Return the lines of a text file, joined by "\\n"; errors as in `read_lines`."""
+    return "\n".join(read_lines(path))
 
 
 def with_line_feeds(lines: Iterable[str], file: str) -> Iterator[str]:

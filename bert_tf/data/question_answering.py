@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from bert_tf.characters import is_blank
 from bert_tf.data.streams import open_binary
 from bert_tf.data.tables import AS_JSON_LINES
-from bert_tf.limits import MAX_DOCUMENT, MAX_DOCUMENT_CONTAINERS, listed, parse_json, read_at_most
+from bert_tf.limits import MAX_DOCUMENT, listed, parse_json, read_at_most
 
 # Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -129,7 +129,7 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
     with open_binary(file) as stream:
         try:
             text = read_at_most(stream, file, MAX_DOCUMENT).decode("utf-8-sig")
-            values = parse_json(text, most=MAX_DOCUMENT_CONTAINERS)
+            values = parse_json(text)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             is_lines = getattr(error, "msg", "") == "Extra data"
             remedy = ". Rename a table in JSON lines to .jsonl." if is_lines else ""

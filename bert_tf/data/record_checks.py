@@ -1,24 +1,19 @@
-"""Checks of TFRecord files: lengths, features, ids. Errors name the file and the record."""
+"""Checks of TFRecord files: features, ids. Errors name the file and the record."""
 
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.features import FeatureSpec, check_specs
-from bert_tf.data.streams import compression_of, open_binary
-from bert_tf.limits import MAX_RECORD, ORIGIN
+from bert_tf.data.streams import compression_of
 
-_LENGTH = struct.Struct("<Q")
-_HEADER_SIZE = 12
 _CHECKED_RECORDS = 100  # per file, for invalid ids, before a model is built
-_FORGED = "a record has a forged length"  # in TensorFlow's error, as the next
 _INVALID_ID = "a record contains an id that the model does not have"  # in TensorFlow's error
 
 
@@ -26,31 +21,15 @@ def count_records(files: Sequence[str], limit: int | None = None) -> int:
     """Count the records in `files` without parsing them, up to `limit`.
 
     Raises:
-        ValueError: a file is truncated or not a TFRecord file. The message names it.
+        ValueError: a file is damaged or not a TFRecord file. The message names it.
     """
-    return sum(
-        1 for _ in islice((record for file in files for record in _raw_records(file)), limit)
-    )
-
-
-def is_plain(file: str) -> bool:
-    """Return True for a local file without compression, whose lengths TensorFlow does not check."""
-    return "://" not in file and not compression_of(file)
-
-
-def check_lengths(file: bytes) -> bytes:
-    """Return the name of a file for `tf.numpy_function`.
-
-    Raises:
-        ValueError: it is plain and has a forged length, at which TensorFlow would crash.
-    """
-    if is_plain(file.decode()):
-        try:
-            count_records([file.decode()])
-        except ValueError as error:
-            if not isinstance(error.__cause__, EOFError):  # TensorFlow names a truncated record
-                raise ValueError(f"{_FORGED}: {error}") from error
-    return file
+    count = 0
+    with naming_damaged_file(files):
+        for file in files:
+            records = tf.data.TFRecordDataset(file, compression_of(file))
+            records = records if limit is None else records.take(limit - count)
+            count += int(records.reduce(np.int64(0), lambda total, _: total + 1))
+    return count
 
 
 def check_records(
@@ -71,8 +50,7 @@ def check_records(
     check_specs(specs)
     empty = True
     for file in files:
-        records = _raw_records(file)
-        for number, record in enumerate(islice(records, _CHECKED_RECORDS if id_limits else 1), 1):
+        for number, record in _first_records(file, _CHECKED_RECORDS if id_limits else 1):
             if number == 1:
                 _check_first_record(file, record, specs)
             _check_ids(f"record {number} of {file}", record, id_limits or {})
@@ -87,11 +65,9 @@ def feature_sizes(file: str) -> dict[str, int]:
     Raises:
         ValueError: the file is damaged.
     """
-    next(_raw_records(file), None)  # TensorFlow's reader crashes for a forged length
-    with naming_damaged_file([file]):
-        for record in tf.data.TFRecordDataset(file, compression_of(file)).take(1):
-            features = _features(record.numpy(), f"{file}: record 1").items()
-            return {name: len(_values(feature)) for name, feature in features}
+    for _, record in _first_records(file, 1):
+        features = _features(record, f"{file}: record 1").items()
+        return {name: len(_values(feature)) for name, feature in features}
     return {}
 
 
@@ -118,14 +94,14 @@ def naming_damaged_file(
                     number += 1
             except tf.errors.DataLossError:
                 raise ValueError(
-                    f"{file} is damaged: record {number + 1} cannot be read "
+                    f"{file} is damaged, or not a TFRecord file: record {number + 1} cannot be read "
                     "(truncated, or its checksum does not fit). Write the file again."
                 ) from error
         raise
     except tf.errors.InvalidArgumentError as error:
         if _INVALID_ID in error.message:
             for file in files:
-                for number, record in enumerate(_raw_records(file), 1):
+                for number, record in _first_records(file, -1):
                     _check_ids(f"record {number} of {file}", record, id_limits or {})
             if not files:
                 valid = (f"`{name}` 0 to {limit - 1}" for name, limit in (id_limits or {}).items())
@@ -133,8 +109,6 @@ def naming_damaged_file(
                     "A batch of the dataset contains an id that the model does not have. Valid are "
                     f"{', '.join(valid)}. Leave out examples without a label, such as those with -1."
                 ) from error
-        if _FORGED in error.message:
-            count_records(files)
         if not any(words in error.message for words in _PARSER_WORDS):
             raise
         what = error.message.split("Name: ")[-1].split("\n")[0]
@@ -142,40 +116,17 @@ def naming_damaged_file(
             f"A record in {first_names(files)} differs from the first one ({what}). Write the files "
             "again."
         ) from error
-    except UnicodeDecodeError as error:  # TensorFlow's message quotes the bytes of a damaged record
-        raise ValueError(
-            f"A record in {first_names(files)} cannot be parsed ({error}). Write the files again."
-        ) from error
 
 
 # Words of errors from TensorFlow's parser of examples.
 _PARSER_WORDS = ("Could not parse example", "Name: <unknown>")
 
 
-def _raw_records(file: str) -> Iterator[bytes]:
-    """Yield the data of a file's records. Check lengths, but not checksums."""
-    number, offset = 1, 0
-    with open_binary(file) as stream:
-        try:
-            while header := stream.read(_HEADER_SIZE):
-                length = _LENGTH.unpack_from(header)[0] if len(header) == _HEADER_SIZE else 0
-                if length > MAX_RECORD:
-                    raise ValueError(
-                        f"{file} is not a TFRecord file, or is damaged: record {number}, at byte "
-                        f"{offset:,} of the records, would have {length:,} bytes. The file has "
-                        f"{tf.io.gfile.stat(file).length:,} bytes, and a record at most "
-                        f"{MAX_RECORD:,}, {ORIGIN}. Write the file again."
-                    )
-                data = stream.read(length + 4)
-                if len(header) < _HEADER_SIZE or len(data) < length + 4:
-                    raise EOFError
-                yield data[:length]
-                number += 1
-                offset += len(header) + len(data)
-        except EOFError as error:  # gzip raises it as well
-            raise ValueError(
-                f"{file} is truncated at record {number}. Write the file again."
-            ) from error
+def _first_records(file: str, limit: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the number (from 1) and the data of a file's first records; of all if `limit` is -1."""
+    with naming_damaged_file([file]):
+        records = tf.data.TFRecordDataset(file, compression_of(file)).take(limit)
+        yield from enumerate(records.as_numpy_iterator(), 1)
 
 
 def _features(record: bytes, place: str) -> Mapping[str, Any]:

@@ -18,22 +18,16 @@ def epochs_of(
     seed: int,
     shuffle_buffer: int,
     names_only: bool = False,
-    check: Callable[[bytes], bytes] | None = None,
 ) -> Callable[[tf.Tensor], tf.data.Dataset]:
     """Return a function from an epoch to its serialized examples, or to the names of their files.
 
     The order depends only on seed and epoch.
-
-    Args:
-        check: returns the name of a file before TensorFlow opens it, or raises.
     """
     compressions = [compression_of(file) for file in files]
     files_at_once = min(_FILES_AT_ONCE, len(files))
 
     @tf.autograph.experimental.do_not_convert
     def records_of(file, compression):
-        if check is not None:
-            file = tf.ensure_shape(tf.numpy_function(check, [file], tf.string, stateful=False), [])
         dataset = tf.data.TFRecordDataset(file, compression)
         return dataset.map(lambda _: file) if names_only else dataset
 

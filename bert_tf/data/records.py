@@ -6,7 +6,6 @@ A TFRecord file is a sequence of [length uint64][checksum][data][checksum]. The 
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -17,13 +16,7 @@ import tensorflow as tf
 from bert_tf.data import buckets
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
 from bert_tf.data.files import whole_file
-from bert_tf.data.record_checks import (
-    assert_ids,
-    check_lengths,
-    check_records,
-    count_records,
-    is_plain,
-)
+from bert_tf.data.record_checks import assert_ids, check_records, count_records
 from bert_tf.data.record_order import epochs_of
 
 COMPRESSIONS = (None, "GZIP")
@@ -150,11 +143,7 @@ def read_records(
     first_pool, skip_in_pool = divmod(skip_batches, pool)
     skip_records = first_pool * pool * batch_size
 
-    # Counting has checked the lengths. A TPU cannot run Python in its pipeline; its files are remote.
-    is_checked = num_records or not any(map(is_plain, files))
-    check = None if is_checked else functools.cache(check_lengths)  # each file once
-    epoch_records = epochs_of(files, shuffle, seed, shuffle_buffer, check=check)
-
+    epoch_records = epochs_of(files, shuffle, seed, shuffle_buffer)
     if repeat:
         # Skipped epochs are never opened.
         first_epoch = 0

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from bert_tf.data.encodings import WORKBOOKS, workbook_error
 from bert_tf.data.lines import place_of, read_lines, with_line_feeds
 from bert_tf.data.streams import check_is_file
-from bert_tf.limits import MAX_COLUMNS, MAX_LINE, ORIGIN, listed, parse_json
+from bert_tf.limits import MAX_WHOLE_FILE, listed, parse_json
 from bert_tf.names import suggestion
 
 logger = logging.getLogger(__name__)
@@ -35,15 +35,6 @@ AS_JSON_LINES = (
 _LIST = re.compile(r"""\[\s*(\d[\d\s,.]*|(["']).*\2\s*)?\]""", re.DOTALL)  # ['a', 'b'] or [0 3]
 _REMOVE_TITLE = "remove the lines above the names of the columns."
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
-
-
-def check_columns(number: int, file: str, line: int) -> None:
-    """Raise unless a row has at most `limits.MAX_COLUMNS` columns."""
-    if number > MAX_COLUMNS:
-        raise ValueError(
-            f"{place_of(file, line)}: found {number:,} columns, but at most {MAX_COLUMNS:,} are "
-            f"allowed, {ORIGIN}. Correct the separator, or remove the row."
-        )
 
 
 class _Placed:
@@ -264,7 +255,6 @@ def _delimited_rows(
         may_warn = quoted is None
         for number, line in enumerate(lines, 1):
             if line:
-                check_columns(line.count(delimiter) + 1, file, number)
                 row = Row(line.split(delimiter), file, number)
                 if may_warn and any(map(_is_enclosed, row)):
                     may_warn = False
@@ -272,23 +262,11 @@ def _delimited_rows(
                 yield row
         return
     # Documents can exceed Python's default limit of 131,072 characters per column.
-    csv.field_size_limit(MAX_LINE)
-    number, size, num_columns = 1, 0, 0  # of the row so far; a quoted column may contain line ends
-
-    def counted() -> Iterator[str]:
-        nonlocal size, num_columns
-        for line in lines:
-            size += len(line) + 1
-            num_columns += line.count(delimiter) + 1
-            check_columns(num_columns, file, number)
-            if size > MAX_LINE:
-                raise csv.Error(f"a row has more than {MAX_LINE:,} characters, {ORIGIN}")
-            yield line + "\n"
-
-    reader = csv.reader(counted(), delimiter=delimiter, strict=True)
+    csv.field_size_limit(MAX_WHOLE_FILE)
+    number = 1  # of the row; a quoted column may contain line ends
+    reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)
     try:
         for columns in reader:
-            size = num_columns = 0
             if columns:
                 yield Row(columns, file, number)
             number = reader.line_num + 1

@@ -23,7 +23,7 @@ from itertools import islice
 
 from bert_tf.data.label_schemes import WORDS, is_label, marks_entities
 from bert_tf.data.lines import read_lines, with_line_feeds
-from bert_tf.data.tables import check_columns, ending_of
+from bert_tf.data.tables import ending_of
 
 logger = logging.getLogger(__name__)
 
@@ -254,8 +254,7 @@ def _rows(path: str, columns: Columns) -> Iterator[list[str] | str | None]:
     )
     has_tabs = "\t" in next((line for line in rows if not _may_be_comment(line)), "")
     split = re.compile("(\t)" if has_tabs else "( +)").split
-    for number, line in enumerate(with_line_feeds(read_lines(path), path), 1):
-        check_columns(line.count(" ") + line.count("\t") + 1, path, number)
+    for line in with_line_feeds(read_lines(path), path):
         if not line.strip(" \t"):
             yield None
             continue

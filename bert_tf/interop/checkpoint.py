@@ -16,8 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.bundle_index import check_strings, read_index
-from bert_tf.limits import MAX_CONTAINERS, MAX_WHOLE_FILE, parse_json, read_whole
+from bert_tf.limits import MAX_WHOLE_FILE, parse_json, read_whole
 
 # Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
 # 994 free places, [unused0] to [unused993]: 3.3 % of 30,522. Unrelated vocabularies differ in nearly all
@@ -118,17 +117,10 @@ def as_float32(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def read_json(
-    path: str, most: int = MAX_WHOLE_FILE, most_containers: int = MAX_CONTAINERS
-) -> dict[str, Any]:
-    """Read a JSON object, local or remote. Errors name the file.
-
-    Args:
-        most: bytes.
-        most_containers: as in `limits.parse_json`.
-    """
+def read_json(path: str, max_bytes: int = MAX_WHOLE_FILE) -> dict[str, Any]:
+    """Read a JSON object, local or remote. Errors name the file."""
     try:
-        values = parse_json(read_whole(path, most).decode("utf-8-sig"), most_containers)
+        values = parse_json(read_whole(path, max_bytes).decode("utf-8-sig"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: this is not JSON in UTF-8: {error}") from error
     if not isinstance(values, dict):
@@ -175,39 +167,24 @@ class Bundle:
         shapes: of the variables by name.
 
     Raises:
-        ValueError: the files are damaged, or state more values than they have.
+        ValueError: the files are damaged.
     """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._index = read_index(prefix)  # first: some damaged files end TensorFlow's process
         try:
             self._reader = tf.train.load_checkpoint(prefix)
-            files = tf.io.gfile.glob(f"{prefix}.data-*-of-*")
-            there = sum(tf.io.gfile.stat(file).length for file in files)
             shapes = self._reader.get_variable_to_shape_map()
-            dtypes = self._reader.get_variable_to_dtype_map()
-        except (tf.errors.OpError, IndexError, UnicodeDecodeError) as error:  # the last for names
-            raise ValueError(
-                f"{prefix}.index cannot be read as a TensorFlow checkpoint ({error}). "
-                "The file is damaged or incomplete; copy it again."
-            ) from error
+        except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
+            raise ValueError(f"{prefix}.index is damaged ({error}). Copy it again.") from error
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
-        stated = sum(math.prod(shape) * dtypes[name].size for name, shape in shapes.items())
-        if stated > there:
-            raise ValueError(
-                f"{prefix}.index states {stated:,} bytes of values, but its .data files have "
-                f"{there:,}. They are damaged, incomplete or of another checkpoint; copy all files "
-                "again."
-            )
 
     def read(self, name: str) -> np.ndarray:
         """Return the values of one variable."""
-        check_strings(self._prefix, self._index, name)
         try:
             return self._reader.get_tensor(name)
-        except (tf.errors.OpError, IndexError, ValueError) as error:
+        except (tf.errors.OpError, IndexError) as error:
             raise ValueError(
-                f"{self._prefix}: the values of {name!r} cannot be read ({error}). The .data file is "
-                "missing, damaged or of another checkpoint; copy it again next to its .index file."
+                f"{self._prefix}: the values of {name!r} cannot be read ({error}). Copy the .data file "
+                "again."
             ) from error

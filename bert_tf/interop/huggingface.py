@@ -43,7 +43,7 @@ from bert_tf.interop.tokenizer_files import (
     stated_lower_case,
     vocab_of_tokenizer,
 )
-from bert_tf.limits import check_unicode, listed
+from bert_tf.limits import listed
 from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 logger = logging.getLogger(__name__)
@@ -226,9 +226,7 @@ def _labels(
             f"{config_file}: `id2label` names the outputs {listed(id2label)}, but the "
             f"classifier in the weights has the {num_labels} outputs 0 to {num_labels - 1}."
         )
-    labels = tuple(str(id2label[str(index)]) for index in range(num_labels))
-    check_unicode(labels, "label", config_file)
-    return labels
+    return tuple(str(id2label[str(index)]) for index in range(num_labels))
 
 
 def _other_formats(folder: str) -> str:

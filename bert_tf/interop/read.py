@@ -5,13 +5,10 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
 
-import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import PretrainedCheckpoint, num_values
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.hub import SCHEME, local_path, path_of_model
 from bert_tf.interop.huggingface import ADAPTER_FILE, read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
@@ -32,8 +29,6 @@ _KERAS_HINT = (
     "`model.save_pretrained(folder, tokenizer)`."
 )
 
-_SMALL_MODEL = 1 << 27  # parameters, 0.5 GB; whether a smaller one fits is checked after it is made
-
 
 def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
     """Read any supported checkpoint.
@@ -46,13 +41,7 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
         ImportError: a library for this format is not installed.
         ValueError: the file or folder is not supported, or damaged.
     """
-    checkpoint = _read_any(path_of_model(path))
-    if checkpoint.config is not None:
-        _check_size(checkpoint.config, checkpoint.arrays, checkpoint.source)
-    return checkpoint
-
-
-def _read_any(path: str) -> PretrainedCheckpoint:
+    path = path_of_model(path)
     if path.startswith(SCHEME):
         return read_huggingface(local_path(path))
     if tf.io.gfile.isdir(path):
@@ -72,17 +61,6 @@ def check_exists(path: str) -> None:
     """Raise FileNotFoundError, with close matches, if nothing is found at a local path."""
     if not (tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index") or data_files(path)):
         raise _nothing_at(path)
-
-
-def _check_size(config: BertConfig, arrays: Mapping[str, np.ndarray], source: str) -> None:
-    """Raise if the configuration describes a far larger model than the weights, before it is made."""
-    stored = num_values(arrays)
-    if config.encoder_size > 4 * stored + _SMALL_MODEL or config.num_hidden_layers > len(arrays):
-        raise ValueError(
-            f"The configuration next to {source} describes {config.num_hidden_layers:,} layers and "
-            f"{config.encoder_size:,} parameters, but the weights are {len(arrays):,} tensors with "
-            f"{stored:,} values. They do not belong together; get both again."
-        )
 
 
 def _read_folder(folder: str) -> PretrainedCheckpoint:

@@ -23,7 +23,6 @@ from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import LazyArrays, read_json, typed
 from bert_tf.interop.sidecar import MODULES_FILE, read_modules
 from bert_tf.interop.tensor_files import open_tensors, weights_file, write_safetensors
-from bert_tf.limits import MAX_TASK_NUMBER, ORIGIN
 
 _PROMPTS_FILE = "config_sentence_transformers.json"
 _POOLING_FILE = "1_Pooling/config.json"
@@ -288,11 +287,6 @@ def _dense_size(path: str) -> int:
     size = typed(values, "out_features", int, file)
     if size is None:
         raise ValueError(f"{file} has no `out_features`. Copy the whole folder.")
-    if not 1 <= size <= MAX_TASK_NUMBER:
-        raise ValueError(
-            f"{file}: `out_features` is {size:.3g}, but must be from 1 to {MAX_TASK_NUMBER:,}, "
-            f"{ORIGIN}. Get the folder again."
-        )
     return size
 
 

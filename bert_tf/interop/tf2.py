@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.bundle_index import read_index
 from bert_tf.interop.checkpoint import (
     Bundle,
     LazyArrays,
@@ -113,8 +111,8 @@ def read_saved_model(folder: str) -> PretrainedCheckpoint:
 def is_object_based(prefix: str) -> bool:
     """Return True if a checkpoint is object-based; False if it cannot be read."""
     try:
-        return OBJECT_GRAPH.encode() in read_index(prefix).entries
-    except (ValueError, OSError, tf.errors.OpError):
+        return OBJECT_GRAPH in Bundle(prefix).shapes
+    except ValueError:
         return False
 
 
@@ -125,13 +123,7 @@ def _read_variables(
 
     The sizes are inferred from the shapes. The class is that of the head, or None.
     """
-    content: Any = bundle.read(OBJECT_GRAPH)
-    if not isinstance(content, bytes):  # bytes(number) would be as many zeros
-        raise ValueError(
-            f"{prefix}: the object graph is damaged: it must be a string, but has the type "
-            f"{np.asarray(content).dtype}. Copy the checkpoint again."
-        )
-    graph = ObjectGraph(content, prefix)
+    graph = ObjectGraph(bundle.read(OBJECT_GRAPH))
     keys, architecture, notes = find_weights(graph, prefix)
     stored = bundle.shapes
     absent = [key for key in keys.values() if key not in stored]

@@ -6,19 +6,12 @@ The files (`tf_model.h5`, or safetensors) have the names of Keras' layers, and k
 
 from __future__ import annotations
 
-import json
-import math
-import os
-import subprocess
-import sys
-
+import h5py
 import numpy as np
 
-from bert_tf.interop import h5_index
 from bert_tf.interop.checkpoint import LazyArrays
 
 H5_FILE = "tf_model.h5"
-_INDEX_SECONDS = 20  # for the index of a file; a sound one takes a second with the start of Python
 
 # Outermost layers. The parts before them are the name of the model.
 _OUTERMOST = ("bert", "cls", "classifier", "qa_outputs")
@@ -76,43 +69,23 @@ def open_h5(path: str) -> LazyArrays:
     """Open a file of weights that Keras 2 wrote.
 
     Raises:
-        ValueError: the file is damaged, is not from Keras 2, or refers to values in another file.
+        ValueError: the file is damaged, or is not from Keras 2.
     """
-    places = {}
-    for name, shape, dtype, offset in _index(path):
-        is_number = dtype[1:2] in tuple("fiu")
-        end = (offset or 0) + math.prod(shape) * int(dtype[2:] if is_number else 0)
-        if offset is None or not is_number or end > os.path.getsize(path):
-            raise ValueError(
-                f"{path} is rejected: the values of {name} are compressed, missing or in another file. "
-                "Keras does not write such files; get it from a source you trust."
-            )
-        places[name] = tuple(shape), dtype, offset
-
-    def read(name: str) -> np.ndarray:
-        shape, dtype, offset = places[name]
-        return np.fromfile(path, dtype, math.prod(shape), offset=offset).reshape(shape)
-
-    return LazyArrays({name: shape for name, (shape, _, _) in places.items()}, read)
-
-
-def _index(path: str) -> list[tuple[str, list[int], str, int | None]]:
-    """Return the index of an HDF5 file, made by a process that is stopped if it does not end."""
     try:
-        done = subprocess.run(  # noqa: S603, a fixed program
-            [sys.executable, h5_index.__file__, path],
-            capture_output=True,
-            timeout=_INDEX_SECONDS,
-        )
-        reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[-1][:200]
-    except subprocess.TimeoutExpired:
-        reason = (
-            f"HDF5 has not read its index after {_INDEX_SECONDS} seconds (or is the disk slow?)"
-        )
-    else:
-        if done.returncode == 0:
-            return json.loads(done.stdout)
-    raise ValueError(
-        f"{path} cannot be read as weights of a TF class ({reason or 'HDF5 crashed'}). It is damaged, "
-        "not fully downloaded or from another program; get it again."
-    )
+        file = h5py.File(path, "r")
+        weights = {
+            name: file[layer][name]
+            for layer in map(_text, file.attrs["layer_names"])
+            for name in map(_text, file[layer].attrs["weight_names"])
+        }
+        shapes = {name: weight.shape for name, weight in weights.items()}
+    except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} cannot be read as weights of a TF class ({error}). It is damaged, or from another "
+            "program: get it again."
+        ) from error
+    return LazyArrays(shapes, lambda name: weights[name][()])
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode() if isinstance(name, bytes) else name

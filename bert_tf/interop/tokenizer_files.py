@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Any
 
 from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside, read_json, typed
-from bert_tf.limits import MAX_TASK_NUMBER, check_unicode
 from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD, SPECIAL_TOKENS, FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
@@ -79,7 +78,7 @@ def stated_length(folder: str) -> int | None:
         path = file_beside(folder, name)
         value = read_json(path).get(key) if path else None
         if isinstance(value, int | float) and value > _NUM_SPECIAL:
-            return int(min(value, MAX_TASK_NUMBER))
+            return int(value)
     return None
 
 
@@ -98,7 +97,6 @@ def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
         )
     if "[UNK]" not in ids:
         raise ValueError(f"{path}: the vocabulary of {len(ids)} tokens has no [UNK]. Get it again.")
-    check_unicode(ids, "token", path)
     return tuple(sorted(ids, key=ids.__getitem__))
 
 

@@ -23,7 +23,6 @@ import tensorflow as tf
 from bert_tf.data.encodings import wide_encoding
 from bert_tf.data.lines import read_lines
 from bert_tf.data.streams import BLOCK, compression_of, open_binary
-from bert_tf.limits import bounded_lines
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +133,7 @@ def _cuts_in_file(
         if skips:
             stream.seek(target)
             offset = target
-        lines = bounded_lines(stream, f"{file} from byte {offset}")
+        lines = iter(stream)
         if skips:
             offset += len(next(lines, b""))  # perhaps only the end of a line
         for line in lines:

@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.interop.checkpoint import read_json
-from bert_tf.limits import MAX_DOCUMENT, MAX_DOCUMENT_CONTAINERS
+from bert_tf.limits import MAX_DOCUMENT
 from bert_tf.tasks.answer_decoding import AnswerSettings, Candidate, Prediction
 
 NBEST_FILE = "nbest_predictions.json"
@@ -42,7 +42,7 @@ def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -
         raise ValueError(
             f"`predictions`: {file} was not found. Name the output_dir of runs with do_predict."
         )
-    nbest = read_json(file, MAX_DOCUMENT, MAX_DOCUMENT_CONTAINERS)
+    nbest = read_json(file, MAX_DOCUMENT)
     for name in names:
         entries = nbest.get(name)
         if not isinstance(entries, list) or not entries:

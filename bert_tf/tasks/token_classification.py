@@ -36,7 +36,6 @@ from bert_tf.data.record_makers import (
     WordRecords,
 )
 from bert_tf.data.token_classification import Sentence
-from bert_tf.limits import MAX_BILSTM_UNITS, ORIGIN
 from bert_tf.metrics.conlleval import Scores, as_entities, conlleval
 from bert_tf.modeling.crf import best_labels, log_likelihood, sentence_chains
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
@@ -101,11 +100,8 @@ class TokenClassificationTask(ExampleTask):
                 f"doc_stride is {doc_stride}, but must be from 1 to {most}: max_seq_length minus "
                 "[CLS] and [SEP], so that windows skip no word."
             )
-        if not 1 <= bilstm_units <= MAX_BILSTM_UNITS:
-            raise ValueError(
-                f"`bilstm_units` is {bilstm_units}, but must be from 1 to {MAX_BILSTM_UNITS:,}, "
-                f"{ORIGIN}."
-            )
+        if bilstm_units < 1:
+            raise ValueError(f"`bilstm_units` is {bilstm_units}, but must be 1 or more.")
         self.labels = tuple(labels)
         self.max_seq_length = max_seq_length
         self.document_context = document_context

@@ -24,7 +24,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import run_lock, write_text
-from bert_tf.interop.bundle_index import BundleIndex, read_index
 from bert_tf.interop.tf1 import named_checkpoints
 from bert_tf.training.adam_by_path import AVERAGE_SLOT
 
@@ -206,7 +205,6 @@ def restore_checkpoint(
         ValueError: a variable is missing or has another shape, or the files are damaged. All variables
             are unchanged then.
     """
-    _check_index(prefix)
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
@@ -217,14 +215,6 @@ def restore_checkpoint(
         raise _damaged(prefix, error) from error
     for name, variable in variables.items():
         variable.assign(arrays[name])
-
-
-def _check_index(prefix: str) -> BundleIndex:
-    """Return the index of a checkpoint, checked because some damaged ones end TensorFlow's process."""
-    try:
-        return read_index(prefix)
-    except ValueError as error:
-        raise _damaged(prefix, error) from error
 
 
 def _damaged(prefix: str, error: Exception) -> ValueError:
@@ -240,7 +230,10 @@ def prefer_averages(prefix: str, variables: Mapping[str, Any]) -> dict[str, Any]
     Raises:
         ValueError: the checkpoint is damaged.
     """
-    found = {name.decode() for name in _check_index(prefix).entries}
+    try:
+        found = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    except (tf.errors.OpError, IndexError) as error:
+        raise _damaged(prefix, error) from error
     averages = {name: f"{name}/{AVERAGE_SLOT}" for name in variables}
     return {
         averages[name] if averages[name] in found else name: variable

@@ -1,6 +1,5 @@
 """Programs as a user starts them, under faults; and what must be true afterwards."""
 
-import json
 import random
 import signal
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 from tiny_runs import documents, script_command
 
 FAULTY = str(Path(__file__).parent / "faulty.py")
-SAME_END, CLEAR_ERROR = "the same end when run again", "an error that names the file"
 
 
 def under_fault(command: dict, fault: str, argument: int) -> dict:
@@ -99,12 +97,6 @@ def training_command(records, toy_text: Path, output_dir: Path, **changes) -> di
         "save_checkpoints_steps": 4,
     }
     return script_command("run_pretraining", **{**flags, **changes})
-
-
-def write_config(path: Path, toy_text: Path, **changes) -> Path:
-    config = json.loads((toy_text / "bert_config.json").read_text())
-    path.write_text(json.dumps(config | changes))
-    return path
 
 
 def steps_saved(output_dir: Path) -> set[str]:

@@ -1,17 +1,14 @@
 """Runs a program under a fault:
 
 python faulty.py die_before_rename 3 SCRIPT ...    SIGKILL instead of its third renaming of a file
-python faulty.py clock_jumps 7 SCRIPT ...          another day at each look at the clock; seed 7
 python faulty.py file_size_limit 4096 SCRIPT ...   no file can be larger, as on a full disk
 """
 
 import os
-import random
 import resource
 import runpy
 import signal
 import sys
-import time
 
 
 def die_before_rename(number: int) -> None:
@@ -32,11 +29,6 @@ def die_before_rename(number: int) -> None:
         setattr(place, name, dying(getattr(place, name)))
 
 
-def clock_jumps(seed: int) -> None:
-    now, rng, day = time.time, random.Random(seed), 86_400
-    time.time = lambda: now() + rng.uniform(-1000 * day, 1000 * day)
-
-
 def file_size_limit(limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
@@ -45,5 +37,5 @@ if __name__ == "__main__":
     fault, argument, script = sys.argv[1:4]
     del sys.argv[:3]
     sys.path[0] = os.path.dirname(script)
-    {f.__name__: f for f in (die_before_rename, clock_jumps, file_size_limit)}[fault](int(argument))
+    {f.__name__: f for f in (die_before_rename, file_size_limit)}[fault](int(argument))
     runpy.run_path(script, run_name="__main__")

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fault_runs import CLEAR_ERROR, SAME_END, damaged_copy
+from fault_runs import damaged_copy
 from tiny_runs import (
     Interruption,
     assert_bit_equal,
@@ -52,16 +52,15 @@ def few_records(toy_text, tmp_path_factory):
     )
 
 
-def test_a_bit_that_flipped_in_a_record(few_records, train, tmp_path, fault_seed, outcome):
+def test_a_bit_that_flipped_in_a_record(few_records, train, tmp_path, fault_seed):
     for number in range(PER_SEED):
         rng, copy = random.Random(100 * fault_seed + number), tmp_path / f"{number}.tf_record"
         damaged_copy(Path(few_records), copy, rng)
         with pytest.raises(ValueError, match=str(copy)):
             train(copy, tmp_path / f"output{number}")
-        outcome("records: a flipped bit", CLEAR_ERROR)
 
 
-def test_a_file_that_was_cut_off(few_records, train, tmp_path, fault_seed, outcome):
+def test_a_file_that_was_cut_off(few_records, train, tmp_path, fault_seed):
     """The manifest lies beside it, so that a cut between two records is seen as well."""
     for number in range(PER_SEED):
         rng, folder = random.Random(100 * fault_seed + number), tmp_path / str(number)
@@ -73,7 +72,6 @@ def test_a_file_that_was_cut_off(few_records, train, tmp_path, fault_seed, outco
         copy.write_bytes(data[:at])
         with pytest.raises(ValueError, match=str(copy)):
             train(copy, tmp_path / f"output{number}")
-        outcome("records: a file cut off", CLEAR_ERROR)
 
 
 def record_ends(data):
@@ -98,21 +96,13 @@ def trained(records, toy_text, tmp_path_factory):
 def spoil(folder, how, rng):
     """Does it to the newest checkpoint; the names of what it touched."""
     prefix = Path(latest_checkpoint(str(folder)))
-    index, data = (Path(f"{prefix}{end}") for end in (".index", ".data-00000-of-00001"))
+    data = Path(f"{prefix}.data-00000-of-00001")
     if how == "data gone":
         data.unlink()
-    elif how == "index gone":
-        index.unlink()
     elif how == "data cut off":
         data.write_bytes(data.read_bytes()[: rng.randrange(data.stat().st_size)])
-    elif how == "index cut off":
-        index.write_bytes(index.read_bytes()[: rng.randrange(index.stat().st_size)])
     elif how == "a bit of data flipped":
         damaged_copy(data, data, rng)
-    elif how == "a bit of index flipped":
-        damaged_copy(index, index, rng)
-    elif how == "`checkpoint` gone":
-        (folder / "checkpoint").unlink()
     elif how == "`checkpoint` cut off":
         state = folder / "checkpoint"
         state.write_bytes(state.read_bytes()[: rng.randrange(state.stat().st_size)])
@@ -120,32 +110,17 @@ def spoil(folder, how, rng):
 
 
 @pytest.mark.parametrize(
-    "how",
-    [
-        "data gone",
-        "index gone",
-        "data cut off",
-        "index cut off",
-        "a bit of data flipped",
-        "a bit of index flipped",
-        "`checkpoint` gone",
-        "`checkpoint` cut off",
-    ],
+    "how", ["data gone", "data cut off", "a bit of data flipped", "`checkpoint` cut off"]
 )
-def test_a_checkpoint_that_is_half_gone(
-    records, train, trained, tmp_path, fault_seed, how, outcome
-):
+def test_a_checkpoint_that_is_half_gone(records, train, trained, tmp_path, fault_seed, how):
     rng, folder = random.Random(f"{how} {fault_seed}"), tmp_path / "output"
     shutil.copytree(trained.at_step_20, folder)
     prefix = spoil(folder, how, rng)
     try:
         found = train(records.train, folder)
-        came_of_it = SAME_END
     except ValueError as error:
         assert prefix.name in str(error) or "checkpoint" in str(error).split()[-1], error
         for file in folder.glob(f"{prefix.name}.*"):  # as the message says
             file.unlink()
         found = train(records.train, folder)
-        came_of_it = f"{CLEAR_ERROR}; {SAME_END}"
     assert_bit_equal(found, trained.arrays)
-    outcome(f"checkpoint: {how}", came_of_it)

@@ -136,26 +136,17 @@ def test_path_that_tensorflow_takes_for_a_pattern_is_refused(tmp_path, folder):
 def test_damaged_index_is_an_error(tmp_path):
     prefix = write_tf1(tmp_path, ARRAYS)
     Path(f"{prefix}.index").write_bytes(b"not an index")
-    with pytest.raises(ValueError, match=r"index cannot be read .* damaged or incomplete"):
+    with pytest.raises(ValueError, match=r"ckpt\.index"):
         read_tf1(prefix)
 
 
-def test_damaged_values_are_an_error_that_names_the_variable(tmp_path):
+@pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: b"?" * len(data)])
+def test_damaged_values_are_an_error_that_names_the_variable(tmp_path, damage):
     prefix = write_tf1(tmp_path, ARRAYS)
     data = Path(f"{prefix}.data-00000-of-00001")
-    data.write_bytes(b"?" * len(data.read_bytes()))
-    with pytest.raises(ValueError, match="values of 'bert/pooler/dense/kernel' cannot be read"):
+    data.write_bytes(damage(data.read_bytes()))
+    with pytest.raises(ValueError, match="bert/pooler/dense/kernel"):
         read_tf1(prefix).arrays["bert/pooler/dense/kernel"]
-
-
-def test_an_index_that_states_more_values_than_there_are_is_an_error(tmp_path):
-    prefix = write_tf1(tmp_path, ARRAYS)
-    data = Path(f"{prefix}.data-00000-of-00001")
-    data.write_bytes(data.read_bytes()[:40])
-    with pytest.raises(
-        ValueError, match=r"states [\d,]+ bytes of values, .* have 40\. .* copy all"
-    ):
-        read_tf1(prefix)
 
 
 def test_error_in_the_configuration_names_the_file(tmp_path):

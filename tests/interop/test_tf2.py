@@ -199,7 +199,7 @@ def test_a_saved_model_whose_index_is_damaged_is_an_error(tmp_path):
     write_tf1(tmp_path / "variables", ENCODER, name="variables")
     index = tmp_path / "variables" / "variables.index"
     index.write_bytes(index.read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"variables\.index cannot be read .* copy it again"):
+    with pytest.raises(ValueError, match=r"variables\.index"):
         read_checkpoint(str(tmp_path))
 
 
