@@ -40,7 +40,8 @@ def option(help_text: str, *, between: tuple[float, float] | None = None, **kwar
             `choices`: the valid values. `min`, `max`: limits, both valid. `above`, `below`: limits,
             both invalid. `infinite=True`: inf and -inf are valid. `hint`: end of the message about an
             invalid number. `positional=True`: the one field for arguments without a flag.
-            `on_resume`: "same" if a run cannot resume with another value, "warn" if that is unusual.
+            `on_resume`: "same": a run cannot resume with another value. "warn": a change is logged. "model": as
+            "warn", and None is the value of the model in the folder.
     """
     if between is not None:
         kwargs["min"], kwargs["max"] = between

@@ -29,10 +29,8 @@ LEAST = {
     "PretrainingOptions": ["--do_train", "--input_file=i", "--output_dir=o"],
     "CorpusPreparationOptions": ["--input_file=i", "--output_file=o"],
     "QuickstartOptions": [],
-    "MiningOptions": ["--model_dir=m", "--input_file=i", "--output_file=o.jsonl"],
     "NerOptions": ["--do_train", "--train_file=t", "--output_dir=o", "--init_checkpoint=c"],
     "RerankerOptions": ["--do_train", "--train_file=t", "--output_dir=o"],
-    "SearchOptions": ["--model_dir=m", "--documents=d"],
     "SquadOptions": ["--do_predict", "--predict_file=p", "--output_dir=o"],
     "SwagOptions": ["--do_train", "--train_file=t", "--output_dir=o", "--init_checkpoint=c"],
     "VocabularyOptions": ["--input_file=i", "--output_dir=o"],
@@ -355,7 +353,7 @@ def test_packed_kernels_are_kept_where_no_weight_changes(
 
 def test_some_programs_change_no_weight():
     found = {n for n, options in OPTION_CLASSES.items() if getattr(options, "only_answers", False)}
-    assert found == {"CertifyOptions", "MiningOptions", "PredictionOptions", "SearchOptions"}
+    assert found == {"CertifyOptions", "PredictionOptions"}
 
 
 @pytest.mark.parametrize(

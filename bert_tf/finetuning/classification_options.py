@@ -72,17 +72,20 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
         "Weights of the labels in the training loss: balanced (rare labels count more), or "
         "label=weight,label=weight, others 1.",
         default=None,
+        on_resume="warn",
     )
     max_seq_length: int | None = option(
         "WordPieces of an input; longer ones are truncated. Default: that of the model in --output_dir, "
         "else 128 (or the model's number of positions, if lower).",
         default=None,
+        on_resume="model",
     )
     doc_stride: int | None = option(
         "Inputs beyond --max_seq_length are read in windows, which start this many tokens apart. Their "
         "logits are pooled. Default: that of the model in --output_dir, else inputs are truncated.",
         default=None,
         min=1,
+        on_resume="model",
     )
     window_pooling: str = option(
         "Pooling of the logits of the windows, with --doc_stride.",

@@ -17,12 +17,14 @@ class TeacherOptions(Options):
         "Trained model whose outputs the model learns: the --output_dir of a run, or any folder or "
         "checkpoint that bert_tf.load opens with its weights.",
         default=None,
+        on_resume="warn",
     )
     temperature: float = option(
         "Divisor of the logits of --teacher and of the model, before the softmax. Higher values give "
         "the smaller probabilities more influence.",
         default=2.0,
         above=0,
+        on_resume="warn",
     )
     hard_labels: float = option(
         "Fraction of the labels in the loss, 0 to 1; the rest is for the logits of --teacher.",

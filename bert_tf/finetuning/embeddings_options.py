@@ -106,6 +106,7 @@ class EmbeddingOptions(TextFilesOptions):
         "sentence-transformers that the program begins with, else 128 (or the model's number of "
         "positions, if lower).",
         default=None,
+        on_resume="model",
     )
     loss: str | None = option(
         "Loss. Default: that of the model if it fits the examples; else multiple_negatives_ranking for "
@@ -113,12 +114,14 @@ class EmbeddingOptions(TextFilesOptions):
         "batch_all_triplet for classes.",
         default=None,
         choices=tuple(EMBEDDING_LOSSES),
+        on_resume="model",
     )
     scale: float | None = option(
         "Factor of the cosines in the ranking losses and cosent: 1 / temperature. Default: that of the "
         "model, else 20.",
         default=None,
         **LIMITS["scale"],
+        on_resume="model",
     )
     margin: float | None = option(
         "Margin between cosines, in contrastive and the triplet losses. Default: that of the model, "
@@ -130,6 +133,7 @@ class EmbeddingOptions(TextFilesOptions):
         "Comma list of smaller widths: the loss is added for the first numbers of each vector, so that "
         "cut vectors are useful too. Default: those of the model; an empty list: none.",
         default=None,
+        on_resume="model",
     )
     pooling: str | None = option(
         "Vector of a text, from those of its tokens. Default: that of the model, else mean.",
@@ -157,6 +161,7 @@ class EmbeddingOptions(TextFilesOptions):
         "are better; --gradient_accumulation_steps saves memory and keeps all of them.",
         default=32,
         min=1,
+        on_resume="warn",
     )
 
     def __post_init__(self) -> None:

@@ -32,12 +32,18 @@ class FineTuningOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions):
         "without --do_train, that of --init_checkpoint; else 128 (or the model's number of positions, "
         "if lower).",
         default=None,
+        on_resume="model",
     )
     do_predict: bool = option("Predict the test set.", default=False)
     predict_batch_size: int = option("Examples per prediction batch.", default=8, min=1)
-    num_train_epochs: float = option("Passes over the training set.", default=3.0, min=0)
+    num_train_epochs: float = option(
+        "Passes over the training set.", default=3.0, min=0, on_resume="warn"
+    )
     warmup_proportion: float = option(
-        "Fraction of the steps that warm up, 0 to 1.", default=0.1, between=(0, 1)
+        "Fraction of the steps that warm up, 0 to 1.",
+        default=0.1,
+        between=(0, 1),
+        on_resume="warn",
     )
     pad_to_max_length: bool = option(
         "Pad every batch to --max_seq_length tokens, as in the reference and on a TPU. Default: a batch "

@@ -22,18 +22,21 @@ class SquadOptions(FineTuningOptions):
         "Tokens of a question and a window of its passage. Default: that of the model in --output_dir, "
         "else 384 (or the model's number of positions, if lower).",
         default=None,
+        on_resume="model",
     )
     doc_stride: int = option(
         "Tokens from one window of a passage to the next. An evaluation alone also takes this value, "
         "not the model's.",
         default=128,
         min=1,
+        on_resume="model",
     )
     max_query_length: int = option(
         "Longer questions are truncated to this many tokens. An evaluation alone also takes this "
         "value, not the model's.",
         default=64,
         min=1,
+        on_resume="warn",
     )
     do_predict: bool = option(
         "Answer --predict_file. If it contains answers, exact match and F1 are written too.",
@@ -50,6 +53,7 @@ class SquadOptions(FineTuningOptions):
         "--output_dir, else words.",
         default=None,
         choices=ANSWER_SPANS,
+        on_resume="model",
     )
     version_2_with_negative: bool | None = option(
         "Questions may have no answer (SQuAD 2.0). Default: that of the model in --output_dir or, "

@@ -21,18 +21,21 @@ class RerankerOptions(TextFilesOptions):
         "reranker or CrossEncoder that the program begins with, else 128 (or the model's number of "
         "positions, if lower).",
         default=None,
+        on_resume="warn",
     )
     loss: str | None = option(
         "binary: cross-entropy of each score. pairwise: the positive against each negative. listwise: "
         "the positive among all documents of its query. Default: binary for scores, else listwise.",
         default=None,
         choices=tuple(RERANKING_LOSSES),
+        on_resume="warn",
     )
     num_negatives: int = option(
         "Negatives of a training example: those of --train_file, and positives of other anchors, drawn "
         "with --seed, up to this number.",
         default=4,
         min=1,
+        on_resume="warn",
     )
     retriever: str | None = option(
         "Model of run_embeddings, or another folder for embeddings, that finds the documents to rank in "

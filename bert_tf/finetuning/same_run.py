@@ -38,31 +38,11 @@ from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
 
-# Options that define the meaning of the moments in a checkpoint.
-_SAME_TRAINING = ("optimizer", "ema_decay")
-# Options that may change, but usually by mistake.
-_NOTED = (
-    *("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze"),
-    *("teacher", "temperature", "hard_labels", "loss", "scale", "margin", "crf_learning_rate"),
-    *("num_negatives", "num_decay_steps", "masked_lm_prob", "masked_lm_prob_end", "z_loss"),
-    "gradient_accumulation_steps",
-    *("hidden_dropout", "attention_dropout", "phases", "lr_decay_shape"),
-    *("weight_decay_rate", "layer_lr_decay", "class_weights"),
-    *("teacher_states", "teacher_layer", "states_weight", "relation_heads", "unlabelled_file"),
-    *("matryoshka_dims", "num_train_steps", "scale_phase_batches"),
-    *("num_train_epochs", "max_seq_length", "doc_stride", "document_context"),
-    *("warmup_proportion", "num_warmup_steps", "lr_batch_size", "lr_batch_scaling"),
-    *("lr_end", "lr_power", "lr_decay_from_warmup", "max_gradient_norm"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "pad_to_max_length", "pack_sequences"),
-    *("max_query_length", "window_pooling", "objective", "max_predictions_per_seq"),
-    *("do_whole_word_mask", "mask_token_prob", "random_token_prob"),
-    *("answer_spans", "train_language"),
-)
-# If they are None.
-_OF_THE_MODEL = (
-    *("max_seq_length", "scale", "margin", "doc_stride", "answer_spans"),
-    *("matryoshka_dims", "loss"),
-)
+
+def _rules(options: TrainingOptions) -> dict[str, str]:
+    """Return name -> `on_resume` of the options that have it."""
+    metadata = ((field.name, field.metadata.get("on_resume")) for field in fields(options))
+    return {name: rule for name, rule in metadata if rule is not None}
 
 
 def check_same_training(options: TrainingOptions, folder: str) -> None:
@@ -73,7 +53,8 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
         name: f"{shown_value(there)} there, {shown_value(now)} now"
         for name, (there, now) in _changes(read_note(folder), _noted(options), options).items()
     }
-    rejected = [f"`{name}`: {text}" for name, text in changed.items() if name in _SAME_TRAINING]
+    rules = _rules(options)
+    rejected = [f"`{name}`: {text}" for name, text in changed.items() if rules[name] == "same"]
     if rejected:
         raise ValueError(
             f"{folder} contains checkpoints of a run with another optimizer:\n  "
@@ -89,15 +70,13 @@ def _changes(
     there: Mapping[str, Any], now: Mapping[str, Any], options: TrainingOptions
 ) -> dict[str, tuple[Any, Any]]:
     """Return name -> (value there, value now) of noted values that differ."""
-    of_the_model = set(_OF_THE_MODEL)
-    if hasattr(options, "document_context"):  # run_ner trains with the flag alone
-        of_the_model.discard("doc_stride")
-    if hasattr(options, "retriever"):  # run_reranker too
-        of_the_model.discard("loss")
+    rules = _rules(options)
     return {
         name: (there[name], value)
         for name, value in now.items()
-        if name in there and there[name] != value and not (value is None and name in of_the_model)
+        if name in there
+        and there[name] != value
+        and not (value is None and rules.get(name) == "model")
     }
 
 
@@ -183,13 +162,8 @@ def note_end(folder: str, step: int) -> None:
 
 
 def _noted(options: TrainingOptions) -> dict[str, object]:
-    names = (*_SAME_TRAINING, *_NOTED)
-    noted = {name: getattr(options, name) for name in names if hasattr(options, name)}
+    noted = {name: getattr(options, name) for name in _rules(options)}
     noted["learning_rate"] = options.base_learning_rate
-    if noted.get("phases"):  # which have lengths and batches of their own
-        of_a_phase = ("max_seq_length", "max_predictions_per_seq")
-        for name in ("train_batch_size", "gradient_accumulation_steps", *of_a_phase):
-            del noted[name]
     return {**noted, "precision": options.policy}  # auto may differ between machines
 
 

@@ -42,12 +42,14 @@ class NerOptions(ThreeFilesOptions):
         "Surround each sentence with its document, up to --max_seq_length, as in the paper. -DOCSTART- "
         "lines separate documents.",
         default=False,
+        on_resume="warn",
     )
     doc_stride: int | None = option(
         "WordPieces from the start of a window to the next, if a sentence or document needs several. "
         "Default: half a window.",
         default=None,
         min=1,
+        on_resume="warn",
     )
     feature_based: bool = option(
         "Train a two-layer BiLSTM on layers of the unchanged encoder, instead of fine-tuning.",

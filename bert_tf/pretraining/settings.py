@@ -48,17 +48,27 @@ def naming_errors_flag() -> Iterator[None]:
 class MaskingOptions(Options):
     """Options of masks in records and of new masks in each epoch."""
 
-    do_whole_word_mask: bool = option("Mask all pieces of a word together.", default=False)
+    do_whole_word_mask: bool = option(
+        "Mask all pieces of a word together.", default=False, on_resume="warn"
+    )
     masked_lm_prob: float = option(
-        "Fraction of the tokens that is predicted.", default=0.15, above=0, max=1
+        "Fraction of the tokens that is predicted.",
+        default=0.15,
+        above=0,
+        max=1,
+        on_resume="warn",
     )
     mask_token_prob: float = option(
-        "Fraction of the predicted tokens that become [MASK].", default=0.8, between=(0, 1)
+        "Fraction of the predicted tokens that become [MASK].",
+        default=0.8,
+        between=(0, 1),
+        on_resume="warn",
     )
     random_token_prob: float = option(
         "Fraction of the predicted tokens that become random ones; the rest stays unchanged.",
         default=0.1,
         between=(0, 1),
+        on_resume="warn",
     )
 
     def __post_init__(self) -> None:

@@ -54,7 +54,10 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         choices=ATTENTION_DIRECTIONS,
     )
     max_seq_length: int = option(
-        "Tokens per example, as in the records.", default=128, min=MIN_SEQ_LENGTH
+        "Tokens per example, as in the records.",
+        default=128,
+        min=MIN_SEQ_LENGTH,
+        on_resume="model",
     )
     phases: str | None = option(
         "Lengths of sequences one after the other, each with its fraction of the steps: "
@@ -73,6 +76,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         "--max_seq_length times --masked_lm_prob (or --masked_lm_prob_end, if larger), rounded up.",
         default=None,
         min=1,
+        on_resume="warn",
     )
     masked_lm_prob_end: float | None = option(
         "Fraction of the tokens that is predicted at the last step, reached in equal steps from "
@@ -102,12 +106,14 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         "model.",
         default=None,
         choices=OBJECTIVES,
+        on_resume="warn",
     )
-    num_train_steps: int = option("Optimizer steps.", default=100000, min=1)
+    num_train_steps: int = option("Optimizer steps.", default=100000, min=1, on_resume="warn")
     num_warmup_steps: int = option(
         "Steps until the full learning rate. The default becomes a tenth of --num_train_steps if the "
         "training is shorter than it.",
         default=_NUM_WARMUP_STEPS,
+        on_resume="warn",
     )
     auto_batch: bool = option(
         "Choose --gradient_accumulation_steps: the fewest parts of a device's batch that fit its memory "

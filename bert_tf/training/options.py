@@ -37,6 +37,7 @@ class DeviceOptions(Options):
         "machine supports it, else float32.",
         default="float32",
         choices=PRECISIONS,
+        on_resume="warn",
     )
     num_threads: int | None = option(
         "Processor threads per operation. Default: all cores.", default=None, min=1
@@ -95,9 +96,11 @@ class TrainingOptions(DeviceOptions):
     )
     do_train: bool = option("Train.", default=False)
     do_eval: bool = option("Evaluate.", default=False)
-    train_batch_size: int = option("Examples per step, over all devices.", default=32, min=1)
+    train_batch_size: int = option(
+        "Examples per step, over all devices.", default=32, min=1, on_resume="warn"
+    )
     eval_batch_size: int = option("Examples per evaluation batch.", default=8, min=1)
-    learning_rate: float = option("Peak learning rate.", default=5e-5, above=0)
+    learning_rate: float = option("Peak learning rate.", default=5e-5, above=0, on_resume="warn")
     lr_batch_size: int | None = option(
         "Batch size that --learning_rate was tuned for. The rate is multiplied by "
         "--train_batch_size / --lr_batch_size. Default: no scaling.",
@@ -111,7 +114,10 @@ class TrainingOptions(DeviceOptions):
         choices=("linear", "sqrt"),
     )
     lr_schedule: str = option(
-        "Shape of the learning rate after warm-up.", default="linear", choices=tuple(SCHEDULES)
+        "Shape of the learning rate after warm-up.",
+        default="linear",
+        choices=tuple(SCHEDULES),
+        on_resume="warn",
     )
     num_decay_steps: int | None = option(
         "Last steps, in which the rate of --lr_schedule=warmup_stable_decay falls. Default: a fifth of "
@@ -146,11 +152,13 @@ class TrainingOptions(DeviceOptions):
         above=0,
         max=1,
         hint="; 0.8 to 0.95 are usual. `freeze` excludes layers from training.",
+        on_resume="warn",
     )
     freeze: str | None = option(
         "Parts not to train: comma-separated list of embeddings, encoder (all layers), pooler, and "
         "numbers or ranges of layers from 0, such as embeddings,0-5.",
         default=None,
+        on_resume="warn",
     )
     optimizer: str = option(
         "adam_weight_decay: the reference's, without bias correction. adamw: with it. stable_adamw: "
@@ -158,9 +166,13 @@ class TrainingOptions(DeviceOptions):
         "orthogonal updates of the matrices in the layers, adamw for the rest.",
         default="adam_weight_decay",
         choices=tuple(OPTIMIZERS),
+        on_resume="same",
     )
     weight_decay_rate: float = option(
-        "Weight decay of all variables except biases and LayerNorms.", default=0.01, min=0
+        "Weight decay of all variables except biases and LayerNorms.",
+        default=0.01,
+        min=0,
+        on_resume="warn",
     )
     adam_beta1: float = option("Decay of the mean of the gradients.", default=0.9, min=0, below=1)
     adam_beta2: float = option("Decay of the mean of their squares.", default=0.999, min=0, below=1)
@@ -171,6 +183,7 @@ class TrainingOptions(DeviceOptions):
         default=None,
         above=0,
         below=1,
+        on_resume="same",
     )
     hidden_dropout: float | None = option(
         "Fraction of hidden values dropped in this training. bert_config.json in --output_dir does not "
@@ -179,6 +192,7 @@ class TrainingOptions(DeviceOptions):
         default=None,
         min=0,
         below=1,
+        on_resume="warn",
     )
     attention_dropout: float | None = option(
         "Fraction of attention probabilities dropped in this training. Default: "
@@ -186,6 +200,7 @@ class TrainingOptions(DeviceOptions):
         default=None,
         min=0,
         below=1,
+        on_resume="warn",
     )
     max_gradient_norm: float = option(
         "Maximum norm of the gradients over all variables; larger ones are scaled down.",
@@ -227,6 +242,7 @@ class TrainingOptions(DeviceOptions):
         "Pack several examples into each row, up to the sequence length, to avoid padding. Examples "
         "do not attend to each other. The loss is the same.",
         default=False,
+        on_resume="warn",
     )
     tensorboard: bool = option(
         "Write events for TensorBoard into --output_dir (pip install -e '.[tensorboard]'). The same "
@@ -237,6 +253,7 @@ class TrainingOptions(DeviceOptions):
         "Parts of each device's batch that are computed in sequence, to save memory.",
         default=1,
         min=1,
+        on_resume="warn",
     )
     jit_compile: str = option(
         "Parts of a training step that XLA compiles. auto: element-wise parts on CPUs, the whole "
@@ -245,7 +262,9 @@ class TrainingOptions(DeviceOptions):
         default="auto",
         choices=COMPILATIONS,
     )
-    seed: int = option("Seed of initial weights, data order and dropout.", default=12345)
+    seed: int = option(
+        "Seed of initial weights, data order and dropout.", default=12345, on_resume="warn"
+    )
     license: str = option(
         "Licence of the model in the model card, README.md: Hugging Face's name, such as apache-2.0 or "
         "cc-by-4.0.",
