@@ -51,7 +51,6 @@ SHORTER = {
     "--init_layers=0,2,4,6,8,10": "--init_layers=0",  # checkpoints of one layer
     "--feature_based": "--feature_based --bilstm_units=8",
     "--layers=-1,-2,-3,-4": "--layers=-1",  # so that checkpoints of one layer will do
-    "--examples_per_shard=10000": "--examples_per_shard=2",
     "--eval_file=labelled.tsv": "--eval_file=labelled.tsv --max_accuracy_loss=100",
     "--direct_num_workers=4": "--direct_num_workers=2",
     'BertConfig.from_name("mini",': 'BertConfig.from_name("tiny", num_hidden_layers=1,',

@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import threading
-from functools import partial
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from bert_tf.data.files import (
 )
 from bert_tf.data.globs import check_not_an_input, expand_files, files_of_checkpoint
 from bert_tf.data.records import RecordWriter
-from bert_tf.programs.extract_features import Features, open_features
+from bert_tf.programs.extract_features import Features, write_json_lines, write_npz
 from bert_tf.programs.prepare_corpus import _Output
 
 
@@ -178,10 +177,7 @@ def write_record(path):
         writer.write({"ids": [7]})
 
 
-def write_features(output_format, path):
-    found = Features(0, ["[CLS]"], np.ones((1, 1, 2), np.float32))
-    with open_features(str(path), output_format, [-1]) as write:
-        write(found)
+FEATURES = Features(["[CLS]"], np.ones((1, 1, 2), np.float32))
 
 
 def write_corpus(path):
@@ -192,8 +188,8 @@ def write_corpus(path):
 WRITERS = {
     "text": lambda path: write_text(path, "new\n"),
     "records": write_record,
-    "jsonl": partial(write_features, "jsonl"),
-    "npz": partial(write_features, "npz"),
+    "jsonl": lambda path: write_json_lines(path, [FEATURES], [-1]),
+    "npz": lambda path: write_npz(path, [FEATURES], [-1]),
     "corpus": write_corpus,
     "config": BertConfig(vocab_size=11).to_json_file,
 }

@@ -94,7 +94,7 @@ def assert_values(line, expected, layers):
             )
 
 
-def test_each_line_has_the_keys_of_the_reference_in_its_order(all_lines):
+def test_json_lines_have_the_keys_of_the_reference(all_lines):
     for index, line in enumerate(all_lines):
         assert list(line) == ["linex_index", "features"]
         assert line["linex_index"] == index
@@ -104,7 +104,7 @@ def test_each_line_has_the_keys_of_the_reference_in_its_order(all_lines):
             assert [layer["index"] for layer in feature["layers"]] == [-1, 0]
 
 
-def test_tokens_are_those_of_the_line_between_cls_and_sep(all_lines):
+def test_tokens_of_lines_and_pairs(all_lines):
     assert [tokens_of(line) for line in all_lines] == [
         ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"],
         ["[CLS]", "the", "dog", "[SEP]", "zu", "##rich", ",", "京", "[UNK]", "[SEP]"],
@@ -113,7 +113,7 @@ def test_tokens_are_those_of_the_line_between_cls_and_sep(all_lines):
     ]
 
 
-def test_values_equal_the_numpy_bert_to_six_decimals(all_lines):
+def test_values_equal_the_numpy_bert(all_lines):
     for line, first_segment in zip(all_lines, (None, 4, None, None), strict=True):
         assert_values(line, layers_of(tokens_of(line), first_segment), (-1, 0))
     values = all_lines[0]["features"][0]["layers"][0]["values"]
@@ -121,7 +121,7 @@ def test_values_equal_the_numpy_bert_to_six_decimals(all_lines):
     assert values == [round(value, 6) for value in values]
 
 
-def test_layers_are_counted_from_the_first_or_from_the_last(options):
+def test_layers_count_from_the_first_or_the_last(options):
     lines = extracted(options, layers="0,-3,1,-1,2")
     for feature in lines[0]["features"]:
         first, minus_three, second, last, third = (x["values"] for x in feature["layers"])
@@ -130,16 +130,15 @@ def test_layers_are_counted_from_the_first_or_from_the_last(options):
         assert len({tuple(values) for values in (first, second, last)}) == 3
 
 
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_the_size_of_the_batches_cannot_be_seen(options, all_lines, batch_size):
-    for found, line in zip(extracted(options, batch_size=batch_size), all_lines, strict=True):
+def test_batch_size_does_not_change_values(options, all_lines):
+    for found, line in zip(extracted(options, batch_size=1), all_lines, strict=True):
         assert tokens_of(found) == tokens_of(line)
         for feature, other in zip(found["features"], line["features"], strict=True):
             for layer, same in zip(feature["layers"], other["layers"], strict=True):
                 np.testing.assert_allclose(layer["values"], same["values"], rtol=0, atol=2.1e-6)
 
 
-def test_a_long_line_loses_its_end_and_a_long_pair_that_of_the_longer(options):
+def test_long_lines_and_pairs_are_truncated(options):
     Path(options.input_file).write_text("the cat sat the dog\nthe cat sat the dog ||| cats\n")
     single, pair = extracted(options, max_seq_length=7)
     assert tokens_of(single) == ["[CLS]", "the", "cat", "sat", "the", "dog", "[SEP]"]
@@ -147,7 +146,7 @@ def test_a_long_line_loses_its_end_and_a_long_pair_that_of_the_longer(options):
     assert_values(pair, layers_of(tokens_of(pair), 4), (-1, 0))
 
 
-def test_only_bars_between_spaces_separate_a_pair_and_the_last_ones_do(options):
+def test_last_bars_between_spaces_separate_a_pair(options):
     Path(options.input_file).write_text("cat|||dog\nthe ||| cat ||| dog\n")
     first, second = extracted(options)
     assert tokens_of(first) == ["[CLS]", "cat", "|", "|", "|", "dog", "[SEP]"]
@@ -155,103 +154,51 @@ def test_only_bars_between_spaces_separate_a_pair_and_the_last_ones_do(options):
     assert tokens_of(second) == expected
 
 
-def test_special_tokens_in_the_text_are_taken_apart_as_in_the_reference(options):
+def test_special_tokens_in_a_text_are_split_as_in_the_reference(options):
     Path(options.input_file).write_text("the [MASK]\n")
     assert tokens_of(extracted(options)[0]) == ["[CLS]", "the", *["[UNK]"] * 3, "[SEP]"]
 
 
-def test_configuration_and_vocabulary_can_be_named_and_another_vocabulary_is_used(
-    options, checkpoint, tmp_path
-):
-    weights = tmp_path / "weights"
-    weights.mkdir()
-    for path in checkpoint.glob("bert_model.ckpt*"):
-        (weights / path.name).write_bytes(path.read_bytes())
-    shouting = [token.replace("cat", "CAT") for token in TOKENS]
-    (tmp_path / "v.txt").write_text("".join(f"{token}\n" for token in shouting), encoding="utf-8")
-    lines = extracted(
-        options,
-        init_checkpoint=str(weights / "bert_model.ckpt"),
-        bert_config_file=str(checkpoint / "bert_config.json"),
-        vocab_file=str(tmp_path / "v.txt"),
-        do_lower_case=False,
-    )
-    assert tokens_of(lines[0]) == ["[CLS]", "[UNK]", "[UNK]", "sat", ".", "[SEP]"]
+def test_npz_has_the_values_of_the_json_lines(options, all_lines, tmp_path):
+    path = tmp_path / "vectors.npz"
+    extract_features(dataclasses.replace(options, output_file=str(path), output_format="npz"))
+    with np.load(path) as arrays:
+        splits, vectors, tokens = arrays["row_splits"], arrays["vectors"], arrays["tokens"]
+        assert arrays["layers"].tolist() == [-1, 0] and vectors.dtype == np.float32
+    for line, first, end in zip(all_lines, splits[:-1], splits[1:], strict=True):
+        assert tokens[first:end].tolist() == tokens_of(line)
+        values = [[layer["values"] for layer in token["layers"]] for token in line["features"]]
+        np.testing.assert_allclose(vectors[first:end], values, atol=1.5e-6)
 
 
-def test_a_folder_of_our_own_with_heads_will_do(options, pretrained):
-    lines = extracted(options, init_checkpoint=str(pretrained), layers="-1")
-    assert tokens_of(lines[3]) == ["[CLS]", "cat", "[SEP]"]
-    assert len(lines[3]["features"][0]["layers"][0]["values"]) == 16
-
-
-# ------------------------------------------------------------------------------------------- errors
-
-
-@pytest.mark.parametrize(
-    "layers, message",
-    [
-        ("-4", r"layers is -4 and has -4, but the model's 3 layers are -3 to 2. Use .*layers=-1"),
-        ("0,3", "has 3, but the model's 3 layers"),
-        ("last", "layers is 'last', but must be whole numbers"),
-        ("", "layers is '', but must be whole numbers"),
-        ("-1,,0", "must be whole numbers"),
-    ],
-)
-def test_layers_that_do_not_exist_are_refused(options, layers, message):
-    with pytest.raises(ValueError, match=message):
-        extracted(options, layers=layers)
-    assert not Path(options.output_file).exists()
-
-
-def test_an_empty_file_is_refused(options):
-    Path(options.input_file).write_text("")
-    with pytest.raises(ValueError, match=r"input.txt is empty"):
-        extracted(options)
+def test_several_inputs_are_read_one_after_the_other(options, all_lines, tmp_path):
+    for name, lines in (("a.txt", LINES[:2]), ("b.txt", LINES[2:])):
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    found = extracted(options, input_file=f"{tmp_path}/a.txt,{tmp_path}/b.txt")
+    assert list(map(tokens_of, found)) == list(map(tokens_of, all_lines))
 
 
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"max_seq_length": 14}, "max_seq_length is 14, .* 13"),
-        ({"max_seq_length": 1}, "max_seq_length is 1, .* 2 or more"),
-        ({"batch_size": 0}, "batch_size is 0"),
+        ({"layers": "-4"}, "layers"),
+        ({"layers": "0,3"}, "layers"),
+        ({"layers": "last"}, "layers"),
+        ({"max_seq_length": 14}, "max_seq_length"),
         ({"input_file": "/nowhere/input.txt"}, "/nowhere/input.txt"),
-        ({"init_checkpoint": "/nowhere/bert_model.ckpt"}, "no checkpoint /nowhere"),
+        ({"init_checkpoint": "/nowhere/bert_model.ckpt"}, "/nowhere"),
     ],
 )
-def test_what_cannot_be_extracted_is_refused_before_anything_is_written(options, changes, message):
+def test_invalid_options_are_errors_before_anything_is_written(options, changes, message):
     with pytest.raises((ValueError, OSError), match=message):
         extracted(options, **changes)
     assert not Path(options.output_file).parent.exists()
 
 
-@pytest.mark.parametrize("output_format", ["jsonl", "npz", "tfrecord"])
-def test_an_output_that_cannot_be_written_is_found_before_the_first_text(
-    options, monkeypatch, output_format
-):
-    monkeypatch.setattr(
-        "bert_tf.programs.extract_features.pack_line", lambda *_: pytest.fail("extracted")
-    )
-    wrong = {"output_format": output_format, "output_file": f"{options.input_file}/vectors"}
-    with pytest.raises((ValueError, tf.errors.OpError), match=r"input\.txt"):
-        extracted(options, **wrong)
-
-
-def test_text_that_is_not_utf_8_is_named_by_line(options):
-    Path(options.input_file).write_bytes(b"cat\nd\xe9j\xe0\n")
-    with pytest.raises(ValueError, match=r"input.txt:2: .*UTF-8"):
+@pytest.mark.parametrize(
+    "content, message", [(b"", "input.txt"), (b"cat\nd\xe9j\n", "input.txt:2")]
+)
+def test_invalid_files_are_named(options, content, message):
+    Path(options.input_file).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
         extracted(options)
-
-
-def test_an_interrupted_run_leaves_the_earlier_output(options, monkeypatch):
-    before = extracted(options)
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bert_tf.programs.extract_features.feature_line", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        extract_features(options)
-    lines = Path(options.output_file).read_text().splitlines()
-    assert [json.loads(line) for line in lines] == before
