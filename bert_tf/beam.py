@@ -23,6 +23,7 @@ class BeamOptions(Options):
     runner: str | None = option(
         "Run as an Apache Beam pipeline: DirectRunner, FlinkRunner, SparkRunner, DataflowRunner. "
         "Flags of Beam follow after --, for example: -- --project=... --region=...",
+        group="Machine",
         default=None,
     )
     runner_flags: tuple[str, ...] = option("Flags of Beam.", default=(), positional=True)

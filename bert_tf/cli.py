@@ -115,7 +115,9 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
 
 def help_text(options_class: type) -> str:
     """Return the docstring of the program and its flags that have a `group`, by group."""
-    groups: dict[str, list[str]] = {}
+    from bert_tf.options import GROUPS  # imports TensorFlow
+
+    groups: dict[str, list[str]] = {group: [] for group in GROUPS}
     for name, value_type, field in _fields(options_class):
         if "group" not in field.metadata:
             continue
@@ -123,8 +125,8 @@ def help_text(options_class: type) -> str:
         default = "" if field.default in (None, dataclasses.MISSING) else f" [{field.default}]"
         text = f"{flag}: {field.metadata['help']}{default}"
         lines = textwrap.wrap(text, 98, initial_indent="  ", subsequent_indent="      ")
-        groups.setdefault(field.metadata["group"], []).extend(lines)
-    shown = [line for name, lines in groups.items() for line in ("", f"{name}:", *lines)]
+        groups[field.metadata["group"]].extend(lines)
+    shown = [line for name, lines in groups.items() if lines for line in ("", f"{name}:", *lines)]
     description = sys.modules["__main__"].__doc__ or ""
     return "\n".join([description.rstrip(), *shown, "", "All flags: --helpfull"])
 

@@ -18,6 +18,10 @@ _CHECKS = {
 }
 
 
+# Headings of --help, in their order.
+GROUPS = ("Actions", "Data", "Masking", "Model", "Training", "Machine")
+
+
 class OptionError(ValueError):
     """An option has a value that cannot be used. `cli` shows it as `--option: text`.
 
@@ -36,12 +40,12 @@ def option(help_text: str, *, between: tuple[float, float] | None = None, **kwar
     Args:
         help_text: shown by --help.
         between: minimum and maximum, both valid.
-        **kwargs: `default`. `group`: heading in --help; without one, only --helpfull shows the flag.
+        **kwargs: `default`. `group`: one of GROUPS; without one, only --helpfull shows the flag.
             `choices`: the valid values. `min`, `max`: limits, both valid. `above`, `below`: limits,
             both invalid. `infinite=True`: inf and -inf are valid. `hint`: end of the message about an
             invalid number. `positional=True`: the one field for arguments without a flag.
-            `on_resume`: "same": a run cannot resume with another value. "warn": a change is logged. "model": as
-            "warn", and None is the value of the model in the folder.
+            `on_resume`: "same" if a run cannot resume with another value; "warn" to log a change;
+            "model" to log it unless it is None, for the value of the model in the folder.
     """
     if between is not None:
         kwargs["min"], kwargs["max"] = between
@@ -121,14 +125,15 @@ class EncoderFilesOptions(Options):
     """Options of programs that read a checkpoint and the files next to it."""
 
     bert_config_file: str | None = option(
-        "Architecture. Default: the one next to the weights.", default=None
+        "Architecture. Default: the one next to the weights.", group="Model", default=None
     )
     vocab_file: str | None = option(
-        "Vocabulary. Default: the one next to the weights.", default=None
+        "Vocabulary. Default: the one next to the weights.", group="Model", default=None
     )
     do_lower_case: bool | None = option(
         "Lower-case the text. Default: by the files next to the weights or to --vocab_file, else by the "
         "vocabulary, else true.",
+        group="Model",
         default=None,
     )
 

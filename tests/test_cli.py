@@ -249,7 +249,7 @@ from dataclasses import dataclass, field
 from bert_tf import cli
 
 def option(help_text, choices=None, **kwargs):
-    metadata = {{"help": help_text, "group": "All"}} | ({{"choices": choices}} if choices else {{}})
+    metadata = {{"help": help_text, "group": "Data"}} | ({{"choices": choices}} if choices else {{}})
     return field(metadata=metadata, **kwargs)
 
 @dataclass(frozen=True)
@@ -416,7 +416,7 @@ def test_an_interruption_exits_with_130(run_script):
 def test_help_shows_the_flags_of_groups_and_helpfull_all(run_script):
     field = 'rare: int = field(default=3, metadata={"help": "Seldom."})'
     text = run_script("--help", field=field).stdout
-    assert "\nAll:\n  --needed: What must be given.\n  --number: A whole number. [5]\n" in text
+    assert "\nData:\n  --needed: What must be given.\n  --number: A whole number. [5]\n" in text
     assert "--[no]flag: Whether." in text and "--rare" not in text
     assert "--rare: Seldom." in run_script("--helpfull", field=field).stdout
 

@@ -24,9 +24,12 @@ _OF_LANGUAGE = ("language", "train_language")
 class ClassifierOptions(TableOptions, ThreeFilesOptions):
     """The flags of run_classifier."""
 
-    data_dir: str | None = option("Folder of a GLUE data set, for --task_name.", default=None)
+    data_dir: str | None = option(
+        "Folder of a GLUE data set, for --task_name.", group="Data", default=None
+    )
     task_name: str | None = option(
         f"Name of a data set: {', '.join(GLUE_TASKS)}. For your own data give --train_file instead.",
+        group="Data",
         default=None,
     )
     language: str = option(
@@ -35,17 +38,24 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
     train_language: str | None = option(
         "For --task_name=xnli: language of the training. Default: --language.", default=None
     )
-    train_file: str | None = option("Table to train on: .tsv, .csv or .jsonl.", default=None)
-    eval_file: str | None = option("Table to evaluate on.", default=None)
-    predict_file: str | None = option("Table to predict; labels are optional.", default=None)
+    train_file: str | None = option(
+        "Table to train on: .tsv, .csv or .jsonl.", group="Data", default=None
+    )
+    eval_file: str | None = option("Table to evaluate on.", group="Data", default=None)
+    predict_file: str | None = option(
+        "Table to predict; labels are optional.", group="Data", default=None
+    )
     table_format: str | None = option(
         "Format of the tables. Default: by the file names.", default=None, choices=TABLE_FORMATS
     )
-    text_a_column: str = option("Column of the (first) sentence.", default="text_a")
-    text_b_column: str | None = option("Column of the second sentence of a pair.", default=None)
+    text_a_column: str = option("Column of the (first) sentence.", group="Data", default="text_a")
+    text_b_column: str | None = option(
+        "Column of the second sentence of a pair.", group="Data", default=None
+    )
     label_column: str = option(
         "Column of the label. With --problem_type=multi_label also a comma list of columns that "
         "contain 0 or 1.",
+        group="Data",
         default="label",
     )
     problem_type: str | None = option(
@@ -57,6 +67,7 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
     labels: str | None = option(
         "Comma list of all labels of --train_file, in the order of the outputs and of the columns of "
         "test_results.tsv. Default: those of the model in --output_dir, else of the table, sorted.",
+        group="Data",
         default=None,
     )
     label_separator: str = option(
@@ -77,12 +88,14 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
     max_seq_length: int | None = option(
         "WordPieces of an input; longer ones are truncated. Default: that of the model in --output_dir, "
         "else 128 (or the model's number of positions, if lower).",
+        group="Model",
         default=None,
         on_resume="model",
     )
     doc_stride: int | None = option(
         "Inputs beyond --max_seq_length are read in windows, which start this many tokens apart. Their "
         "logits are pooled. Default: that of the model in --output_dir, else inputs are truncated.",
+        group="Model",
         default=None,
         min=1,
         on_resume="model",

@@ -28,22 +28,26 @@ class TextColumnsOptions(TableOptions):
     anchor_column: str | None = option(
         "Column of the anchor, the query, or the first text. Default: one with a usual name: "
         f"{', '.join(ANCHORS)}.",
+        group="Data",
         default=None,
     )
     positive_column: str | None = option(
         "Column of the text that belongs to the anchor, or of the second text. Default: one with a "
         f"usual name: {', '.join(POSITIVES)}.",
+        group="Data",
         default=None,
     )
     negative_columns: str | None = option(
         "Comma list of columns of texts that do not belong to the anchor. In JSON lines a value may be "
         f"a list of texts. Default: {NEGATIVE}, {NEGATIVE}s, and those that begin with {NEGATIVE}_; an "
         "empty list: none.",
+        group="Data",
         default=None,
     )
     label_column: str | None = option(
         "Column of the score of two texts, from 0 to 1, or of the class of one. Default: one with a "
         f"usual name: {', '.join(LABELS)}; an empty name: none.",
+        group="Data",
         default=None,
     )
 
@@ -52,11 +56,14 @@ class TextColumnsOptions(TableOptions):
 class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
     """Files of texts that belong together: .tsv, .csv, .jsonl, or SQuAD's .json."""
 
-    data_dir: str | None = option("Folder of a data set, for --task_name.", default=None)
+    data_dir: str | None = option(
+        "Folder of a data set, for --task_name.", group="Data", default=None
+    )
     task_name: str | None = option(
         f"Name of a data set, in any case: {', '.join(TASK_NAMES)} (the folder snli_1.0 with its .jsonl "
         "files). For your own data give --train_file instead. mnli, snli: premises with their entailed "
         "sentences, and contradictions as negatives.",
+        group="Data",
         default=None,
     )
 
@@ -105,6 +112,7 @@ class EmbeddingOptions(TextFilesOptions):
         "WordPieces of a text, with [CLS] and [SEP]. Default: that of the model of run_embeddings or "
         "sentence-transformers that the program begins with, else 128 (or the model's number of "
         "positions, if lower).",
+        group="Model",
         default=None,
         on_resume="model",
     )
@@ -112,6 +120,7 @@ class EmbeddingOptions(TextFilesOptions):
         "Loss. Default: that of the model if it fits the examples; else multiple_negatives_ranking for "
         "anchors with positives, cosent for scores, contrastive for scores of 0 and 1, "
         "batch_all_triplet for classes.",
+        group="Model",
         default=None,
         choices=tuple(EMBEDDING_LOSSES),
         on_resume="model",
@@ -137,6 +146,7 @@ class EmbeddingOptions(TextFilesOptions):
     )
     pooling: str | None = option(
         "Vector of a text, from those of its tokens. Default: that of the model, else mean.",
+        group="Model",
         default=None,
         **LIMITS["pooling"],
     )
@@ -150,15 +160,19 @@ class EmbeddingOptions(TextFilesOptions):
         default=None,
     )
     query_prefix: str | None = option(
-        'Put before every anchor, such as "query: ". Default: that of the model.', default=None
+        'Put before every anchor, such as "query: ". Default: that of the model.',
+        group="Data",
+        default=None,
     )
     document_prefix: str | None = option(
         'Put before every other text, such as "passage: ". Default: that of the model.',
+        group="Data",
         default=None,
     )
     train_batch_size: int = option(
         "Examples per step, over all devices. The other texts of the batch are the negatives, so more "
         "are better; --gradient_accumulation_steps saves memory and keeps all of them.",
+        group="Training",
         default=32,
         min=1,
         on_resume="warn",

@@ -31,16 +31,18 @@ class FineTuningOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions):
         "WordPieces of an input, with [CLS] and [SEP]. Default: that of the model in --output_dir; "
         "without --do_train, that of --init_checkpoint; else 128 (or the model's number of positions, "
         "if lower).",
+        group="Model",
         default=None,
         on_resume="model",
     )
-    do_predict: bool = option("Predict the test set.", default=False)
+    do_predict: bool = option("Predict the test set.", group="Actions", default=False)
     predict_batch_size: int = option("Examples per prediction batch.", default=8, min=1)
     num_train_epochs: float = option(
-        "Passes over the training set.", default=3.0, min=0, on_resume="warn"
+        "Passes over the training set.", group="Training", default=3.0, min=0, on_resume="warn"
     )
     warmup_proportion: float = option(
         "Fraction of the steps that warm up, 0 to 1.",
+        group="Training",
         default=0.1,
         between=(0, 1),
         on_resume="warn",
@@ -52,6 +54,7 @@ class FineTuningOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions):
     )
     num_workers: int | None = option(
         "Processes that make the records. Default: one per 100,000 sequences, at most one per core.",
+        group="Machine",
         default=None,
         min=1,
     )
@@ -109,9 +112,9 @@ class FineTuningOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions):
 class ThreeFilesOptions(FineTuningOptions):
     """Flags of a program that reads a training, a dev and a test file."""
 
-    train_file: str | None = option("File to train on.", default=None)
-    eval_file: str | None = option("File to evaluate on.", default=None)
-    predict_file: str | None = option("File to predict.", default=None)
+    train_file: str | None = option("File to train on.", group="Data", default=None)
+    eval_file: str | None = option("File to evaluate on.", group="Data", default=None)
+    predict_file: str | None = option("File to predict.", group="Data", default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,17 +16,19 @@ class SquadOptions(FineTuningOptions):
 
     actions: ClassVar[tuple[str, ...]] = (*FineTuningOptions.actions, "predictions")
 
-    train_file: str | None = option("SQuAD JSON to train on.", default=None)
-    predict_file: str | None = option("SQuAD JSON to answer.", default=None)
+    train_file: str | None = option("SQuAD JSON to train on.", group="Data", default=None)
+    predict_file: str | None = option("SQuAD JSON to answer.", group="Data", default=None)
     max_seq_length: int | None = option(
         "Tokens of a question and a window of its passage. Default: that of the model in --output_dir, "
         "else 384 (or the model's number of positions, if lower).",
+        group="Model",
         default=None,
         on_resume="model",
     )
     doc_stride: int = option(
         "Tokens from one window of a passage to the next. An evaluation alone also takes this value, "
         "not the model's.",
+        group="Model",
         default=128,
         min=1,
         on_resume="model",
@@ -40,11 +42,12 @@ class SquadOptions(FineTuningOptions):
     )
     do_predict: bool = option(
         "Answer --predict_file. If it contains answers, exact match and F1 are written too.",
+        group="Actions",
         default=False,
     )
     predict_batch_size: int = option("Windows per prediction batch.", default=8, min=1)
     n_best_size: int = option("Answers in nbest_predictions.json.", default=20, min=1)
-    max_answer_length: int = option("Longest answer, in tokens.", default=30, min=1)
+    max_answer_length: int = option("Longest answer, in tokens.", group="Model", default=30, min=1)
     verbose_logging: bool = option("Log every malformed question.", default=False)
     answer_spans: str | None = option(
         "WordPieces of an answer. words: those of its text inside its words, else all of its words, as "
@@ -58,6 +61,7 @@ class SquadOptions(FineTuningOptions):
     version_2_with_negative: bool | None = option(
         "Questions may have no answer (SQuAD 2.0). Default: that of the model in --output_dir or, "
         "without --do_train, of --init_checkpoint; else false.",
+        group="Data",
         default=None,
     )
     null_score_diff_threshold: float = option(

@@ -20,12 +20,14 @@ class RerankerOptions(TextFilesOptions):
         "WordPieces of a query with its document, with [CLS] and two [SEP]. Default: that of the "
         "reranker or CrossEncoder that the program begins with, else 128 (or the model's number of "
         "positions, if lower).",
+        group="Model",
         default=None,
         on_resume="warn",
     )
     loss: str | None = option(
         "binary: cross-entropy of each score. pairwise: the positive against each negative. listwise: "
         "the positive among all documents of its query. Default: binary for scores, else listwise.",
+        group="Model",
         default=None,
         choices=tuple(RERANKING_LOSSES),
         on_resume="warn",

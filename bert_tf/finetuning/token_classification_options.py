@@ -22,11 +22,12 @@ class NerOptions(ThreeFilesOptions):
     data_dir: str | None = option(
         "Folder with the three files under usual names, such as train.txt, dev.txt (or valid.txt) and "
         "test.txt. --train_file, --eval_file and --predict_file take precedence.",
+        group="Data",
         default=None,
     )
-    word_column: int = option("Column of the word, counted from 1.", default=1, min=1)
+    word_column: int = option("Column of the word, counted from 1.", group="Data", default=1, min=1)
     label_column: int | None = option(
-        "Column of the label, counted from 1. Default: the last.", default=None, min=1
+        "Column of the label, counted from 1. Default: the last.", group="Data", default=None, min=1
     )
     test_labels: bool | None = option(
         "--predict_file has labels. Default: true if it has more than one column.", default=None
@@ -35,6 +36,7 @@ class NerOptions(ThreeFilesOptions):
         "Scheme of the entity labels. words: labels of words, such as parts of speech; the metrics are "
         "accuracy and macro F1. auto: found in the training data (words if no label begins with B- or "
         "I-). Labels that break the scheme are errors; with auto, warnings.",
+        group="Data",
         default="auto",
         choices=("auto", *SCHEMES, WORDS),
     )
@@ -47,12 +49,14 @@ class NerOptions(ThreeFilesOptions):
     doc_stride: int | None = option(
         "WordPieces from the start of a window to the next, if a sentence or document needs several. "
         "Default: half a window.",
+        group="Model",
         default=None,
         min=1,
         on_resume="warn",
     )
     feature_based: bool = option(
         "Train a two-layer BiLSTM on layers of the unchanged encoder, instead of fine-tuning.",
+        group="Model",
         default=False,
     )
     feature_layers: str = option(
@@ -73,6 +77,7 @@ class NerOptions(ThreeFilesOptions):
     crf: bool = option(
         "Train a linear-chain CRF on the scores of the labels, which never takes a transition that the "
         "label scheme forbids. The model in --output_dir keeps it.",
+        group="Model",
         default=False,
     )
     crf_learning_rate: float = option(

@@ -49,10 +49,11 @@ class MaskingOptions(Options):
     """Options of masks in records and of new masks in each epoch."""
 
     do_whole_word_mask: bool = option(
-        "Mask all pieces of a word together.", default=False, on_resume="warn"
+        "Mask all pieces of a word together.", group="Masking", default=False, on_resume="warn"
     )
     masked_lm_prob: float = option(
         "Fraction of the tokens that is predicted.",
+        group="Masking",
         default=0.15,
         above=0,
         max=1,
@@ -93,6 +94,7 @@ class MaskSettings(MaskingOptions):
     max_predictions_per_seq: int | None = option(
         "Most masked-LM predictions per sequence. Default: --max_seq_length times --masked_lm_prob, "
         "rounded up, which is the reference's 20 for 128.",
+        group="Model",
         default=None,
         min=1,
     )
@@ -111,33 +113,43 @@ class MaskSettings(MaskingOptions):
 class RecordSettings(MaskSettings):
     """Settings of the records, masks included."""
 
-    vocab_file: str = option("The vocabulary of the model, one token per line.")
+    vocab_file: str = option("The vocabulary of the model, one token per line.", group="Model")
     do_lower_case: bool | None = option(
         "Lower-case the text: True for uncased models, False for cased ones. Default: from "
         "tokenizer_config.json next to the vocabulary, else from its tokens, else True.",
+        group="Model",
         default=None,
     )
     max_seq_length: int = option(
         "Tokens per sequence, with [CLS], [SEP] and padding.",
+        group="Model",
         default=128,
         min=MIN_SEQ_LENGTH,
         hint=": [CLS] A [SEP] B [SEP]",
     )
-    random_seed: int = option("Seed of all random draws.", default=12345)
+    random_seed: int = option("Seed of all random draws.", group="Masking", default=12345)
     dupe_factor: int = option(
-        "Number of times the corpus is used, each time with new masks.", default=10, min=1
+        "Number of times the corpus is used, each time with new masks.",
+        group="Masking",
+        default=10,
+        min=1,
     )
     short_seq_prob: float = option(
-        "Fraction of documents cut into shorter sequences.", default=0.1, between=(0, 1)
+        "Fraction of documents cut into shorter sequences.",
+        group="Masking",
+        default=0.1,
+        between=(0, 1),
     )
     objective: str = option(
         "mlm_nsp: masked words and next sentence; mlm: masked words, single sequences; mlm_sop: "
         "masked words and the order of two neighbours.",
+        group="Masking",
         default="mlm_nsp",
         choices=OBJECTIVES,
     )
     masking: str = option(
         "static: masked now, as in the reference; none: not masked, for masks made while training.",
+        group="Masking",
         default="static",
         choices=MASKINGS,
     )

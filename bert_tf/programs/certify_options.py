@@ -18,11 +18,13 @@ class CertifyOptions(AnswerOptions):
 
     model_dir: str = option(
         "The exported model: the --output_dir of a run, or any checkpoint. Its Python classes in "
-        "float32 are right by definition."
+        "float32 are right by definition.",
+        group="Model",
     )
     export_dir: str = option(
         "Comma list of exports: SavedModels, folders with model.tflite, model.onnx or model.xml, "
-        "Hugging Face folders; or folders with such subfolders."
+        "Hugging Face folders; or folders with such subfolders.",
+        group="Data",
     )
     environment: str | None = option(
         "Comma list of NAME:PYTHON, such as 2.19:env/bin/python: interpreters with other versions of "
@@ -47,10 +49,14 @@ class CertifyOptions(AnswerOptions):
         default=True,
     )
     batch_size: int = option(
-        "Inputs per batch with padding; each is also asked alone.", default=8, min=1
+        "Inputs per batch with padding; each is also asked alone.",
+        group="Machine",
+        default=8,
+        min=1,
     )
     output_file: str = option(
         "The page, so the name should end in .html. The JSON has the same name with .json.",
+        group="Data",
         default="certificate.html",
     )
 

@@ -45,29 +45,34 @@ class ConvertOptions(EncoderFilesOptions):
 
     init_checkpoint: str = option(
         "Source: a TF1 checkpoint or a bert_tf run, a Hugging Face folder or hf://org/name, an "
-        "object-based checkpoint of tf-models-official, or a SavedModel encoder of TF Hub."
+        "object-based checkpoint of tf-models-official, or a SavedModel encoder of TF Hub.",
+        group="Model",
     )
-    output_dir: str = option("New folder.")
+    output_dir: str = option("New folder.", group="Model")
     output_format: str = option(
         "tf1: bert_model.ckpt with bert_config.json and vocab.txt, for bert_tf and the original. "
         "huggingface: config.json, model.safetensors and the files of the tokenizer.",
+        group="Data",
         default="huggingface",
         choices=FORMATS,
     )
     head: str | None = option(
         "Head to write, if the checkpoint does not state it or has several. Other variables are then "
         "dropped. Default: write all variables.",
+        group="Model",
         default=None,
         choices=tuple(TYPES),
     )
     labels: str | None = option(
         "Comma list of the classifier's labels, in the order of its outputs. Default: those next to the "
         "checkpoint.",
+        group="Data",
         default=None,
     )
     max_seq_length: int | None = option(
         "Tokens of an example, for task.json. Default: that stated next to the weights, else the "
         "number of positions.",
+        group="Model",
         default=None,
     )
     is_pair: bool | None = option(

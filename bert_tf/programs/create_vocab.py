@@ -49,19 +49,23 @@ class VocabularyOptions(Options):
 
     input_file: str = option(
         "Plain UTF-8 text, or gzip of it: a comma list of files, globs or folders. A file "
-        "named twice counts twice."
+        "named twice counts twice.",
+        group="Data",
     )
     output_dir: str = option(
-        "Folder for vocab.txt, bert_config.json and tokenizer_config.json; made if missing."
+        "Folder for vocab.txt, bert_config.json and tokenizer_config.json; made if missing.",
+        group="Model",
     )
     vocab_size: int = option(
-        "Tokens in the vocabulary, special ones included.", default=30522, min=1
+        "Tokens in the vocabulary, special ones included.", group="Model", default=30522, min=1
     )
     round_up_to: int = option(
         "Raise the vocabulary's size to a multiple of this, for example 64.", default=1, min=1
     )
     do_lower_case: bool = option(
-        "Lower-case the text: True for uncased models, False for cased ones.", default=True
+        "Lower-case the text: True for uncased models, False for cased ones.",
+        group="Model",
+        default=True,
     )
     character_coverage: float = option(
         "Fraction of the characters that the vocabulary contains (0-1). Words with one of the others, "

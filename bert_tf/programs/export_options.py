@@ -39,13 +39,15 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
     """The flags of export_saved_model."""
 
     model_dir: str = option(
-        "The --output_dir of a bert_tf run, or any checkpoint that --init_checkpoint accepts."
+        "The --output_dir of a bert_tf run, or any checkpoint that --init_checkpoint accepts.",
+        group="Model",
     )
-    export_dir: str = option("New folder; TF Serving needs .../<version>.")
+    export_dir: str = option("New folder; TF Serving needs .../<version>.", group="Data")
     head: str | None = option(
         "Head to export. task: the one of the fine-tuning, also of a Hugging Face folder. "
         "encoder: embeddings and vectors of layers. masked_lm: tokens for [MASK]. Default: task for a "
         "fine-tuned model, else encoder.",
+        group="Model",
         default=None,
         choices=HEADS,
     )
@@ -59,6 +61,7 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
     format: str = option(
         "saved_model; tflite (takes ids); onnx (takes ids, or text with --signature=serving_default; "
         "needs the extra [onnx]); openvino (takes ids; needs the extra [openvino]).",
+        group="Model",
         default="saved_model",
         choices=tuple(FORMATS),
     )
@@ -67,6 +70,7 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
         "float32, float16, int8 (dynamic range). onnx: float32, int8. openvino: float32, bfloat16, "
         "int8. auto, for a SavedModel: the fastest for this processor, int8 only if there "
         "is a --calibration_file or its default.",
+        group="Machine",
         default="float32",
         choices=(*_PRECISIONS, AUTO),
     )
@@ -86,10 +90,13 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
         "classifier's table has the columns label, text_a and for pairs text_b. predict's other usual "
         "names of the texts are found too. Flags name any others. The metric of the export is logged "
         "and checked.",
+        group="Data",
         default=None,
     )
     label_column: str | None = option(
-        "Column of the label in --eval_file. Default: that of the training program.", default=None
+        "Column of the label in --eval_file. Default: that of the training program.",
+        group="Data",
+        default=None,
     )
     max_accuracy_loss: float | None = option(
         "With --eval_file: no export if its metric is worse by more than that of the model in float32. "
@@ -117,6 +124,7 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
     max_seq_length: int | None = option(
         "Longer texts are truncated, or read in windows of this length. Default: that of the training. "
         "Not for question answering.",
+        group="Model",
         default=None,
     )
     null_score_diff_threshold: float = option(
@@ -124,18 +132,22 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
         default=0.0,
         infinite=True,
     )
-    max_answer_length: int = option("For SQuAD: longest answer, in tokens.", default=30, min=1)
+    max_answer_length: int = option(
+        "For SQuAD: longest answer, in tokens.", group="Model", default=30, min=1
+    )
     n_best_size: int = option(
         "For SQuAD: best tokens of each window that may begin or end an answer.", default=20, min=1
     )
     pooling: str = option(
         "For an encoder: pooling of the tokens into one vector.",
+        group="Model",
         default="mean",
         choices=tuple(POOLINGS),
     )
     normalize: bool = option("For an encoder: scale embeddings to length 1.", default=True)
     layers: str | None = option(
         "For an encoder: layers to return in addition, comma-separated; -1 is the last.",
+        group="Model",
         default=None,
     )
     top_k: int = option("For a masked LM: tokens per [MASK].", default=5, min=1)

@@ -57,22 +57,27 @@ class ExtractionOptions(EncoderFilesOptions, DeviceOptions):
 
     input_file: str = option(
         "Text, a comma list of files or globs. One example per line; ' ||| ' separates the sentences of "
-        "a pair."
+        "a pair.",
+        group="Data",
     )
-    output_file: str = option("File for the vectors.")
+    output_file: str = option("File for the vectors.", group="Data")
     output_format: str = option(
         "jsonl: the reference's JSON lines. npz: NumPy arrays, in memory until they are written.",
+        group="Data",
         default="jsonl",
         choices=EXTRACTION_FORMATS,
     )
     init_checkpoint: str = option(
-        "Weights: a TF1 checkpoint, a folder of a bert_tf run, or a Hugging Face folder."
+        "Weights: a TF1 checkpoint, a folder of a bert_tf run, or a Hugging Face folder.",
+        group="Model",
     )
     layers: str = option(
-        "Layers to write, comma-separated: -1 is the last, 0 the first.", default="-1,-2,-3,-4"
+        "Layers to write, comma-separated: -1 is the last, 0 the first.",
+        group="Model",
+        default="-1,-2,-3,-4",
     )
-    max_seq_length: int = option("Longer inputs are truncated.", default=128, min=2)
-    batch_size: int = option("Examples per batch.", default=32, min=1)
+    max_seq_length: int = option("Longer inputs are truncated.", group="Model", default=128, min=2)
+    batch_size: int = option("Examples per batch.", group="Machine", default=32, min=1)
     use_one_hot_embeddings: bool = option(
         "Ignored: the lookup is fast on every device.", default=False
     )

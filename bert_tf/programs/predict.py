@@ -50,7 +50,8 @@ class PredictionOptions(AnswerOptions):
     model_dir: str = option(
         "An export of export_saved_model; the --output_dir of run_classifier, run_squad, run_ner, "
         "run_swag or run_pretraining; or any checkpoint, for embeddings, masked words and "
-        "pseudo-perplexity."
+        "pseudo-perplexity.",
+        group="Model",
     )
     task: str = option(
         "auto: the task that the model was trained for; a pre-trained model fills each [MASK].",
@@ -58,16 +59,18 @@ class PredictionOptions(AnswerOptions):
         choices=PREDICTION_TASKS,
     )
     output_file: str | None = option(
-        "File for the answers. Default: standard output.", default=None
+        "File for the answers. Default: standard output.", group="Data", default=None
     )
     output_format: str | None = option(
         "jsonl: one object per input. tsv: a table with a header. text: only the answer. Default: tsv "
         "for a file whose name ends in .tsv, else jsonl.",
+        group="Data",
         default=None,
         choices=OUTPUT_FORMATS,
     )
     batch_size: int = option(
         "Sequences per batch of the model. With 1 every input is answered immediately.",
+        group="Machine",
         default=32,
         min=1,
     )
@@ -77,11 +80,13 @@ class PredictionOptions(AnswerOptions):
     )
     precision: str | None = option(
         "Keras precision policy; not for an export, which has its own. Default: float32.",
+        group="Machine",
         default=None,
         choices=PRECISIONS,
     )
     doc_stride: int | None = option(
         "Read long texts in windows, which start this many tokens apart. Default: that of the model.",
+        group="Model",
         default=None,
         min=1,
     )

@@ -83,11 +83,13 @@ class InputColumnsOptions(TableOptions):
     text_a_column: str | None = option(
         "Column of the (first) sentence or the question. Default: text_a, text, sentence, question, "
         "query, anchor.",
+        group="Data",
         default=None,
     )
     text_b_column: str | None = option(
         "Column of the second sentence or of the context of a question. Default: text_b, sentence2, a "
         "name of a positive that run_embeddings finds; for a question context, text, text_b.",
+        group="Data",
         default=None,
     )
     choices_column: str | None = option(
@@ -110,22 +112,25 @@ class AnswerOptions(InputColumnsOptions):
 
     input_file: str | None = option(
         "Comma list of files or globs, plain or gzip; - is standard input, the default.",
+        group="Data",
         default=None,
     )
     input_format: str | None = option(
         "text: one input per line, tabs between the sentences of a pair, a question and its text, or a "
         "text and its choices. tsv, csv, jsonl: named columns. Default: by the file name, else text.",
+        group="Data",
         default=None,
         choices=INPUT_FORMATS,
     )
     max_seq_length: int | None = option(
-        "Longest input in tokens. Default: that of the model.", default=None
+        "Longest input in tokens. Default: that of the model.", group="Model", default=None
     )
     pooling: str | None = option(
         "Pooling of embeddings. mean: mean of the last layer over the tokens. max: largest value of "
         "each number over the tokens. cls: [CLS] of the last layer. pooled: the tanh layer on it. "
         "concat_last_four: means of the last four layers, concatenated. Default: that of a model of "
         "run_embeddings, else mean.",
+        group="Model",
         default=None,
         choices=EMBEDDING_POOLINGS,
     )
@@ -144,7 +149,7 @@ class AnswerOptions(InputColumnsOptions):
         infinite=True,
     )
     n_best_size: int = option("Candidate answers to compare per question.", default=20, min=1)
-    max_answer_length: int = option("Longest answer in tokens.", default=30, min=1)
+    max_answer_length: int = option("Longest answer in tokens.", group="Model", default=30, min=1)
 
     @property
     def layout(self) -> InputLayout:

@@ -44,12 +44,16 @@ class CorpusPreparationOptions(Options):
     """
 
     input_file: str = option(
-        "WikiExtractor's output or UTF-8 text, plain or gzip: a comma list of files, globs or folders."
+        "WikiExtractor's output or UTF-8 text, plain or gzip: a comma list of files, globs or folders.",
+        group="Data",
     )
-    output_file: str = option("Text to write: one sentence per line. Compressed if it ends in .gz.")
+    output_file: str = option(
+        "Text to write: one sentence per line. Compressed if it ends in .gz.", group="Data"
+    )
     input_format: str = option(
         "wikiextractor (<doc>), json (WikiExtractor --json), plain (a paragraph per line, an empty line "
         "between documents), or auto: detected from the first line of each file.",
+        group="Data",
         default="auto",
         choices=("auto", *FORMATS),
     )

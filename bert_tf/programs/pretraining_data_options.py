@@ -20,11 +20,13 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
 
     input_file: str = option(
         "Plain UTF-8 text, one sentence per line, an empty line between documents: a comma list of "
-        "files, globs or folders; .gz is read as well."
+        "files, globs or folders; .gz is read as well.",
+        group="Data",
     )
     output_file: str = option(
         "TFRecord file or comma list of files, filled in turn. A corpus of several groups makes "
-        "<file>-00000-of-00009 and so on of each. <first file>.manifest.json is written next to them."
+        "<file>-00000-of-00009 and so on of each. <first file>.manifest.json is written next to them.",
+        group="Data",
     )
     phases: str | None = option(
         "Make records of each of these lengths, as run_pretraining --phases reads them: "
@@ -35,6 +37,7 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
     num_workers: int = option(
         "Processes, each with a group at a time. Each needs room for its instances in the temporary "
         "folder, which the environment variable TMPDIR sets.",
+        group="Machine",
         default=1,
         min=1,
     )

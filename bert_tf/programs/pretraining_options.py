@@ -30,21 +30,24 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
     masks of an evaluation depend only on --eval_batch_size.
     """
 
-    input_file: str = option("TFRecord files to train on; comma list of globs.")
+    input_file: str = option("TFRecord files to train on; comma list of globs.", group="Data")
     eval_file: str | None = option(
         "Held-out TFRecord files to evaluate on. Default: --input_file, as in the reference, which "
         "measures memory of the training data and not quality.",
+        group="Data",
         default=None,
     )
     vocab_file: str | None = option(
         "Vocabulary of the records, copied into --output_dir so that the folder works alone. Default: "
         "the one next to --bert_config_file or --init_checkpoint, if any. Required for records without "
         "masks.",
+        group="Model",
         default=None,
     )
     do_lower_case: bool | None = option(
         "The records are lower-cased; stored in --output_dir. Default: by the manifest of the records, "
         "else by the checkpoint, else by the vocabulary.",
+        group="Model",
         default=None,
     )
     attention: str | None = option(
@@ -55,6 +58,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
     )
     max_seq_length: int = option(
         "Tokens per example, as in the records.",
+        group="Model",
         default=128,
         min=MIN_SEQ_LENGTH,
         on_resume="model",
@@ -74,6 +78,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
     max_predictions_per_seq: int | None = option(
         "Most masked tokens per example. Default: that of records with masks. For records without masks "
         "--max_seq_length times --masked_lm_prob (or --masked_lm_prob_end, if larger), rounded up.",
+        group="Model",
         default=None,
         min=1,
         on_resume="warn",
@@ -104,14 +109,18 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         "mlm_nsp: masked words and next sentence; mlm: only masked words; mlm_sop: masked words and the "
         "order of two segments. Default: the objective of the records; without --do_train that of the "
         "model.",
+        group="Masking",
         default=None,
         choices=OBJECTIVES,
         on_resume="warn",
     )
-    num_train_steps: int = option("Optimizer steps.", default=100000, min=1, on_resume="warn")
+    num_train_steps: int = option(
+        "Optimizer steps.", group="Training", default=100000, min=1, on_resume="warn"
+    )
     num_warmup_steps: int = option(
         "Steps until the full learning rate. The default becomes a tenth of --num_train_steps if the "
         "training is shorter than it.",
+        group="Training",
         default=_NUM_WARMUP_STEPS,
         on_resume="warn",
     )

@@ -73,17 +73,23 @@ for text, label, row in zip(sys.argv[2:], outputs["label"].numpy(), outputs["pro
 class QuickstartOptions(Options):
     """The flags of quickstart."""
 
-    output_dir: str = option("Folder for all results.", default="quickstart_output")
-    num_train_steps: int = option("Pre-training steps.", default=1200, min=1)
-    train_batch_size: int = option("Sequences per pre-training step.", default=128, min=1)
+    output_dir: str = option("Folder for all results.", group="Model", default="quickstart_output")
+    num_train_steps: int = option("Pre-training steps.", group="Training", default=1200, min=1)
+    train_batch_size: int = option(
+        "Sequences per pre-training step.", group="Training", default=128, min=1
+    )
     num_fine_tuning_examples: int = option(
         "Sentences per library to fine-tune on.", default=100, min=1
     )
     vocab_size: int = option(
-        "Tokens in the vocabulary, special ones included.", default=4000, min=NUM_UNUSED_TOKENS + 1
+        "Tokens in the vocabulary, special ones included.",
+        group="Model",
+        default=4000,
+        min=NUM_UNUSED_TOKENS + 1,
     )
     precision: str = option(
         "Keras precision policy of pre-training. auto: mixed_bfloat16 if the machine supports it.",
+        group="Machine",
         default="auto",
         choices=PRECISIONS,
     )

@@ -50,19 +50,22 @@ class VisualizationOptions(Options):
 
     model_dir: str = option(
         "The --output_dir of run_classifier, run_squad, run_ner, run_swag or run_pretraining, or any "
-        "checkpoint, of which there is attention alone."
+        "checkpoint, of which there is attention alone.",
+        group="Model",
     )
     text: str = option(
         "The input; ' ||| ' separates the sentences of a pair, a question and the text with its answer, "
-        "and a text and its choices."
+        "and a text and its choices.",
+        group="Data",
     )
-    output_file: str = option("The page.", default="visualization.html")
+    output_file: str = option("The page.", group="Data", default="visualization.html")
     label: str | None = option(
         "Of a classifier: the label that the tokens shall count for. Default: the one it predicts.",
         default=None,
     )
     max_seq_length: int = option(
         "Cut the input to so many tokens, if the model would read more. The page grows with the square.",
+        group="Model",
         default=128,
         min=MIN_SEQ_LENGTH,
     )

@@ -25,6 +25,7 @@ class DeviceOptions(Options):
 
     distribution_strategy: str = option(
         "auto: the processes in TF_CONFIG, else all visible GPUs, else the CPU.",
+        group="Machine",
         default="auto",
         choices=strategy.STRATEGIES,
     )
@@ -35,6 +36,7 @@ class DeviceOptions(Options):
         "Keras precision policy of the computation. Weights and optimizer stay float32. "
         "mixed_float16 scales the loss, for GPUs without bfloat16. auto: mixed_bfloat16 if the "
         "machine supports it, else float32.",
+        group="Machine",
         default="float32",
         choices=PRECISIONS,
         on_resume="warn",
@@ -46,8 +48,8 @@ class DeviceOptions(Options):
         "Use only operations with the same bits in every run (some are slower on a GPU).",
         default=False,
     )
-    use_tpu: bool = option("Same as --distribution_strategy=tpu.", default=False)
-    tpu_name: str | None = option("Name or address of the TPU.", default=None)
+    use_tpu: bool = option("Same as --distribution_strategy=tpu.", group="Machine", default=False)
+    tpu_name: str | None = option("Name or address of the TPU.", group="Machine", default=None)
     tpu: str | None = option(
         "Same as --use_tpu --tpu_name=... (local: the TPU of this machine).", default=None
     )
@@ -75,11 +77,12 @@ class DeviceOptions(Options):
 class TrainingOptions(DeviceOptions):
     """Options of training, shared by pre-training and fine-tuning."""
 
-    output_dir: str = option("Folder for checkpoints and results.")
+    output_dir: str = option("Folder for checkpoints and results.", group="Model")
     init_checkpoint: str | None = option(
         "Initial weights: a TF1 checkpoint, the --output_dir of a run, a Hugging Face folder or "
         "hf://org/name, or an encoder of tf-models-official or TF Hub. Not needed to resume: a "
         "run resumes from the checkpoints in --output_dir.",
+        group="Model",
         default=None,
     )
     init_layers: str | None = option(
@@ -94,13 +97,19 @@ class TrainingOptions(DeviceOptions):
         "sequences or the decay of --lr_schedule=warmup_stable_decay.",
         default=False,
     )
-    do_train: bool = option("Train.", default=False)
-    do_eval: bool = option("Evaluate.", default=False)
+    do_train: bool = option("Train.", group="Actions", default=False)
+    do_eval: bool = option("Evaluate.", group="Actions", default=False)
     train_batch_size: int = option(
-        "Examples per step, over all devices.", default=32, min=1, on_resume="warn"
+        "Examples per step, over all devices.",
+        group="Training",
+        default=32,
+        min=1,
+        on_resume="warn",
     )
     eval_batch_size: int = option("Examples per evaluation batch.", default=8, min=1)
-    learning_rate: float = option("Peak learning rate.", default=5e-5, above=0, on_resume="warn")
+    learning_rate: float = option(
+        "Peak learning rate.", group="Training", default=5e-5, above=0, on_resume="warn"
+    )
     lr_batch_size: int | None = option(
         "Batch size that --learning_rate was tuned for. The rate is multiplied by "
         "--train_batch_size / --lr_batch_size. Default: no scaling.",
@@ -164,6 +173,7 @@ class TrainingOptions(DeviceOptions):
         "adam_weight_decay: the reference's, without bias correction. adamw: with it. stable_adamw: "
         "adamw whose updates are clipped for each variable. lamb: for batches of thousands. muon: "
         "orthogonal updates of the matrices in the layers, adamw for the rest.",
+        group="Training",
         default="adam_weight_decay",
         choices=tuple(OPTIMIZERS),
         on_resume="same",
@@ -208,7 +218,9 @@ class TrainingOptions(DeviceOptions):
         above=0,
         hint=". 1e9 clips nothing.",
     )
-    save_checkpoints_steps: int = option("Steps between checkpoints.", default=1000, min=1)
+    save_checkpoints_steps: int = option(
+        "Steps between checkpoints.", group="Training", default=1000, min=1
+    )
     stop_step: int | None = option(
         "End at this step, with the learning rates of all training steps. For a first phase that "
         "--init_optimizer continues.",
@@ -218,6 +230,7 @@ class TrainingOptions(DeviceOptions):
     evaluate_steps: int = option(
         "Steps between evaluations during training, with --do_eval. The best weights go to the folder "
         "best in --output_dir. 0: evaluate only at the end.",
+        group="Training",
         default=0,
         min=0,
     )
@@ -251,6 +264,7 @@ class TrainingOptions(DeviceOptions):
     )
     gradient_accumulation_steps: int = option(
         "Parts of each device's batch that are computed in sequence, to save memory.",
+        group="Training",
         default=1,
         min=1,
         on_resume="warn",
