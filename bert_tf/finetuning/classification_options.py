@@ -67,7 +67,6 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
     labels: str | None = option(
         "Comma list of all labels of --train_file, in the order of the outputs and of the columns of "
         "test_results.tsv. Default: those of the model in --output_dir, else of the table, sorted.",
-        group="Data",
         default=None,
     )
     label_separator: str = option(

@@ -16,7 +16,6 @@ class TeacherOptions(Options):
     teacher: str | None = option(
         "Trained model whose outputs the model learns: the --output_dir of a run, or any folder or "
         "checkpoint that bert_tf.load opens with its weights.",
-        group="Training",
         default=None,
         on_resume="warn",
     )

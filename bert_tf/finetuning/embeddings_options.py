@@ -41,7 +41,6 @@ class TextColumnsOptions(TableOptions):
         "Comma list of columns of texts that do not belong to the anchor. In JSON lines a value may be "
         f"a list of texts. Default: {NEGATIVE}, {NEGATIVE}s, and those that begin with {NEGATIVE}_; an "
         "empty list: none.",
-        group="Data",
         default=None,
     )
     label_column: str | None = option(
@@ -161,12 +160,10 @@ class EmbeddingOptions(TextFilesOptions):
     )
     query_prefix: str | None = option(
         'Put before every anchor, such as "query: ". Default: that of the model.',
-        group="Data",
         default=None,
     )
     document_prefix: str | None = option(
         'Put before every other text, such as "passage: ". Default: that of the model.',
-        group="Data",
         default=None,
     )
     train_batch_size: int = option(

@@ -66,7 +66,6 @@ class ConvertOptions(EncoderFilesOptions):
     labels: str | None = option(
         "Comma list of the classifier's labels, in the order of its outputs. Default: those next to the "
         "checkpoint.",
-        group="Data",
         default=None,
     )
     max_seq_length: int | None = option(

@@ -49,7 +49,7 @@ class DeviceOptions(Options):
         default=False,
     )
     use_tpu: bool = option("Same as --distribution_strategy=tpu.", group="Machine", default=False)
-    tpu_name: str | None = option("Name or address of the TPU.", group="Machine", default=None)
+    tpu_name: str | None = option("Name or address of the TPU." default=None)
     tpu: str | None = option(
         "Same as --use_tpu --tpu_name=... (local: the TPU of this machine).", default=None
     )
@@ -173,7 +173,6 @@ class TrainingOptions(DeviceOptions):
         "adam_weight_decay: the reference's, without bias correction. adamw: with it. stable_adamw: "
         "adamw whose updates are clipped for each variable. lamb: for batches of thousands. muon: "
         "orthogonal updates of the matrices in the layers, adamw for the rest.",
-        group="Training",
         default="adam_weight_decay",
         choices=tuple(OPTIMIZERS),
         on_resume="same",
@@ -219,7 +218,7 @@ class TrainingOptions(DeviceOptions):
         hint=". 1e9 clips nothing.",
     )
     save_checkpoints_steps: int = option(
-        "Steps between checkpoints.", group="Training", default=1000, min=1
+        "Steps between checkpoints." default=1000, min=1
     )
     stop_step: int | None = option(
         "End at this step, with the learning rates of all training steps. For a first phase that "
@@ -264,7 +263,6 @@ class TrainingOptions(DeviceOptions):
     )
     gradient_accumulation_steps: int = option(
         "Parts of each device's batch that are computed in sequence, to save memory.",
-        group="Training",
         default=1,
         min=1,
         on_resume="warn",
