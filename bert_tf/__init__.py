@@ -14,8 +14,6 @@ Importing this package does not import TensorFlow or Keras. The names below are 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from bert_tf.keras_classes import register_with_keras
-
 __version__ = "2.0.0"
 
 if TYPE_CHECKING:
@@ -120,6 +118,3 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-register_with_keras()

@@ -21,10 +21,8 @@ from typing import Any
 from absl import app, flags
 from absl import logging as absl_logging
 
-from bert_tf.quiet import import_tensorflow, until_reader_stops
+from bert_tf.quiet import until_reader_stops
 from bert_tf.removed_flags import REMOVED
-
-import_tensorflow()  # scripts import this file first
 
 logger = logging.getLogger(__name__)
 

@@ -1,11 +1,9 @@
 """The package as a whole: importing it, and who imports whom."""
 
 import ast
-import copy
 import doctest
 import importlib
 import os
-import pickle
 import pkgutil
 import platform
 import subprocess
@@ -13,14 +11,9 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-import keras
 import pytest
 
 import bert_tf
-from bert_tf.keras_classes import CLASSES, _StandIn
-from bert_tf.modeling import models
-from bert_tf.training.optimization import AdamWeightDecay
-from bert_tf.training.schedules import WarmupLinearDecay
 
 ROOT = Path(bert_tf.__file__).parent
 
@@ -81,7 +74,7 @@ def test_imports_go_downward_only():
     wrong, parts = [], set()
     for path in ROOT.rglob("*.py"):
         part = path.relative_to(ROOT).parts[0].removesuffix(".py")
-        if part in ("__init__", "keras_classes"):  # these name what is imported later
+        if part == "__init__":  # it names what is imported later
             continue
         parts.add(part)
         above = ORDER[ORDER.index(part) + 1 :]
@@ -110,43 +103,6 @@ def test_importing_it_loads_neither_tensorflow_nor_keras_and_prints_nothing(modu
     code = f"import {module}, sys; assert not {{'tensorflow', 'keras', 'numpy'}} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
-
-
-def test_a_keras_file_is_loaded_where_only_the_package_was_imported(tmp_path):
-    config = bert_tf.BertConfig.from_name("tiny", vocab_size=10, num_hidden_layers=1)
-    model = models.BertForSequenceClassification(config, 3)
-    schedule = WarmupLinearDecay(1e-3, num_train_steps=10, num_warmup_steps=2)
-    model.compile(AdamWeightDecay(schedule))
-    model.save(tmp_path / "model.keras")
-    code = (
-        "import bert_tf, importlib.util, sys; importlib.util.find_spec('keras'); import keras; "
-        "assert not [name for name in sys.modules if name.startswith('bert_tf.modeling')]; "
-        "model = keras.saving.load_model(sys.argv[1]); "
-        "print(type(model).__name__, type(model.optimizer).__name__, model.num_labels)"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "model.keras")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stdout.split() == ["BertForSequenceClassification", "AdamWeightDecay", "3"], done
-
-
-def test_keras_can_find_every_registered_class():
-    for info in pkgutil.walk_packages([str(ROOT)], "bert_tf."):
-        if info.name.startswith(
-            ("bert_tf.modeling", "bert_tf.training", "bert_tf.tasks", "bert_tf.text_preprocessor")
-        ):
-            importlib.import_module(info.name)
-    registry = keras.saving.get_custom_objects()
-    registered = {name: found for name, found in registry.items() if name.startswith("bert_tf>")}
-    assert registered.keys() == CLASSES.keys()
-    assert {n: (c.__module__, c.__name__) for n, c in registered.items()} == CLASSES
-
-
-def test_placeholders_of_classes_can_be_pickled_and_copied():
-    placeholder = _StandIn(
-        *CLASSES["bert_tf>AdamW"]
-    )  # mlflow pickles all that Keras has registered
-    for again in (pickle.loads(pickle.dumps(placeholder)), copy.deepcopy(placeholder)):
-        assert again.from_config({"learning_rate": 0.5}).learning_rate == 0.5
 
 
 def test_names_of_the_package_root_are_found_when_used():

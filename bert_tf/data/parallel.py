@@ -18,8 +18,6 @@ from multiprocessing.connection import wait as wait_for_process
 from types import ModuleType
 from typing import Any, TypeVar
 
-from bert_tf.quiet import import_tensorflow
-
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
@@ -148,7 +146,6 @@ def _start(pickled: bytes, messages: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if messages is not None:
-        import_tensorflow(find_devices=False)
         _send = messages.put
     _function = pickle.loads(pickled)  # noqa: S301
 

@@ -27,12 +27,6 @@ def test_what_a_worker_finds_wrong_is_raised_here_and_what_is_done_stays(tmp_pat
     assert not (tmp_path / "out/x-00003-of-00004").exists()
 
 
-def test_workers_load_tensorflow_without_its_messages(tmp_path, monkeypatch, capfd):
-    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
-    run_groups(tmp_path, "out", num_workers=2)
-    assert ".cc:" not in capfd.readouterr().err
-
-
 def test_a_worker_that_is_killed_ends_the_run_with_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(runners, "_work", kill_this_process)
     with pytest.raises(RuntimeError, match=r"killed, perhaps because memory.* fewer .*num_workers"):
