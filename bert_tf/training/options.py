@@ -49,7 +49,7 @@ class DeviceOptions(Options):
         default=False,
     )
     use_tpu: bool = option("Same as --distribution_strategy=tpu.", group="Machine", default=False)
-    tpu_name: str | None = option("Name or address of the TPU." default=None)
+    tpu_name: str | None = option("Name or address of the TPU.", default=None)
     tpu: str | None = option(
         "Same as --use_tpu --tpu_name=... (local: the TPU of this machine).", default=None
     )
@@ -217,9 +217,7 @@ class TrainingOptions(DeviceOptions):
         above=0,
         hint=". 1e9 clips nothing.",
     )
-    save_checkpoints_steps: int = option(
-        "Steps between checkpoints." default=1000, min=1
-    )
+    save_checkpoints_steps: int = option("Steps between checkpoints.", default=1000, min=1)
     stop_step: int | None = option(
         "End at this step, with the learning rates of all training steps. For a first phase that "
         "--init_optimizer continues.",
