@@ -26,6 +26,7 @@ import logging
 import statistics
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -36,7 +37,7 @@ from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model_folder
-from bert_tf.prediction.exports import Export, ask_ids, find_exports
+from bert_tf.prediction.exports import Export, ask_ids, read_export
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.programs.export_options import FORMATS, ExportOptions
 from bert_tf.programs.export_saved_model import export_saved_model
@@ -78,8 +79,8 @@ def main() -> None:
                         signature="tokens",
                     )
                 )
-                (export,) = find_exports(f"{folder}/1")
-                size = model_size(export)
+                export = read_export(f"{folder}/1")
+                size = model_size(f"{folder}/1")
                 for reader in export.runtimes:
                     runtime = load(reader, export.path, threads=args.threads)
                     logits, seconds = answers(runtime, export, rows)
@@ -142,10 +143,10 @@ def answers(
     return np.concatenate(found[20:]), statistics.median(seconds[20:])
 
 
-def model_size(export: Export) -> int:
+def model_size(folder: str) -> int:
     """Return the bytes of all files except those for people."""
-    files = export.files().items()
-    return sum(file["bytes"] for name, file in files if not name.endswith((".json", ".txt")))
+    files = filter(Path.is_file, Path(folder).rglob("*"))
+    return sum(file.stat().st_size for file in files if file.suffix not in (".json", ".txt"))
 
 
 if __name__ == "__main__":

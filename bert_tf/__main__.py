@@ -18,7 +18,6 @@ from bert_tf.quiet import until_reader_stops
 
 # Name of a script -> module in bert_tf with the function of that name; its options class.
 PROGRAMS = {
-    "certify": ("programs.certify", "CertifyOptions"),
     "convert_checkpoint": ("programs.convert_checkpoint", "ConvertOptions"),
     "create_pretraining_data": ("programs.create_pretraining_data", "PretrainingDataOptions"),
     "create_vocab": ("programs.create_vocab", "VocabularyOptions"),

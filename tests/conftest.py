@@ -68,7 +68,6 @@ SLOW = (
     "test_serving_bad_input.py",
     "test_serving_guide.py",
     "test_serving_in_c.py",
-    "test_certify.py",
     "test_serving_other_names.py::test_hugging_faces_names_give_the_logits_of_tokens_bit_for_bit",
     "test_serving_other_names.py::test_one_file_has_all_signatures_and_one_copy_of_the_weights",
     "test_serving_other_names.py::test_an_encoder_gives_its_vectors_under_every_name_bit_for_bit",
@@ -123,7 +122,6 @@ LONG = (
     "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-`checkpoint` cut off",
     "test_faults_in_training.py::test_ended_at_a_random_moment",  # test_run_pretraining.py kills one too
     "test_faults_in_training.py::test_killed_before_a_file_gets_its_name",
-    "test_certify.py::test_an_export_of_other_weights_is_named_as_such",
     *(
         f"test_serving_guide.py::test_the_body_is_answered[{kind}"
         for kind in ("choices", "embeddings", "words")
@@ -166,7 +164,6 @@ LONG = (
     "test_distillation.py::test_choices_have_the_logits_of_the_teacher",
     "test_distillation.py::test_words_learn_from_a_teacher",
     "test_run_on_workers.py",  # test_batch_trainer_workers.py
-    "test_serving_crf.py::test_exports_are_certified",
     "test_pretraining_probe.py::test_an_interrupted_run_has_the_probes",
     "test_serving_consumers.py::test_code_for_hub_load",
     "test_serving_consumers.py::test_tfx_sends",
@@ -179,17 +176,6 @@ LONG = (
     "test_export_accuracy.py::test_words_are_scored",
     "test_serving_guide.py::test_the_body_is_answered[entities",
     "test_answerers.py::test_a_saved_model_needs_tensorflow",  # test_serving_classifier.py
-    *(
-        f"test_certify.py::test_a_fault_of_an_exporter_is_found[{kind}"
-        for kind in (
-            "accents",
-            "attention",
-            "embeddings",
-            "no position",
-            "sentences",
-            "the other case",
-        )
-    ),
     *(
         f"test_serving_openvino.py::test_the_ids_are_those_of_the_python_classes[{kind}"
         for kind in ("choices", "crf", "embedder", "entities", "multi_label", "pair", "regression")
@@ -206,14 +192,6 @@ LONG = (
     "test_huggingface_labels.py::test_export_uses_the_head",  # test_pretrained.py exports such a folder
     "test_fused.py::test_a_whole_model_has_the_loss_and_gradients_of_the_plain_layers[relu",
     # Kinds, formats and precisions of what another test checks for one of them.
-    "test_certify.py::test_every_type_of_task_passes",  # test_the_program_writes_a_page_and_a_json
-    "test_certify.py::test_an_int8_range_that_is_saturated_is_found[False",
-    "test_certify.py::test_an_embedder_passes_with_its_prefixes",  # the_encoder_of_an_embedder
-    "test_certify.py::test_texts_without_words_pass",  # test_serving_crf.py asks such an export
-    *(
-        f"test_certify.py::test_a_fault_of_an_exporter_is_found[{kind}"
-        for kind in ("the other GELU", "the pooler", "weights of another step")
-    ),
     "test_serving_int8.py::test_every_type_of_task_is_exported",  # test_an_export_answers_nearly
     "test_serving_guide.py::test_the_body_is_answered[masked",
     "test_serving_guide.py::test_the_body_is_answered[questions",

@@ -23,13 +23,11 @@ from bert_tf.prediction.exports import (
     METADATA_FILE,
     POSITIONS,
     Export,
-    check_labels,
-    find_exports,
+    read_export,
 )
 from bert_tf.prediction.masked_lm import NUM_BEST, MaskFiller
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.prediction.text_model import SequenceRunner, TextModel
-from bert_tf.tokenization import FullTokenizer
 
 _, _WORDS = POSITIONS
 
@@ -44,24 +42,12 @@ def load_exported(folder: str) -> TrainedModel:
 
     Raises:
         ImportError: its runtime is not installed.
-        ValueError: the folder is damaged, or its file takes text.
     """
-    export = find_exports(folder)[0]
-    check_labels(folder, export.listed_labels, export.labels)
-    (runtime, *_) = export.runtimes
-    try:
-        network = ExportedNetwork(export, load(runtime, export.path))
-    except ImportError:
-        raise
-    except Exception as error:  # each runtime has errors of its own
-        what = str(error).strip().splitlines()[-1:]
-        raise ValueError(
-            f"{export.path} cannot be read, so it is damaged or incomplete ({', '.join(what)}). Copy "
-            "the folder again, or export it again."
-        ) from error
-    tokenizer, length = cast(FullTokenizer, export.tokenizer), cast(int, export.max_seq_length)
-    network = cast(keras.Model, network)
-    trained = TrainedModel(network, tokenizer, read_task(folder), length, source=folder)
+    export = read_export(folder)
+    runtime, *_ = export.runtimes
+    network = cast(keras.Model, ExportedNetwork(export, load(runtime, export.path)))
+    length = export.max_seq_length
+    trained = TrainedModel(network, export.tokenizer, read_task(folder), length, source=folder)
     return with_settings(trained, length)
 
 

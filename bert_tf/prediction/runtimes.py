@@ -1,35 +1,24 @@
 """Runtimes that answer with an export: TensorFlow, TFLite, ONNX Runtime, OpenVINO, transformers.
 
-    runtime = load("onnx", "exported/model.onnx")
-    runtime.signatures                                # {"tokens": {"inputs": ..., "outputs": ...}}
-    runtime.ask("tokens", {"input_ids": ids, ...})    # name -> array
-
-A program too, which answers requests on standard input:
-
-    python runtimes.py '{"format": "saved_model", "path": "exported/1"}'
-
-This file imports nothing of bert_tf. So any Python with NumPy and the runtime can start it, such as
-that of an older TensorFlow.
+runtime = load("onnx", "exported/model.onnx")
+runtime.signatures                                # {"tokens": {"inputs": ..., "outputs": ...}}
+runtime.ask("tokens", {"input_ids": ids, ...})    # name -> array
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import struct
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}  # nothing of others is run
-_MAX_CONFIG = 64 << 20  # bytes; one with 1,000 labels has 0.05 million
 
 # Signatures: on text; the same with the prefix of queries; on ids, the only one of files without names.
 TEXT, QUERY, TOKENS = "serving_default", "query", "tokens"
@@ -58,18 +47,6 @@ class Runtime:
     def token_ids(self, texts: list[str]) -> list[list[int]] | None:
         """Return the ids of each text by the export's own tokenizer; None without a tokenizer."""
         return None
-
-    def peak_memory(self) -> int:
-        """Return the most memory that the runtime's process had, in bytes."""
-        try:
-            with open("/proc/self/status", encoding="ascii") as file:
-                line = next(line for line in file if line.startswith("VmHWM:"))
-                return 1024 * int(line.split()[1])
-        except (OSError, StopIteration):  # not Linux
-            import resource
-
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            return peak if sys.platform == "darwin" else 1024 * peak
 
     def _ask(self, signature: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
         raise NotImplementedError
@@ -249,10 +226,10 @@ class Transformers(Runtime):
     triton, which ends a process that has loaded TensorFlow, cannot be imported afterwards.
 
     Args:
-        architecture: class of transformers. Default: the first in config.json.
+        architecture: class of transformers.
     """
 
-    def __init__(self, path: str, threads: int | None = None, architecture: str | None = None):
+    def __init__(self, path: str, architecture: str, threads: int | None = None):
         if "triton" not in sys.modules:
             sys.modules["triton"] = None  # type: ignore[assignment]  # PyTorch does without it
         import torch
@@ -261,21 +238,13 @@ class Transformers(Runtime):
         if threads:
             torch.set_num_threads(threads)
         transformers.utils.logging.disable_progress_bar()
-        if architecture is None:
-            architecture = _architecture(os.path.join(path, "config.json"))
-        model_class: Any = getattr(transformers, str(architecture), None)
-        is_class = isinstance(model_class, type)
-        if not (is_class and issubclass(model_class, transformers.PreTrainedModel)):
-            raise ValueError(
-                f"{path}: the architecture {str(architecture)[:60]!r} is not a model of transformers "
-                f"{transformers.__version__}. Correct `architectures` in its config.json."
-            )
+        model_class: Any = getattr(transformers, architecture)
         # config.json could name attention from a hub, whose code would be run.
         attention = "sdpa" if getattr(model_class, "_supports_sdpa", False) else "eager"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # from the imported libraries
             model = model_class.from_pretrained(path, attn_implementation=attention, **_LOCAL)
-        self._path, self._model = path, model.eval().float()
+        self._model = model.eval().float()
         self.version = f"transformers {transformers.__version__}"
         ids = {"dtype": "int64", "shape": [None, None]}
         names = ("input_ids", "attention_mask", "token_type_ids")
@@ -287,32 +256,6 @@ class Transformers(Runtime):
         tensors = {name: torch.tensor(np.asarray(v)).long() for name, v in inputs.items()}
         with torch.no_grad():
             return {name: value.numpy() for name, value in self._model(**tensors).items()}
-
-    def token_ids(self, texts):
-        import transformers
-
-        # Texts may be longer than the model's input.
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            self._path, model_max_length=1 << 30, **_LOCAL
-        )
-        return tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-
-
-def _architecture(config_file: str) -> str:
-    """Return the class of transformers that config.json names."""
-    with open(config_file, "rb") as file:
-        content = file.read(_MAX_CONFIG + 1)
-    if len(content) > _MAX_CONFIG:
-        raise ValueError(
-            f"{config_file} has more than {_MAX_CONFIG:,} bytes, the limit for files of others. Get it "
-            "again."
-        )
-    try:
-        values = json.loads(content)
-    except (RecursionError, ValueError) as error:
-        raise ValueError(f"{config_file}: this is not JSON in UTF-8: {error}") from error
-    found = values.get("architectures") if isinstance(values, dict) else None
-    return found[0] if isinstance(found, list) and found else "BertModel"
 
 
 RUNTIMES = {
@@ -347,87 +290,3 @@ def load(format: str, path: str, **settings: Any) -> Runtime:
         ImportError: the runtime is not installed.
     """
     return RUNTIMES[format](path, **settings)
-
-
-def send(stream: IO[bytes], head: dict[str, Any], arrays: dict[str, Any]) -> None:
-    """Write a message: its size, JSON, and the bytes of the numbers."""
-    described: list[list[Any]] = []
-    numbers: list[bytes] = []
-    for name, given in arrays.items():
-        array = np.asarray(given, object) if _is_text(given) else np.asarray(given)
-        if array.dtype.kind in "OSU":
-            texts = [_as_text(value) for value in array.reshape(-1).tolist()]
-            described.append([name, "", list(array.shape), texts])
-        else:
-            described.append([name, array.dtype.str, list(array.shape), None])
-            numbers.append(np.ascontiguousarray(array).tobytes())
-    content = json.dumps({"head": head, "arrays": described}).encode("ascii")
-    stream.write(struct.pack(">Q", len(content)) + content + b"".join(numbers))
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read a message of `send`; strings are bytes. Raise EOFError if the other side has ended."""
-    (size,) = struct.unpack(">Q", _read(stream, 8))
-    content = json.loads(_read(stream, size))
-    arrays = {}
-    for name, dtype, shape, texts in content["arrays"]:
-        if texts is None:
-            count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-            arrays[name] = np.frombuffer(_read(stream, count), dtype).reshape(shape)
-        else:
-            values = np.empty(len(texts), object)
-            values[:] = [text.encode("utf-8", "surrogateescape") for text in texts]
-            arrays[name] = values.reshape(shape)
-    return content["head"], arrays
-
-
-def _read(stream: IO[bytes], size: int) -> bytes:
-    content = stream.read(size)
-    if len(content) < size:
-        raise EOFError(f"The stream ended after {len(content)} of {size} bytes.")
-    return content
-
-
-def _is_text(values: Any) -> bool:
-    while isinstance(values, (list, tuple)) and values:
-        values = values[0]
-    return isinstance(values, (str, bytes))
-
-
-def _as_text(value: Any) -> str:
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
-
-
-def main() -> None:
-    """Answer requests until standard input ends."""
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # libraries print
-    try:
-        runtime = load(**json.loads(sys.argv[1]))
-        head: dict[str, Any] = {"version": runtime.version, "signatures": runtime.signatures}
-    except Exception as error:
-        send(answers, {"error": f"{type(error).__name__}: {error}"}, {})
-        return
-    outputs: dict[str, np.ndarray] = {}
-    while True:
-        send(answers, {**head, "peak_memory": runtime.peak_memory()}, outputs)
-        try:
-            asked, inputs = receive(requests)
-        except EOFError:
-            return
-        outputs = {}
-        try:
-            if "texts" in asked:
-                head = {"ids": runtime.token_ids(asked["texts"])}
-            else:
-                outputs = runtime.ask(asked["signature"], inputs)
-                head = {"seconds": runtime.seconds}
-        except Exception as error:
-            head = {"error": f"{type(error).__name__}: {error}"}
-
-
-if __name__ == "__main__":
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
-    main()

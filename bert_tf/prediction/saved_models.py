@@ -15,7 +15,7 @@ from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import with_special_tokens
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
-from bert_tf.prediction.exports import EXTRA, check_labels
+from bert_tf.prediction.exports import EXTRA
 from bert_tf.prediction.masked_lm import Candidate, MaskModel
 from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionModel
@@ -50,7 +50,6 @@ class SavedClassifier(SavedTextModel, LabelModel):
             )
         self.labels = list(read_lines(path))
         super().__init__(folder, batch_size, runtime)
-        check_labels(folder, self.labels, self._stated_labels)
         self.is_pair = "text_b" in self._takes
         # Old exports have no task.json, and copies may lack it. The outputs state the type too.
         special = {"score": "regression", "has_label": "multi_label"}

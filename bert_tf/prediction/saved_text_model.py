@@ -49,7 +49,6 @@ class SavedTextModel(TextModel):
         self._batch_size = batch_size
         self._tokenizer: FullTokenizer | None = None  # counts truncated texts
         self._settings: Mapping[str, Any] = {}
-        self._stated_labels: list[str] | None = None
         metadata, vocab_file = (
             os.path.join(folder, EXTRA, name) for name in (METADATA_FILE, "vocab.txt")
         )
@@ -57,7 +56,6 @@ class SavedTextModel(TextModel):
             facts = read_json(metadata)
             self.max_seq_length = typed(facts, "max_seq_length", int, metadata)
             self._settings = typed(facts, "task", dict, metadata) or {}
-            self._stated_labels = typed(facts, "labels", list, metadata)
             self._tokenizer = FullTokenizer(vocab_file, bool(facts.get("do_lower_case", True)))
 
     def _count_if_cut(self, text: str, *seconds: str) -> None:

@@ -186,7 +186,7 @@ def describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:
         checkpoint: path of the weights.
 
     Returns:
-        The name of the checkpoint; size and SHA-256 of its files, as in a certificate; its step and the
+        The name of the checkpoint; size and SHA-256 of its files; its step and the
         last step of the training, None if unknown; the time in UTC; and the flags.
     """
     folder, name = os.path.split(checkpoint)

@@ -70,7 +70,7 @@ class InputLayout:
         if self.format is None and ending == "json":
             raise ValueError(
                 f"{file}: the format of a .json file is unknown. If each line is a JSON object, rename "
-                "it to .jsonl, or give input_format=jsonl to predict or certify; if each line is a "
+                "it to .jsonl, or give input_format=jsonl to predict; if each line is a "
                 f"text, .txt or input_format=text. {AS_JSON_LINES}"
             )
         return self.format or (ending if ending in TABLE_FORMATS else "text")
@@ -108,7 +108,7 @@ TABLE_FLAGS = tuple(field.name for field in fields(InputColumnsOptions))
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerOptions(InputColumnsOptions):
-    """Flags of the input and of the answers, shared by predict and certify."""
+    """Flags of the input and of the answers."""
 
     input_file: str | None = option(
         "Comma list of files or globs, plain or gzip; - is standard input, the default.",

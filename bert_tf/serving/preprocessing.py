@@ -21,13 +21,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.prediction.exports import PREPROCESS
 from bert_tf.serving.other_names import INPUTS, TF_HUB
 from bert_tf.serving.served import INPUT_NAMES, Served
 from bert_tf.text_ops.packing import pack_ragged
 from bert_tf.text_ops.tokenizer import GraphTokenizer
 
 SEQ_LENGTH = 128  # the default of TF Hub's
+PREPROCESS = "_preprocess"
 PREPROCESSING = "folder of the preprocessing"  # its name in messages
 
 

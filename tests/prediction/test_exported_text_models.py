@@ -1,17 +1,15 @@
 """Files on ids answer text as the models that were exported."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_text_models as tiny
+from tiny_served import INPUTS, served, trained
 
 import bert_tf
 from bert_tf.prediction import exported
-from bert_tf.prediction.exports import find_exports
 from bert_tf.prediction.runtimes import Runtime
 from bert_tf.predictor import Predictor
 from bert_tf.programs.export_saved_model import export
@@ -20,9 +18,6 @@ from bert_tf.serving.lite import write_lite
 from bert_tf.serving.saved_model import described, metadata, write_beside
 from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.token_classification import TokenClassificationTask
-
-sys.path.append(str(Path(__file__).parents[1] / "programs"))
-from faulty_exports import INPUTS, served, trained
 
 
 def assert_equal(found, expected):
@@ -143,49 +138,6 @@ def test_functions_that_were_not_exported_are_refused(folder):
             refused()
     with pytest.raises(ValueError, match="is an export"):
         Predictor(folder("single")).embed(["owls"])
-
-
-def test_labels_in_another_order_than_those_of_the_outputs_are_refused(folder):
-    model = Path(folder("single"))
-    labels = (model / "labels.txt").read_text().splitlines()
-    (model / "labels.txt").write_text("\n".join(reversed(labels)))
-    with pytest.raises(ValueError, match=r"labels\.txt has .*, but export\.json has .*order"):
-        Predictor(model)
-
-
-def test_an_incomplete_folder_is_refused(folder):
-    incomplete = Path(folder("single"))
-    (incomplete / "model.tflite").unlink()
-    with pytest.raises(ValueError, match=r"contains no export.*model\.tflite.*model\.xml"):
-        Predictor(incomplete)
-
-
-def test_a_file_that_was_copied_in_part_is_refused_before_it_is_loaded(folder):
-    partly = Path(folder("single"))
-    facts = json.loads((partly / "export.json").read_text())
-    facts["file_sizes"] = {"model.tflite": 4000, "model.bin": 10}
-    (partly / "export.json").write_text(json.dumps(facts))
-    for name, size, message in (
-        (
-            "model.tflite",
-            3000,
-            r"model\.tflite has 3,000 of the 4,000 bytes.* Copy the folder again",
-        ),
-        ("model.tflite", 4000, r"model\.bin has 0 of the 10 bytes.* Copy the folder again"),
-    ):
-        (partly / name).write_bytes(bytes(size))
-        for opened in (Predictor, find_exports):  # certify calls the latter
-            with pytest.raises(ValueError, match=message):
-                opened(str(partly))
-    (partly / "model.bin").write_bytes(bytes(10))
-    assert find_exports(str(partly))
-
-
-def test_a_damaged_file_is_refused(folder, monkeypatch):
-    damaged = folder("single")
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"model\.tflite cannot be read.* export it again"):
-        Predictor(damaged)
 
 
 def test_predict_asks_a_tflite_file(sentence_model, tmp_path):

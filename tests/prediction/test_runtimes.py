@@ -1,7 +1,6 @@
 """Runtimes of exports: each thread gets the answer to its own inputs."""
 
 import json
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -83,25 +82,6 @@ def test_a_configuration_of_transformers_runs_no_code_of_others(tmp_path, monkey
     monkeypatch.setattr(transformers.BertModel, "from_pretrained", from_pretrained)
     (tmp_path / "config.json").write_text(json.dumps({"attn_implementation": "stranger/kernel"}))
     with pytest.raises(KeyError):
-        Transformers(str(tmp_path))
+        Transformers(str(tmp_path), "BertModel")
     local = {"local_files_only": True, "trust_remote_code": False}
     assert given == {"attn_implementation": "sdpa", **local}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"architectures": ["pipeline"]}', "the architecture 'pipeline' is not a model"),
-        ('{"architectures": [1]}', "the architecture '1' is not a model"),
-        ("{", "config.json: this is not JSON in UTF-8"),
-        (None, "config.json has more than 67,108,864 bytes"),
-    ],
-)  # fmt: skip
-def test_a_damaged_configuration_of_transformers_is_named(tmp_path, content, message):
-    pytest.importorskip("transformers")
-    (tmp_path / "config.json").write_text(content or "")
-    if content is None:
-        os.truncate(tmp_path / "config.json", 10 << 30)
-    with pytest.raises(ValueError, match=message) as caught:
-        Transformers(str(tmp_path))
-    assert str(tmp_path) in str(caught.value)

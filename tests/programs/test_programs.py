@@ -13,8 +13,6 @@ import pytest
 
 from bert_tf import __main__ as programs
 from bert_tf import cli
-from bert_tf.programs.certify import certify
-from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from bert_tf.programs.predict import PredictionOptions, predict
 
@@ -75,22 +73,19 @@ def test_a_name_that_is_none_is_answered_with_the_one_that_may_be_meant(monkeypa
     assert "Unknown program 'run_clasifier'. Did you mean run_classifier? Usage:" in error
 
 
-TEXT = {"input_file": "in.json,docs.txt", "input_format": "text"}
-
-
-@pytest.mark.parametrize(
-    "program, options, flags, output",
-    [
-        (certify, CertifyOptions, {**TEXT, "export_dir": "e"}, "in.html"),
-        (predict, PredictionOptions, TEXT, "in.json"),
-    ],
-)
-def test_no_program_overwrites_its_input(tmp_path, monkeypatch, program, options, flags, output):
+def test_predict_does_not_overwrite_its_input(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("in.json", "docs.txt"):
         (tmp_path / name).write_text("mine\n")
     with pytest.raises(ValueError, match=r"in\.json would be written, but it is also an input"):
-        program(options(model_dir="m", output_file=f"{tmp_path}/{output}", **flags))
+        predict(
+            PredictionOptions(
+                model_dir="m",
+                input_file="in.json,docs.txt",
+                input_format="text",
+                output_file=f"{tmp_path}/in.json",
+            )
+        )
     assert (tmp_path / "in.json").read_text() == "mine\n"
 
 
@@ -101,17 +96,8 @@ def test_extract_features_does_not_overwrite_its_input(tmp_path):
         extract_features(ExtractionOptions(init_checkpoint="c", **files))
 
 
-@pytest.mark.parametrize(
-    "program, options, flags",
-    [
-        (predict, PredictionOptions, {}),
-        (certify, CertifyOptions, {"input_file": "in.txt", "export_dir": "e"}),
-    ],
-)
-def test_a_folder_as_output_file_is_an_error_before_the_work(
-    tmp_path, monkeypatch, program, options, flags
-):
+def test_a_folder_as_output_file_is_an_error_before_the_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("mine\n")
     with pytest.raises(ValueError, match=r"output_file=\. is a folder, but must be a file"):
-        program(options(model_dir="m", output_file=".", **flags))
+        predict(PredictionOptions(model_dir="m", output_file="."))

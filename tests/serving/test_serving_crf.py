@@ -1,7 +1,6 @@
 """Exports of a model with a CRF: Viterbi inside, the same answers as the model, in every format."""
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -9,10 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data.label_schemes import breaks
-from bert_tf.prediction.runtime_process import Process
+from bert_tf.prediction.runtimes import load as load_runtime
 from bert_tf.predictor import load
-from bert_tf.programs.certify import certify
-from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
 LABELS = ["O", "B-A", "I-A", "B-B", "I-B"]
@@ -107,8 +104,7 @@ def test_other_formats_label_ids_too_and_answer_on_text(crf_model, tmp_path, for
     runtimes = {"onnx": ("onnx", "openvino")}.get(format, (format,))
     for runtime in runtimes:
         pytest.importorskip({"onnx": "onnxruntime", "openvino": "openvino"}.get(runtime, "numpy"))
-        with Process(runtime, str(folder / path)) as process:
-            check_tokens(process.ask("tokens", IDS))
+        check_tokens(load_runtime(runtime, str(folder / path)).ask("tokens", IDS))
     ours, theirs = (load(str(each)).predict(TEXTS) for each in (crf_model, folder))
     assert entities(theirs) == entities(ours)
     np.testing.assert_allclose(certainties(theirs), certainties(ours), atol=1e-4)
@@ -133,30 +129,3 @@ def test_lower_precisions_keep_the_crf_in_float32(crf_model, tmp_path, format, p
     assert entities(load(str(folder)).predict(TEXTS[:1])) == [
         [("A", 2, 5, "owl"), ("B", 12, 20, "the barn")]
     ]
-
-
-@pytest.mark.slow
-def test_exports_are_certified_and_evaluated(saved, crf_model, conll_folder, tmp_path):
-    lines = tmp_path / "lines.txt"
-    lines.write_text("a owl is in the barn\nthe cave, a pig\n")
-    certify(
-        CertifyOptions(
-            model_dir=str(crf_model),
-            export_dir=str(saved),
-            input_file=str(lines),
-            output_file=str(tmp_path / "certificate.html"),
-        )
-    )
-    values = json.loads((tmp_path / "certificate.json").read_text())
-    (result,) = values["exports"]
-    compared = result["signatures"]["tokens"]
-    assert values["passed"] and compared["outputs"]["probability"]["difference"] < 1e-5
-    assert compared["decisions"] == 6 + 5
-    folder = exported(
-        crf_model,
-        tmp_path / "evaluated",
-        precision="bfloat16",
-        eval_file=str(conll_folder / "valid.txt"),
-    )
-    facts = json.loads((folder / "assets.extra" / "export.json").read_text())
-    assert facts["evaluation"]["metric"] == "f1" and facts["evaluation"]["export"] > 0.9

@@ -4,27 +4,21 @@ import json
 import logging
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_served import INPUTS, SENTENCES, served, trained
 
 import bert_tf
 from bert_tf.data.packing import pack_texts
 from bert_tf.model_folder import load_model_folder
-from bert_tf.prediction.exports import find_exports
 from bert_tf.prediction.text_model import padded, trimmed
 from bert_tf.predictor import Predictor
 from bert_tf.programs.calibration_file import read_calibration
-from bert_tf.programs.certify import certify
-from bert_tf.programs.certify_options import CertifyOptions
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.serving import calibration
 from bert_tf.serving.calibration import calibration_ids
 from bert_tf.serving.openvino import write_openvino
-
-sys.path.append(str(Path(__file__).parents[1] / "programs"))
-from faulty_exports import INPUTS, KINDS, SENTENCES, served, trained
 
 needs_openvino = pytest.mark.skipif(find_spec("openvino") is None, reason="needs openvino")
 needs_nncf = pytest.mark.skipif(find_spec("nncf") is None, reason="needs nncf")
@@ -77,7 +71,7 @@ def folders(sentence_model, tmp_path_factory):
 
 @needs_openvino
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["pair", "questions", "crf", "choices", "encoder", "masks"])
 def test_every_type_of_task_answers_as_the_model(tmp_path, kind):
     write_openvino(served(kind), str(tmp_path / "1"))
     predictor = Predictor(trained(kind))
@@ -121,9 +115,8 @@ def test_the_folder_has_all_that_a_client_needs_and_int8_is_smaller(folders):
     beside = ["export.json", "task.json", "bert_config.json", "vocab.txt", "labels.txt"]
     sizes = {}
     for precision in ("float32", "bfloat16", "int8"):
-        (found,) = find_exports(str(folders / precision))
-        assert (found.format, found.precision) == ("openvino", precision)
-        assert sorted(found.files()) == sorted(["model.xml", "model.bin", *beside])
+        found = [path.name for path in (folders / precision).iterdir()]
+        assert sorted(found) == sorted(["model.xml", "model.bin", *beside])
         sizes[precision] = (folders / precision / "model.bin").stat().st_size
         values = json.loads((folders / precision / "export.json").read_text())
         assert values["file"] == "model.xml"
@@ -132,19 +125,6 @@ def test_the_folder_has_all_that_a_client_needs_and_int8_is_smaller(folders):
         assert values["signatures"]["tokens"]["inputs"]["input_ids"]["shape"] == [None, None]
     assert sizes["bfloat16"] < 0.55 * sizes["float32"]
     assert sizes["int8"] < sizes["bfloat16"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_a_certificate_passes(folders, sentence_model, tmp_path, precision):
-    flags = {"model_dir": str(sentence_model), "export_dir": str(folders / precision)}
-    flags["input_file"] = write_texts(tmp_path, TEXTS[::5])
-    certify(CertifyOptions(output_file=str(tmp_path / "page.html"), **flags))
-    values = json.loads((tmp_path / "page.json").read_text())
-    (result,) = values["exports"]
-    assert values["passed"]
-    assert result["runtime"].startswith("OpenVINO ")
-    assert (result["precision"], result["format"]) == (precision, "openvino")
 
 
 @needs_openvino
