@@ -60,7 +60,6 @@ SLOW = (
     "test_run_pretraining_kinds.py",
     "test_run_pretraining_phases.py",
     "test_classifier_kinds.py",
-    "test_sweep.py",
     "test_same_command_again.py",
     "test_run_on_workers.py",
     "test_batch_trainer_workers.py",
@@ -147,8 +146,6 @@ LONG = (
         f"finds_nothing_to_train[run_{name}"
         for name in ("squad", "ner", "swag")
     ),
-    "test_sweep.py::test_evaluations_on_the_way_keep_the_best",  # test_best_checkpoint.py
-    "test_sweep.py::test_a_series_may_start_from_the_moments_of_another_run",
     "test_compiled_runs.py",  # test_step.py compares single steps
     "test_run_embeddings.py::test_the_best_evaluation_during_training_is_kept",  # test_run_reranker.py
     "test_run_embeddings.py::test_the_trainer_has_the_metrics_of_the_program[pairs-2-triplet",

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.data.files import write_text
 from bert_tf.finetuning import loop
@@ -20,7 +19,6 @@ from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
-from bert_tf.finetuning.sweep import run_all
 from bert_tf.metrics.basic import largest_class
 from bert_tf.report.classification import evaluation_sections
 from bert_tf.report.page import Command, Section, write_report
@@ -38,39 +36,16 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
 
     Write `train.tf_record`, `eval.tf_record`, `predict.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
     `eval_results.txt`, `report.html`, `test_results.tsv` and `labels.txt`. Write a file for the GLUE
-    leaderboard, and the files that model_files.py lists. For `seeds` and `grid` see sweep.py.
+    leaderboard, and the files that model_files.py lists.
     """
-    devices = options.make_strategy()
-    if options.seeds > 1 or options.grid:
-        return run_all(options, devices, run_once)
-    return run_once(options, devices)
-
-
-def run_once(
-    options: ClassifierOptions,
-    devices: tf.distribute.Strategy,
-    extra: Sequence[Section] = (),
-    shown_options: ClassifierOptions | None = None,
-) -> dict[str, float]:
-    """Run one model.
-
-    Args:
-        extra: sections to add to the report.
-        shown_options: options of the command in the report; default: `options`.
-    """
-    return fine_tune(Classification(extra, shown_options or options), options, devices)
+    return fine_tune(Classification(), options, options.make_strategy())
 
 
 class Classification(Program[ClassificationTask, ClassifierOptions]):
-    """Sentences and pairs of sentences. For the arguments see `run_once`."""
+    """Sentences and pairs of sentences."""
 
     task_type = "classification"
     options_type = ClassifierOptions
-
-    def __init__(
-        self, extra: Sequence[Section] = (), shown_options: ClassifierOptions | None = None
-    ):
-        self._extra, self._shown_options = extra, shown_options
 
     def options_for(
         self, task: ClassificationTask, eval_file: str, output_dir: str, **settings: Any
@@ -95,9 +70,7 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
         return metrics_of(run.task, kept)
 
     def evaluate(self, run: ClassifierRun) -> dict[str, float]:
-        return evaluate(
-            run, Command("run_classifier", self._shown_options or run.options), self._extra
-        )
+        return evaluate(run)
 
     def predict(self, run: ClassifierRun) -> None:
         for split, examples in run.splits.items():
@@ -105,11 +78,7 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
                 predict(run, examples, split)
 
 
-def evaluate(
-    run: ClassifierRun,
-    command: Command,
-    extra: Sequence[Section] = (),
-) -> dict[str, float]:
+def evaluate(run: ClassifierRun) -> dict[str, float]:
     """Return the metrics of the dev set. Write them to `eval_results.txt` and `report.html`.
 
     The keys of "dev_mismatched" end in "_mismatched".
@@ -135,7 +104,7 @@ def evaluate(
             sections += evaluation_sections(run.task, examples, kept, suffix)
     loop.write_results(run.path("eval_results.txt"), results, "Eval results")
     if run.options.report:
-        sections = [*extra, *sections]
+        command = Command("run_classifier", run.options)
         write_report(
             run.path("report.html"), title_of(run.options), results | shown, sections, command
         )

@@ -104,18 +104,6 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
         default="mean",
         choices=tuple(POOLINGS),
     )
-    seeds: int = option(
-        "Number of runs, with --seed and the numbers after it. The best model is kept; mean and "
-        "standard deviation are reported. Needs --do_train and --do_eval.",
-        default=1,
-        min=1,
-    )
-    grid: str | None = option(
-        "Train with every combination: paper (batch 16, 32; rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), or "
-        "flags with values, such as learning_rate=5e-5,3e-5;num_train_epochs=2,3. The best model is "
-        "kept. Needs --do_train and --do_eval.",
-        default=None,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,11 +111,6 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
         if not self.label_separator:
             raise ValueError("label_separator is empty, but must be one or more characters.")
         self._check_data()
-        if (self.seeds > 1 or self.grid) and not (self.do_train and self.do_eval):
-            raise ValueError(
-                "`seeds` and `grid` train several models and keep the best on the dev set: give "
-                "do_train and do_eval."
-            )
 
     def _check_data(self) -> None:
         files = [name for _, _, name in SPLITS if getattr(self, name)]

@@ -114,8 +114,7 @@ def _is_of_a_run(folder: str, there: list[str]) -> bool:
                 return True
         except ValueError:  # invalid JSON
             continue
-    runs = tf.io.gfile.join(folder, "runs")  # of --seeds and --grid
-    return any(TASK_FILE in _names_in(tf.io.gfile.join(runs, run)) for run in _names_in(runs))
+    return False
 
 
 def _names_in(folder: str) -> list[str]:

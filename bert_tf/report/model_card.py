@@ -31,7 +31,6 @@ from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.interop.hub import NO_LICENSE, SCHEME
 from bert_tf.registry import TYPES
-from bert_tf.report.best_run import best_of_runs
 from bert_tf.report.command_line import as_flags, changed_flags, shown_value, without_folders
 from bert_tf.report.markdown import code, number, table
 from bert_tf.report.model_use import use_of_others, use_of_ours
@@ -377,7 +376,7 @@ def _metrics(folder: str, facts: Mapping[str, Any]) -> str | None:
     if tables:
         named = [(f"`--{name}`", code(v)) for name, v in facts.get("evaluated", {}).items()]
         evaluated = f"Of this data:\n\n{table(named)}" if named else None
-        return "\n\n".join(filter(None, [evaluated, *tables, best_of_runs(folder, step)]))
+        return "\n\n".join(filter(None, [evaluated, *tables]))
     return facts.get("figures", None if step is None else "Not evaluated.")
 
 

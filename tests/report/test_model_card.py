@@ -10,8 +10,6 @@ from tiny_runs import read_results, sentence_options
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.loop import write_results
-from bert_tf.finetuning.sweep import _keep_if_best
-from bert_tf.finetuning.sweep_plan import PlannedRun
 from bert_tf.model_folder import load_model_folder
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.report import model_card
@@ -248,25 +246,6 @@ def test_the_metrics_name_the_data_of_the_last_evaluation(
     short_training(pretrained, mood_tables, trained, do_train=False, eval_file=str(other))
     assert rows(section(trained, "Metrics"))["`--eval_file`"] == "`other.tsv`"
     assert rows(section(trained, "Data"))["`--train_file`"] == "`train.tsv`"
-
-
-def test_the_facts_of_the_best_of_several_runs_move_up_and_a_persons_page_stays(
-    trained, pretrained, mood_tables, tmp_path
-):
-    for name, page in (("with", "# Mine\n"), ("without", None)):
-        output_dir, run_dir = tmp_path / name, tmp_path / name / "runs" / "seed-7"
-        shutil.copytree(trained, run_dir)
-        if page is not None:
-            (output_dir / "README.md").write_text(page)
-        run = PlannedRun("seed-7", {}, sentence_options(pretrained, mood_tables, run_dir))
-        _keep_if_best(run, read_results(trained), str(output_dir))
-        assert (output_dir / "task.json").exists()
-        shutil.copy(trained / "eval_results.txt", output_dir)  # the program evaluates it again
-        model_card.write_card(str(output_dir))
-        assert card(output_dir) == page or page is None
-        if page is None:
-            assert section(output_dir, "Metrics").startswith(section(trained, "Metrics"))
-            assert section(output_dir, "Training") == section(trained, "Training")
 
 
 @pytest.mark.parametrize("license", ["", "apache 2.0", "mit\ntags: x", "'mit'", "[mit]"])
