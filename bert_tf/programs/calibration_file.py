@@ -16,7 +16,7 @@ from bert_tf.data.records import read_records
 from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import TrainedModel
 from bert_tf.prediction.text_model import TextModel
-from bert_tf.programs.predict_input import InputLayout, check_column_flags, read_inputs
+from bert_tf.programs.predict_input import InputColumnsOptions, read_inputs
 from bert_tf.registry import TYPES
 from bert_tf.serving.calibration import (
     Ids,
@@ -33,7 +33,7 @@ RECORDS_ENDING = ".tf_record"
 def read_calibration(
     served: Served,
     calibration_file: str,
-    layout: InputLayout | None = None,
+    columns: InputColumnsOptions | None = None,
     trained_on: str | None = None,
 ) -> list[Ids]:
     """Return the ids of texts or records, as `calibration_ids` does.
@@ -43,7 +43,7 @@ def read_calibration(
     Args:
         served: takes text.
         calibration_file: comma list of files or globs. TFRecords have the ending .tf_record.
-        layout: columns of a table.
+        columns: of a table.
         trained_on: file of the records of the training, if it is there.
 
     Raises:
@@ -54,7 +54,9 @@ def read_calibration(
         source = f"{trained_on} (the records of the training)"
     if all(file.endswith(RECORDS_ENDING) for file in files):
         return ids_of_records(served, _records(served, files), source)
-    rows = calibration_ids(served, _requests(served, files, layout or InputLayout()), source)
+    rows = calibration_ids(
+        served, _requests(served, files, columns or InputColumnsOptions()), source
+    )
     if trained_on is not None:
         warn_of_other_words(served, rows, _records(served, [trained_on]), source)
     return rows
@@ -99,14 +101,17 @@ def _records(served: Served, files: list[str]) -> Iterator[Ids]:
                     yield {"segment_ids": np.zeros_like(row["input_ids"]), **row}
 
 
-def _requests(served: Served, files: list[str], layout: InputLayout) -> Iterator[dict[str, Any]]:
+def _requests(
+    served: Served, files: list[str], columns: InputColumnsOptions
+) -> Iterator[dict[str, Any]]:
     """Yield one request of `serving_default` for each input."""
     model = _text_model(served)
     names = [spec.name for spec in served.text_functions()[TEXT][1]]
-    check_column_flags(layout, model.fields)
-    for found in read_inputs(files, layout, model.fields, model.optional_fields):
+    for found in read_inputs(files, columns, model):
         try:
-            item = found.item(model)
+            if found.error:
+                raise ValueError(found.error)
+            item = found.item
             model.prepare(item)
         except ValueError as error:
             raise ValueError(f"calibration_file: {found.place}: {error}") from error

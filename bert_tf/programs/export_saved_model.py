@@ -19,7 +19,6 @@ from bert_tf.programs.calibration_file import read_calibration
 from bert_tf.programs.export_accuracy import AccuracyCheck
 from bert_tf.programs.export_options import ExportOptions
 from bert_tf.programs.model_to_export import describe_source, load_served
-from bert_tf.programs.predict_input import TABLE_FLAGS
 from bert_tf.serving.calibration import Ids
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
@@ -76,7 +75,7 @@ def _export(options: ExportOptions) -> None:
         if options.eval_file is not None:
             check = AccuracyCheck(options, served)
         if options.is_calibrated:
-            ids = read_calibration(served, options.texts or "", options.layout, options.records)
+            ids = read_calibration(served, options.texts or "", options, options.records)
         if check is not None:
             check.measure(served)
     if served is not None and options.is_int8_saved_model:
@@ -109,9 +108,7 @@ def _check(options: ExportOptions) -> None:
         os.path.dirname(options.export_dir.rstrip("/")) or ".", "the folder of export_dir"
     )
     if options.calibration_file:
-        formats = map(options.layout.format_of, expand_files(options.calibration_file))
-        if options.eval_file is None:
-            options.need_table(TABLE_FLAGS, formats, "calibration_file")
+        expand_files(options.calibration_file)  # raises if there is none
     if options.eval_file is not None and not tf.io.gfile.exists(options.eval_file):
         raise MissingFileError(options.eval_file)
     warn_if_unfinished(options.model_dir)

@@ -15,7 +15,6 @@ from bert_tf.predictor import Predictor
 from bert_tf.programs.calibration_file import _records, read_calibration
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.programs.model_to_export import load_served
-from bert_tf.programs.predict_input import InputLayout
 from bert_tf.serving import quantization
 from bert_tf.serving.calibration import recorded_ids
 from bert_tf.serving.quantization import check_int8, largest_weight, quantize
@@ -67,7 +66,7 @@ def test_texts_with_other_words_than_the_training_are_reported(sentence_model, t
         ([f"☃ ☃ ☃ {usual[0]}"] * 20, ["are [UNK]"]),
     ):
         caplog.clear()
-        read_calibration(model, write_texts(tmp_path, texts), InputLayout(), records)
+        read_calibration(model, write_texts(tmp_path, texts), trained_on=records)
         assert [words for words in WARNINGS if words in caplog.text] == warnings
 
 
