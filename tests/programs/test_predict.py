@@ -1,210 +1,310 @@
-"""predict: lines of text in, JSON lines out."""
+"""predict: lines, TSV, CSV and JSON lines in; JSON lines, a table or bare answers out."""
 
+import csv
+import functools
+import gzip
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
+import tiny_text_models as tiny
 from tiny_runs import script_command
 
-from bert_tf.predictor import load
-from bert_tf.programs.predict import (
-    PredictionOptions,
-    _progress,
-    _warn_of_labelled_words,
-    predict,
+from bert_tf.predictor import Predictor, corpus_pseudo_perplexity, cosine_similarity
+from bert_tf.programs import predict as predict_module
+from bert_tf.programs.predict import PredictionOptions, predict
+
+# Made and traced once. The tests change nothing of them.
+answerer, chooser, classifier, pretrained = map(
+    functools.cache, (tiny.answerer, tiny.chooser, tiny.classifier, tiny.pretrained)
 )
-from bert_tf.programs.predict_input import Input
-
-pytestmark = pytest.mark.usefixtures("models_loaded_once")
+predictor = functools.cache(Predictor)
 
 
-def answers(model_dir, tmp_path, text, **options):
-    """What `predict` writes for the file with `text`."""
-    (tmp_path / "input.txt").write_text(text, encoding="utf-8")
-    predict(
-        PredictionOptions(
-            model_dir=str(model_dir),
-            input_file=str(tmp_path / "input.txt"),
-            output_file=str(tmp_path / "new" / "output.jsonl"),
-            **options,
-        )
-    )
-    lines = (tmp_path / "new" / "output.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Function that writes input files, runs predict on a model in memory, and returns the output."""
+
+    def run(trained, files, **flags):
+        settings = ("batch_size", "max_seq_length", "doc_stride")
+
+        def in_memory(options):
+            return predictor(trained, **{name: getattr(options, name) for name in settings})
+
+        monkeypatch.setattr(predict_module, "make_predictor", in_memory)
+        for name, content in files.items():
+            data = content if isinstance(content, bytes) else content.encode()
+            (tmp_path / name).write_bytes(data)
+        flags.setdefault("input_file", ",".join(str(tmp_path / name) for name in files))
+        flags.setdefault("output_file", str(tmp_path / "new" / "output"))
+        flags.setdefault("model_dir", str(tmp_path))
+        predict(PredictionOptions(**flags))
+        with open(flags["output_file"], encoding="utf-8", newline="") as file:
+            return file.read()
+
+    return run
 
 
-def set_standard_input(monkeypatch, data):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines()]
 
 
-def test_each_line_of_a_file_gets_a_line_with_text_label_and_probabilities(exported, tmp_path):
-    text = "the happy cat\n\nthe sad Zürich 京\n"
-    lines = answers(exported.single, tmp_path, text)
-    assert [line["text"] for line in lines] == ["the happy cat", "", "the sad Zürich 京"]
-    assert [list(line) for line in lines] == [["text", "label", "probabilities"]] * 3
-    assert (lines[0]["label"], lines[2]["label"]) == ("good", "bad")
-    assert list(lines[0]["probabilities"]) == ["bad", "good"]
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["output.jsonl"]
+def set_standard_input(monkeypatch, stream):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(stream)))
 
 
-def test_a_tab_separates_the_sentences_of_a_pair(exported, tmp_path):
-    text = "the cat in the barn\ta dog in the barn\nthe cat in the wood\ta dog in the wood\n"
-    lines = answers(exported.pair, tmp_path, text)
-    assert [line["label"] for line in lines] == ["1", "0"]
-    assert lines[0]["text"] == "the cat in the barn\ta dog in the barn"
+# ----- input
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 32])
-def test_the_size_of_the_batches_cannot_be_seen(exported, tmp_path, batch_size):
-    text = "the happy cat\nthe rude dog in the lake\nthe kind owl is in the barn .\n"
-    lines = answers(exported.single, tmp_path, text, batch_size=batch_size)
-    assert [line["label"] for line in lines] == ["good", "bad", "good"]
+def test_lines_get_their_answers(run):
+    lines = json_lines(run(classifier(), {"in.txt": "the cat\nthe Zürich 京\n"}))
+    assert [line["text"] for line in lines] == ["the cat", "the Zürich 京"]
+    assert [list(line) for line in lines] == [["text", "label", "probabilities"]] * 2
+    pair, mask = "the cat\ta dog", "the [MASK] sat on [MASK]"
+    (line,) = json_lines(run(classifier(is_pair=True), {"in.txt": pair}))
+    assert line["text"] == pair and "label" in line
+    (line,) = json_lines(run(pretrained(), {"in.txt": mask}, top_k=3))
+    assert [len(candidates) for candidates in line["masks"]] == [3, 3]
 
 
-def test_each_mask_of_a_line_gets_its_tokens(pretrained, tmp_path):
-    text = "The sad cat is in the barn [MASK]\n[MASK] sad [MASK]\n"
-    lines = answers(pretrained, tmp_path, text, top_k=2)
-    assert [list(line) for line in lines] == [["text", "masks"]] * 2
-    assert [len(line["masks"]) for line in lines] == [1, 2]
-    assert [len(mask) for line in lines for mask in line["masks"]] == [2, 2, 2]
-    assert list(lines[0]["masks"][0][0]) == ["token", "probability"]
-    assert lines[0]["masks"][0][0]["token"] == "."
+def test_table_repeats_its_id_and_the_columns_that_were_read(run):
+    table = 'id,sentence,label\n1,"the cat, the dog",good\n3,"a ""log""\nsat",good\n'
+    lines = json_lines(run(classifier(), {"in.csv": table}))
+    texts = ["the cat, the dog", 'a "log"\nsat']
+    assert [(line["id"], line["sentence"]) for line in lines] == list(zip("13", texts, strict=True))
+    for line, answer in zip(lines, predictor(classifier()).predict(texts), strict=True):
+        assert list(line) == ["id", "sentence", "label", "probabilities"]
+        assert line["label"] == answer["label"]
+        assert line["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
 
 
-def test_a_line_that_cannot_be_answered_says_why_and_costs_no_other(pretrained, tmp_path, caplog):
-    text = "the [MASK]\nno mask\n[MASK] cat\n"
-    first, second, third = answers(pretrained, tmp_path, text)
-    assert "masks" in first
-    assert "masks" in third
-    assert list(second) == ["text", "error"]
-    reason = "There is no [MASK] in 'no mask', so there is nothing to fill."
-    assert second["error"] == f"{tmp_path}/input.txt:2: {reason}"
-    assert "1 of 3 inputs could not be answered" in caplog.text
+def test_tables_of_each_format_are_read_one_after_the_other(run):
+    files = {
+        "a.tsv": "sentence\tx\nthe cat\t1\n",
+        "b.jsonl": '{"text": "a log"}\n\n{"text": "owls"}\n',
+        "c.csv.gz": gzip.compress(b"text_a\nwho ?\n"),
+        "d.txt": "a mat\n",
+    }
+    lines = json_lines(run(classifier(), files))
+    shown = [line.get("sentence", line.get("text", line.get("text_a"))) for line in lines]
+    assert shown == ["the cat", "a log", "owls", "who ?", "a mat"]
 
 
-def test_lines_with_the_wrong_number_of_sentences_say_so(exported, tmp_path):
-    single = answers(exported.single, tmp_path, "the sad cat\nthe sad cat\tthe dog\n")
-    assert "label" in single[0]
-    assert "The model takes single sentences" in single[1]["error"]
-    pair = answers(exported.pair, tmp_path, "the cat\tthe dog\nthe cat\n")
-    assert "label" in pair[0]
-    assert "The model takes pairs of sentences" in pair[1]["error"]
+@pytest.mark.parametrize(
+    "name, table, flags",
+    [
+        ("in.tsv", "x\ty\nthe cat\ta dog\n", {"text_a_column": "y", "text_b_column": "x"}),
+        ("in.tsv", "a dog\tthe cat\n", {"header": False}),
+        ("in.csv", "query;positive\na dog;the cat\n", {"column_separator": ";"}),
+        ("in.json", '{"text": "a dog", "text_b": "the cat"}\n', {"input_format": "jsonl"}),
+    ],
+)
+def test_columns_of_pairs(run, name, table, flags):
+    trained = classifier(is_pair=True)
+    (line,) = json_lines(run(trained, {name: table}, **flags))
+    (expected,) = predictor(trained).predict([("a dog", "the cat")])
+    assert line["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-6)
 
 
-def test_standard_input_and_output_are_the_default(exported, monkeypatch, capsys):
-    set_standard_input(monkeypatch, b"the sad cat\r\nthe calm owl")
-    predict(PredictionOptions(model_dir=str(exported.single)))
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(line["text"], line["label"]) for line in lines] == [
-        ("the sad cat", "bad"),
-        ("the calm owl", "good"),
-    ]
+def test_columns_are_those_of_the_training(run, tmp_path):
+    (tmp_path / "training.json").write_text('{"flags": {"text_a_column": "review"}}')
+    (line,) = json_lines(run(classifier(), {"in.csv": "text,review\na dog,the cat\n"}))
+    assert line["review"] == "the cat" and "text" not in line
 
 
-@pytest.mark.parametrize("flags", [{"line_by_line": True}, {"batch_size": 1}, {"typed": True}])
-def test_a_line_that_is_asked_alone_is_answered_at_once(exported, monkeypatch, capsys, flags):
+def test_second_text_is_optional_for_a_model_of_both(run):
+    trained = classifier(is_pair=None)
+    rows = '{"text": "the cat", "text_b": "a dog"}\n{"text": "the cat", "text_b": null}\n'
+    lines = json_lines(run(trained, {"in.jsonl": rows}))
+    expected = predictor(trained).predict([("the cat", "a dog"), "the cat"])
+    for line, answer in zip(lines, expected, strict=True):
+        assert line["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
+    (line,) = json_lines(run(trained, {"in.tsv": "the cat\tgood\n"}, header=False))
+    assert line["probabilities"] == pytest.approx(expected[1]["probabilities"], abs=1e-6)
+
+
+def test_choices_are_a_list_or_columns(run):
+    row = '{"text_a": "who ?", "choices": ["a dog", "a log", "owls", " "]}\n'
+    listed = run(chooser(), {"in.jsonl": row})
+    table = "sent1,e0,e1,e2,e3\nwho ?,a dog,a log,owls,\n"
+    columns = run(chooser(), {"in.csv": table}, choices_column="e0,e1,e2,e3")
+    first, second = (json_lines(text)[0]["probabilities"] for text in (listed, columns))
+    assert len(first) == 3 and second == pytest.approx(first, abs=1e-6)
+
+
+def test_standard_input_is_the_default(run, monkeypatch):
+    set_standard_input(monkeypatch, io.BytesIO(b'{"text": "the cat", "id": 4}\n'))
+    (line,) = json_lines(run(classifier(), {}, input_file="-", input_format="jsonl"))
+    assert (line["id"], line["text"]) == (4, "the cat")
+
+
+@pytest.mark.parametrize("flags", [{"batch_size": 1}, {"typed": True}])
+def test_single_lines_are_answered_at_once(run, monkeypatch, tmp_path, capsys, flags):
+    is_typed = flags.pop("typed", False)
+
     class Slow(io.RawIOBase):
         """Looks at what was answered before it gives the second line."""
 
-        lines = iter(())
+        lines = iter([b"the cat\n", b"a dog\n"])
 
         def readable(self):
             return True
 
         def isatty(self):
-            return flags.get("typed", False)
+            return is_typed
 
         def readinto(self, buffer):
             line = next(self.lines, b"")
-            if b"calm" in line:
-                assert json.loads(capsys.readouterr().out)["label"] == "bad"
+            if b"dog" in line:
+                assert json.loads(capsys.readouterr().out)["text"] == "the cat"
             buffer[: len(line)] = line
             return len(line)
 
-    Slow.lines = iter([b"the sad cat\n", b"the calm owl\n"])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Slow())))
-    options = {name: value for name, value in flags.items() if name != "typed"}
-    predict(PredictionOptions(model_dir=str(exported.single), **options))
-    assert json.loads(capsys.readouterr().out)["label"] == "good"
+    monkeypatch.setattr(predict_module, "make_predictor", lambda _: predictor(classifier()))
+    set_standard_input(monkeypatch, Slow())
+    predict(PredictionOptions(model_dir=str(tmp_path), **flags))
+    assert json.loads(capsys.readouterr().out)["text"] == "a dog"
 
 
-def test_the_script_answers_a_pipe_on_standard_output_alone_even_where_it_is_not_utf_8(exported):
-    process = subprocess.run(
-        **script_command("predict", model_dir=exported.single),
-        input="the sad Zürich\n".encode() + b"the calm \xff owl\n",
-        capture_output=True,
-    )
-    assert process.returncode == 0, process.stderr
-    first, second = (json.loads(line) for line in process.stdout.decode().splitlines())
-    assert (first["text"], first["label"]) == ("the sad Zürich", "bad")
-    assert (second["text"], second["label"]) == ("the calm � owl", "good")
+# ----- output
 
 
-def test_an_interrupted_run_leaves_the_earlier_output(exported, tmp_path, monkeypatch):
-    before = answers(exported.single, tmp_path, "the sad cat\n")
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("bert_tf.predictor.SavedClassifier.answer", interrupted)
-        answers(exported.single, tmp_path, "the calm owl\n")
-    output = (tmp_path / "new" / "output.jsonl").read_text()
-    assert [json.loads(line) for line in output.splitlines()] == before
+def test_answers_are_in_the_order_of_the_texts(run):
+    texts = [" ".join(["cat"] * (number * 7 % 9)) + f" {number}" for number in range(70)]
+    output = run(classifier(), {"in.txt": "\n".join(texts)}, batch_size=2)  # chunks of 64
+    expected = predictor(classifier()).predict(texts)
+    for line, text, answer in zip(json_lines(output), texts, expected, strict=True):
+        assert line["text"] == text
+        assert line["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
 
 
-# ------------------------------------------------------------------------------------------- errors
+@pytest.mark.parametrize("ending, delimiter", [("tsv", "\t"), ("csv", ",")])
+def test_output_can_be_a_table(run, tmp_path, ending, delimiter):
+    text = 'a, "log"\t\nsat'
+    files = {"in.jsonl": json.dumps({"id": 7, "text": text}) + '\n{"id": 8, "text": null}\n'}
+    output = run(classifier(), files, output_file=f"{tmp_path}/out.{ending}")
+    header, first, second = csv.reader(io.StringIO(output, newline=""), delimiter=delimiter)
+    names = ["probabilities.bad", "probabilities.fair", "probabilities.good"]
+    assert header == ["id", "text", "label", *names, "error"]
+    (answer,) = predictor(classifier()).predict([text])
+    assert first[:3] == ["7", text, answer["label"]] and first[-1] == ""
+    assert float(first[5]) == pytest.approx(answer["probabilities"]["good"], abs=1e-6)
+    assert second[:6] == ["8", *[""] * 5] and "in.jsonl:2" in second[6]
 
 
-def test_a_folder_one_above_the_saved_model_is_told_apart(exported):
-    with pytest.raises(
-        ValueError, match=r"contains no checkpoint.* Did you mean .*/(single|pair)\?"
-    ):
-        predict(PredictionOptions(model_dir=str(exported.single.parent)))
+def test_output_can_be_bare_answers(run):
+    text = run(classifier(), {"in.txt": "the cat\nowls\n"}, output_format="text")
+    expected = predictor(classifier()).predict(["the cat", "owls"])
+    assert text.splitlines() == [answer["label"] for answer in expected]
 
 
-def test_the_newest_version_is_proposed_by_its_number(tmp_path):
+def test_tasks_of_a_pretrained_model(run, caplog):
+    caplog.set_level("INFO")
+    trained, texts = pretrained(), ["the cat sat", "a log"]
+    lines = json_lines(run(trained, {"in.txt": "\n".join(texts)}, task="embeddings"))
+    vectors = predictor(trained).embed(texts)
+    cosines = cosine_similarity(vectors, [line["embedding"] for line in lines]).diagonal()
+    assert cosines == pytest.approx([1, 1], abs=1e-5)
+    lines = json_lines(run(trained, {"in.txt": "\n".join(texts)}, task="pseudo_perplexity"))
+    expected = predictor(trained).pseudo_perplexity(texts)
+    for line, answer in zip(lines, expected, strict=True):
+        assert line["pseudo_perplexity"] == pytest.approx(answer["pseudo_perplexity"], rel=1e-4)
+    assert f"{corpus_pseudo_perplexity(expected):.3f}"[:-2] in caplog.text
+
+
+def test_truncated_texts_are_counted_unless_windows_read_them(run, caplog):
+    run(classifier(), {"in.txt": f"{tiny.TEXTS[3]}\n"})
+    assert "1 of 1 texts" in caplog.text
+    caplog.clear()
+    run(classifier(), {"in.txt": f"{tiny.TEXTS[3]}\n"}, doc_stride=4)
+    assert "1 of 1 texts" not in caplog.text
+
+
+def test_progress_ends_with_the_number_of_inputs(run, capsys):
+    rows = "".join(f'"cat\n{number}"\n\n' for number in range(3))
+    run(classifier(), {"in.csv": f"text\n{rows}"})
+    assert "predict 3/3 100%" in capsys.readouterr().err
+
+
+def test_no_input_is_a_warning(run, caplog):
+    assert run(classifier(), {"in.txt": ""}) == ""
+    assert "no input" in caplog.text
+
+
+# ----- errors
+
+
+@pytest.mark.parametrize(
+    "make, name, content",
+    [
+        (pretrained, "in.txt", "the [MASK]\nno mask\n[MASK] cat\n"),
+        (classifier, "in.txt", "the cat\n\u200b\nowls\n"),
+        (classifier, "in.txt", "the cat\na\tpair\nowls\n"),
+        (lambda: classifier(is_pair=True), "in.txt", "a\tcat\na\t\na\tdog\n"),
+        (classifier, "in.jsonl", '{"text": "a"}\n{"text": 3}\n{"text": "b"}\n'),
+        (chooser, "in.txt", "who\ta\tb\nwho\ta\t\tb\nwho\tb\ta\n"),
+    ],
+)
+def test_input_without_an_answer_has_an_error(run, caplog, make, name, content):
+    first, second, third = json_lines(run(make(), {name: content}))
+    assert "error" not in {*first, *third}
+    assert f"{name}:2: " in second["error"]
+    assert "1 of 3 inputs could not be answered" in caplog.text
+
+
+def test_no_answer_at_all_is_an_error(run):
+    with pytest.raises(ValueError, match="No input"):
+        run(classifier(is_pair=True), {"in.txt": "the cat\nowls\n"})
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("in.tsv", "text\tx\nthe cat\n", r"in.tsv:2: "),
+        ("in.jsonl", '{"text": "a"}\n{"text": \n', r"in.jsonl:2: "),
+        ("in.jsonl", '{"text": "a"}\n{"txt": "b"}\n', r"in.jsonl:2: .*'text'"),
+        ("in.csv", 'text\n"the cat\n', r"in.csv:2: "),
+        ("in.csv", "a,b\nx,y\n", r"in.csv:1: .*text_a_column"),
+        ("in.txt", b"cat\nd\xe9j\xe0\n", r"in.txt:2: .*UTF-8"),
+        ("in.json", '{"text": "the cat"}\n', r"in.json: .*input_format"),
+    ],
+)
+def test_invalid_files_end_the_run_without_output(run, tmp_path, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        run(classifier(), {name: content})
+    assert not list((tmp_path / "new").iterdir())
+
+
+def test_interrupted_run_keeps_the_earlier_output(run, tmp_path):
+    before = run(classifier(), {"in.txt": "the cat\n"})
+    with pytest.raises(ValueError, match=r"in\.csv"):
+        run(classifier(), {"in.csv": "a,b\nx,y\n"})
+    assert (tmp_path / "new" / "output").read_text() == before
+
+
+def test_pipe_is_read_once(run, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    threading.Thread(target=pipe.write_text, args=("the cat\n",), daemon=True).start()
+    (line,) = json_lines(run(classifier(), {}, input_file=str(pipe)))
+    assert line["text"] == "the cat"
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_folder_above_a_saved_model_names_the_newest_version(tmp_path, levels):
+    parent = tmp_path if levels == 1 else tmp_path / "name"
     for name in ("1", "9", "10", "v6"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "saved_model.pb").touch()
-    with pytest.raises(ValueError, match=r"Did you mean .*/10\?"):
+        (parent / name).mkdir(parents=True)
+        (parent / name / "saved_model.pb").touch()
+    with pytest.raises(ValueError, match=r"/10"):
         predict(PredictionOptions(model_dir=str(tmp_path)))
 
 
-def test_a_folder_two_above_the_saved_model_proposes_it(tmp_path):
-    for name in ("9", "10"):
-        (tmp_path / "served" / "moods" / name).mkdir(parents=True)
-        (tmp_path / "served" / "moods" / name / "saved_model.pb").touch()
-    with pytest.raises(ValueError, match=r"Did you mean .*/served/moods/10\?"):
-        predict(PredictionOptions(model_dir=str(tmp_path / "served")))
-
-
-def test_exports_below_a_checkpoint_do_not_hide_it(pretrained, tmp_path):
-    folder = shutil.copytree(pretrained, tmp_path / "folder")
-    (folder / "served" / "1").mkdir(parents=True)
-    (folder / "served" / "1" / "saved_model.pb").touch()
-    assert load(str(folder)).embed(["a cat"]).shape[0] == 1
-
-
-def test_a_missing_input_file_is_named_before_the_model_is_loaded():
-    options = PredictionOptions(model_dir="/nowhere", input_file="/nowhere/input.txt")
-    with pytest.raises(ValueError, match=r"No file matches '/nowhere/input.txt'"):
-        predict(options)
-
-
-def test_text_that_is_not_utf_8_in_a_file_is_named_by_line(exported, tmp_path):
-    (tmp_path / "latin.txt").write_bytes(b"cat\nd\xe9j\xe0\n")
-    options = {"input_file": str(tmp_path / "latin.txt"), "output_file": str(tmp_path / "o.jsonl")}
-    with pytest.raises(ValueError, match=r"latin.txt:2: .*UTF-8"):
-        predict(PredictionOptions(model_dir=str(exported.single), **options))
-    assert not (tmp_path / "o.jsonl").exists()
-
-
-def test_a_reader_that_has_enough_ends_the_run_quietly(exported, tmp_path):
+def test_script_answers_a_pipe_and_ends_when_the_reader_does(exported, tmp_path):
     (tmp_path / "input.txt").write_text("the sad cat\n" * 20_000)
     flags = {"model_dir": exported.single, "input_file": tmp_path / "input.txt"}
     script = subprocess.Popen(
@@ -212,24 +312,5 @@ def test_a_reader_that_has_enough_ends_the_run_quietly(exported, tmp_path):
     )
     assert json.loads(script.stdout.readline())["label"] == "bad"
     script.stdout.close()
-    assert b"error" not in script.stderr.read()
+    assert b"error:" not in script.stderr.read()
     assert script.wait() == 0
-
-
-def test_a_pipe_is_not_read_to_count_its_lines(tmp_path):
-    pipe = str(tmp_path / "pipe")
-    os.mkfifo(pipe)
-    with _progress([pipe], typed=False) as report:  # opening the pipe would wait for a writer
-        report(None, 1)
-
-
-@pytest.mark.parametrize(
-    "lines, warns", [("EU B-ORG\nrejects VBZ O\n\n.\tO\n", True), ("a dog\nTeam O\n", False)]
-)
-def test_labelled_words_instead_of_texts_are_a_warning(caplog, lines, warns):
-    inputs = [
-        Input({"text": line}, None, "words.txt", number)
-        for number, line in enumerate(lines.splitlines(), start=1)
-    ]
-    _warn_of_labelled_words(inputs)
-    assert ("words.txt: the lines look like words with labels, such as" in caplog.text) == warns
