@@ -10,15 +10,15 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from bert_tf.data.files import is_stream
-from bert_tf.data.globs import check_not_an_input
+from bert_tf.data.globs import check_not_an_input, expand_files
 from bert_tf.data.lines import count_lines
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import ending_of
 from bert_tf.interop.hub import local_path
 from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskModel
-from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
-from bert_tf.programs.predict_input import AnswerOptions, Input, read_inputs
+from bert_tf.predictor import EMBEDDING_POOLINGS, Predictor, TextModel, corpus_pseudo_perplexity
+from bert_tf.programs.predict_input import INPUT_FORMATS, Input, InputColumnsOptions, read_inputs
 from bert_tf.programs.predict_output import OUTPUT_FORMATS, make_writer, open_output
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import PRECISIONS, choose_precision
@@ -32,7 +32,7 @@ _BATCHES_AT_ONCE = 32  # read together, to batch texts of similar length
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionOptions(AnswerOptions):
+class PredictionOptions(InputColumnsOptions):
     """The flags of predict."""
 
     only_answers: ClassVar[bool] = True
@@ -47,6 +47,18 @@ class PredictionOptions(AnswerOptions):
         "auto: the task that the model was trained for; a pre-trained model fills each [MASK].",
         default="auto",
         choices=PREDICTION_TASKS,
+    )
+    input_file: str | None = option(
+        "Comma list of files or globs, plain or gzip; - is standard input, the default.",
+        group="Data",
+        default=None,
+    )
+    input_format: str | None = option(
+        "text: one input per line, tabs between the sentences of a pair, a question and its text, or a "
+        "text and its choices. tsv, csv, jsonl: named columns. Default: by the file name, else text.",
+        group="Data",
+        default=None,
+        choices=INPUT_FORMATS,
     )
     output_file: str | None = option(
         "File for the answers. Default: standard output.", group="Data", default=None
@@ -70,6 +82,34 @@ class PredictionOptions(AnswerOptions):
         default=None,
         choices=PRECISIONS,
     )
+    max_seq_length: int | None = option(
+        "Longest input in tokens. Default: that of the model.", group="Model", default=None
+    )
+    pooling: str | None = option(
+        "Pooling of embeddings. mean: mean of the last layer over the tokens. max: largest value of "
+        "each number over the tokens. cls: [CLS] of the last layer. pooled: the tanh layer on it. "
+        "concat_last_four: means of the last four layers, concatenated. Default: that of a model of "
+        "run_embeddings, else mean.",
+        group="Model",
+        default=None,
+        choices=EMBEDDING_POOLINGS,
+    )
+    normalize: bool | None = option(
+        "Scale embeddings to length 1. Default: as a model of run_embeddings was trained, else true.",
+        default=None,
+    )
+    as_query: bool = option(
+        "Put the prefix of queries before each text, for a model of run_embeddings with prefixes. "
+        "Default: the prefix of documents.",
+        default=False,
+    )
+    null_score_diff_threshold: float = option(
+        "SQuAD 2.0: the answer is empty if the odds of no answer exceed this.",
+        default=0.0,
+        infinite=True,
+    )
+    n_best_size: int = option("Candidate answers to compare per question.", default=20, min=1)
+    max_answer_length: int = option("Longest answer in tokens.", group="Model", default=30, min=1)
     doc_stride: int | None = option(
         "Read long texts in windows, which start this many tokens apart. Default: that of the model.",
         group="Model",
@@ -99,7 +139,10 @@ def predict(options: PredictionOptions) -> None:
     Raises:
         ValueError: an input file or an option is wrong, or none of the inputs could be answered.
     """
-    files, is_typed = options.files, options.is_typed
+    files = [STANDARD_INPUT]
+    if options.input_file not in (None, STANDARD_INPUT):
+        files = expand_files(options.input_file or "")
+    is_typed = files == [STANDARD_INPUT] and sys.stdin.isatty()
     if options.output_file is not None:
         check_not_an_input([options.output_file], set(files) - {STANDARD_INPUT})
     at_once = is_typed or options.batch_size == 1

@@ -6,21 +6,18 @@ others   one input per row; the fields are columns
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from bert_tf.characters import is_blank
-from bert_tf.data.globs import expand_files
 from bert_tf.data.lines import place_of, read_texts
-from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.limits import listed
 from bert_tf.options import TableOptions, option
-from bert_tf.predictor import EMBEDDING_POOLINGS, TextModel
+from bert_tf.predictor import TextModel
 
 INPUT_FORMATS = ("text", *TABLE_FORMATS)
 
@@ -61,64 +58,6 @@ class InputColumnsOptions(TableOptions):
         "Column with a list of choices (JSON lines), or comma list of columns with one choice each.",
         default=None,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AnswerOptions(InputColumnsOptions):
-    """Flags of the input and of the answers."""
-
-    input_file: str | None = option(
-        "Comma list of files or globs, plain or gzip; - is standard input, the default.",
-        group="Data",
-        default=None,
-    )
-    input_format: str | None = option(
-        "text: one input per line, tabs between the sentences of a pair, a question and its text, or a "
-        "text and its choices. tsv, csv, jsonl: named columns. Default: by the file name, else text.",
-        group="Data",
-        default=None,
-        choices=INPUT_FORMATS,
-    )
-    max_seq_length: int | None = option(
-        "Longest input in tokens. Default: that of the model.", group="Model", default=None
-    )
-    pooling: str | None = option(
-        "Pooling of embeddings. mean: mean of the last layer over the tokens. max: largest value of "
-        "each number over the tokens. cls: [CLS] of the last layer. pooled: the tanh layer on it. "
-        "concat_last_four: means of the last four layers, concatenated. Default: that of a model of "
-        "run_embeddings, else mean.",
-        group="Model",
-        default=None,
-        choices=EMBEDDING_POOLINGS,
-    )
-    normalize: bool | None = option(
-        "Scale embeddings to length 1. Default: as a model of run_embeddings was trained, else true.",
-        default=None,
-    )
-    as_query: bool = option(
-        "Put the prefix of queries before each text, for a model of run_embeddings with prefixes. "
-        "Default: the prefix of documents.",
-        default=False,
-    )
-    null_score_diff_threshold: float = option(
-        "SQuAD 2.0: the answer is empty if the odds of no answer exceed this.",
-        default=0.0,
-        infinite=True,
-    )
-    n_best_size: int = option("Candidate answers to compare per question.", default=20, min=1)
-    max_answer_length: int = option("Longest answer in tokens.", group="Model", default=30, min=1)
-
-    @property
-    def files(self) -> list[str]:
-        """Input files; "-" is standard input."""
-        if self.input_file in (None, STANDARD_INPUT):
-            return [STANDARD_INPUT]
-        return expand_files(self.input_file)
-
-    @property
-    def is_typed(self) -> bool:
-        """True if a person types the inputs at a terminal."""
-        return self.files == [STANDARD_INPUT] and sys.stdin.isatty()
 
 
 @dataclass(frozen=True)
