@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bert_tf.data.tables import SEPARATORS, TABLE_FORMATS
+from bert_tf.data.tables import SEPARATORS
 
 _CHECKS = {
     "min": (operator.ge, "{} or more"),
@@ -155,27 +155,6 @@ class TableOptions(Options):
         "that of a first line such as sep=;, which Excel reads, else comma in CSV and tab in TSV.",
         default=None,
     )
-
-    def need_table(
-        self, names: Iterable[str], formats: Iterable[str], source: str, remedy: str = ""
-    ) -> None:
-        """Raise ValueError if one of the options is set, but no file is a table.
-
-        Args:
-            names: options of tables.
-            formats: formats of the files, such as "csv" or "text".
-            source: parameter that names the files.
-            remedy: end of the message, besides to omit the option.
-        """
-        if not set(formats).isdisjoint(TABLE_FORMATS):
-            return
-        default = {each.name: each.default for each in fields(self)}
-        for name in names:
-            if (value := getattr(self, name)) != default[name]:
-                raise ValueError(
-                    f"{name}={value} has no effect, because {source} names no table "
-                    f"({', '.join(f'.{ending}' for ending in TABLE_FORMATS)}). Omit it{remedy}."
-                )
 
 
 def reject_unused(options: Any, names: Sequence[str], reason: str) -> None:
