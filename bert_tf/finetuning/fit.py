@@ -18,7 +18,7 @@ from bert_tf.data.globs import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.initial_weights import with_init_layers, with_labels_of
-from bert_tf.finetuning.output_folder import check_foreign_files
+from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.same_run import (
     check_same_architecture,
     check_same_task,
@@ -33,19 +33,15 @@ from bert_tf.limits import listed
 from bert_tf.model_files import has_task_of_ours, model_files, write_files
 from bert_tf.names import check_names
 from bert_tf.registry import TYPES
-from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.options import TrainingOptions
-from bert_tf.training.unfinished import TRAINING_FILE
 
 logger = logging.getLogger(__name__)
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
-
-_WRITTEN = (TRAINING_FILE, "metrics.jsonl", FACTS_FILE, "eval_results.txt")
 
 
 class Trainer:
@@ -130,7 +126,7 @@ class Trainer:
         if tokenizer is not None:
             check_same_tokenizer(self._options.output_dir, tokenizer.vocab, tokenizer.do_lower_case)
         self.tokenizer = tokenizer
-        check_foreign_files(self._options.output_dir, _WRITTEN, self._files())
+        check_output_folder(self._options.output_dir)
         self._loop: BatchTrainer = make_trainer(
             Setup(self._options, devices, checkpoint, self._config, task.max_seq_length),
             task,

@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf.data.files import write_text
 from bert_tf.data.question_answering import SquadExample, read_squad
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.output_folder import WRITTEN, check_foreign_files
+from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.question_answering_data import (
     check_answers,
     has_answers,
@@ -178,7 +178,7 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
                 f"output_dir={options.output_dir} is one of `predictions`, and its answers would be "
                 "replaced. Use another output_dir."
             )
-    check_foreign_files(options.output_dir, WRITTEN["do_eval"], {})
+    check_output_folder(options.output_dir)
     version_2 = bool(options.version_2_with_negative)
     _check_threshold(options, version_2)
     check_answers(examples, options, version_2)

@@ -22,7 +22,7 @@ from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.distillation import Teacher
 from bert_tf.finetuning.initial_weights import with_labels_of
 from bert_tf.finetuning.options import FineTuningOptions
-from bert_tf.finetuning.output_folder import check_output_folder, warn_of_old_results
+from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.pretraining.unknown_words import warn_of_unknown_words
@@ -222,7 +222,7 @@ def fine_tune(
         num_train_steps, num_warmup_steps = count_steps(num_examples, options)
     files = _files(setup, task)
     if is_chief(setup.devices):
-        check_output_folder(options, files if options.do_train else {})
+        check_output_folder(options.output_dir)
         warn_of_unknown_words(_sample_texts(task, splits), setup.tokenizer)
     label_names = program.label_names(options)
     checkpoint = with_labels_of(options, setup.checkpoint, task, label_names)
@@ -237,8 +237,7 @@ def fine_tune(
     folder = loop.folder_to_write(trainer, options.output_dir)
     run = Run(options, setup, trainer, task, splits, folder)
     if options.do_train:
-        is_training = trainer.step < num_train_steps
-        if is_training:
+        if trainer.step < num_train_steps:
             write_files(folder, files)
         if teacher is None:
             paths = [run.records(splits[name], name) for name in trained_on]
@@ -261,8 +260,6 @@ def fine_tune(
             lengths=options.lengths,
             folder=folder,
         )
-        if is_training and is_chief(setup.devices):
-            warn_of_old_results(options)
     note_evaluation(folder, options)
     return program.finish(run)
 

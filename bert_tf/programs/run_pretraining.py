@@ -15,7 +15,6 @@ from dataclasses import fields, replace
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.lines import read_lines
 from bert_tf.data.record_checks import check_records
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.batch_lengths import checked_lengths
@@ -129,7 +128,7 @@ def _run_phase(
     if options.do_train:
         texts = model_files(config, task, vocab, options.do_lower_case)
     if is_chief(setup.devices):
-        _check_output_folder(options, texts)
+        check_output_folder(options.output_dir)
     probe = read_probe(options, setup, vocab_file)
     num_train_steps = options.num_train_steps if options.do_train else 0
     learned: Task = task
@@ -171,19 +170,6 @@ def _run_phase(
     loop.write_results(os.path.join(folder, "eval_results.txt"), found, "Eval results")
     write_page(folder, whole, found)
     return found
-
-
-def _check_output_folder(options: PretrainingOptions, texts: Mapping[str, str]) -> None:
-    """Raise ValueError if files of another program would be overwritten.
-
-    Args:
-        texts: name -> text of the files of the model, if it is trained.
-    """
-    path = os.path.join(options.output_dir, "eval_results.txt")
-    lines = read_lines(path, "replace") if tf.io.gfile.exists(path) else ()
-    if not options.do_train and any(line.startswith("global_step = ") for line in lines):
-        return  # an evaluation alone leaves no other sign of a run
-    check_output_folder(options, {**texts, **({"report.html": ""} if options.report else {})})
 
 
 def _with_parts(

@@ -130,8 +130,6 @@ def test_a_dataset_of_unknown_size_is_evaluated_whole(tmp_path):
     ("change", "error", "message"),
     [
         ({"num_train_steps": 0}, ValueError, "`num_train_steps` is 0"),
-        ({"num_train_steps": 2.0}, TypeError, r"`num_train_steps` is 2\.0, but must be .* int"),
-        ({"num_warmup_steps": 0.1}, TypeError, r"`num_warmup_steps` is 0\.1, but must be .* int"),
         ({"learning_rat": 1.0}, TypeError, r"bert_tf\.Trainer\(\).*learning_rat.*learning_rate"),
         ({"config": None}, ValueError, "config"),
         ({"config": {"hidden_size": 8}}, TypeError, r"`config` is \{.*BertConfig\.from_dict"),
