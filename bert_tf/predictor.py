@@ -30,7 +30,6 @@ from bert_tf.interop.hub import local_path
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.names import check_names
 from bert_tf.prediction.classification import TextClassifier
 from bert_tf.prediction.encoder import (
     EMBEDDING_POOLINGS,
@@ -103,11 +102,9 @@ def load(path: str | os.PathLike, **settings) -> Predictor:
         **settings: of `Predictor`.
 
     Raises:
-        TypeError: a setting is unknown.
         FileNotFoundError: the folder or checkpoint does not exist.
         ValueError: it contains no usable model.
     """
-    check_names("bert_tf.load", settings, Predictor)
     return Predictor(path, **settings)
 
 

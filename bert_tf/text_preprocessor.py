@@ -11,15 +11,10 @@ import tensorflow as tf
 
 from bert_tf.data.buckets import length_step
 from bert_tf.interop.sidecar import read_tokenizer
-from bert_tf.names import check_names
 from bert_tf.text_ops.packing import pack_ragged
 from bert_tf.text_ops.tokenizer import GraphTokenizer
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
-_CALL_HINT = (
-    "Set `max_length`, which truncates, and `pad_to_max_length` in TextPreprocessor() or "
-    "`from_pretrained`. Pass pairs as a tuple (texts, second texts)."
-)
 _PAIRS = (
     "Texts are a tensor or list of strings [B], pairs a tuple (texts, second texts) of two of them"
 )
@@ -94,11 +89,6 @@ class TextPreprocessor(keras.layers.Layer):
         """Return the preprocessor for a model folder or checkpoint; see `FullTokenizer`."""
         tokenizer = read_tokenizer(path, do_lower_case=kwargs.pop("do_lower_case", None))
         return cls(list(tokenizer.vocab), max_length, tokenizer.do_lower_case, **kwargs)
-
-    def __call__(self, *args, **kwargs):
-        if others := sorted(kwargs.keys() - {"training"}):
-            check_names("TextPreprocessor.__call__", others, self.call, _CALL_HINT)
-        return super().__call__(*args, **kwargs)
 
     def call(self, inputs, y=None, sample_weight=None) -> Any:
         is_list_of_two = isinstance(inputs, list) and len(inputs) == 2

@@ -18,19 +18,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import chain
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from bert_tf.characters import CLEANED, SPACED_PUNCTUATION, lower_and_strip_accents
-from bert_tf.names import check_names
 from bert_tf.vocabulary import load_vocab
 
 MAX_INPUT_CHARS_PER_WORD = 200  # a longer word is [UNK]
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-_CALL_HINT = (
-    "`max_length` truncates. Texts are padded to the longest of the batch, or to `max_length` with "
-    "`pad_to_max_length=True`. `pairs` are second texts. The models take the result as it is."
-)
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -241,7 +235,6 @@ class FullTokenizer:
         *,
         max_length: int | None = None,
         pad_to_max_length: bool = False,
-        **unknown: NoReturn,  # type checkers reject any
     ) -> dict[str, Any]:
         """Return model inputs for texts or pairs of texts.
 
@@ -251,14 +244,13 @@ class FullTokenizer:
             max_length: tokens of an example with [CLS] and [SEP]. Longer examples are truncated, the
                 longer text of a pair first. None truncates nothing.
             pad_to_max_length: set S to `max_length`. Default: the longest example of the batch.
-            **unknown: not accepted. The error names the arguments to use instead of Hugging Face's.
 
         Returns:
             NumPy int32 [B, S]: `input_ids`; `input_mask`, 1 = real, 0 = padding; `segment_ids`, 0 =
             first text and padding, 1 = second.
 
         Raises:
-            TypeError: a text is not a string, or an argument is unknown.
+            TypeError: a text is not a string.
             ValueError: `pairs` and `texts` differ in number, or `max_length` has no room for [CLS]
                 and [SEP].
 
@@ -267,9 +259,7 @@ class FullTokenizer:
         [[2, 4, 5, 6, 3], [2, 6, 3, 0, 0]]
         """
         pack_batch = import_module("bert_tf.data.packing").pack_batch_of_texts
-        if unknown:
-            check_names("FullTokenizer.__call__", unknown, pack_batch, _CALL_HINT)
-        return pack_batch(self, texts, pairs, max_length, pad_to_max_length, **unknown)
+        return pack_batch(self, texts, pairs, max_length, pad_to_max_length)
 
     def decode(self, ids: Iterable[Any], *, skip_special_tokens: bool = True) -> Any:
         """Return the text of ids, or a list of texts for a batch.

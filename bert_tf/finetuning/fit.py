@@ -31,7 +31,6 @@ from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.limits import listed
 from bert_tf.model_files import has_task_of_ours, model_files, write_files
-from bert_tf.names import check_names
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingTask
@@ -238,7 +237,6 @@ def _check_arguments(
             f"`config` is {config!r:.60}, but must be a BertConfig. Make one with "
             "BertConfig.from_dict or BertConfig.from_json_file."
         )
-    check_names("bert_tf.Trainer", options, TrainingOptions)
     if given := {"do_train", "do_eval"} & options.keys():
         raise TypeError(
             f"bert_tf.Trainer() has no argument {min(given)!r}: `fit` trains, `evaluate` evaluates."

@@ -110,18 +110,16 @@ class BertModel(ConfiguredModel):
             name="dense",
             dtype=policy,
         )
-        self.build()
-        self._tracker.unlock()  # a subclass may have layers of its own
-
-    def build(self, input_shape=None):
-        self.embeddings.build()
-        with keras.name_scope("encoder"):
-            for layer in self.encoder_layers:
-                layer.build()
-        for layer in self.bilstm:
-            layer.build((None, None, self.config.hidden_size))
-        with keras.name_scope("pooler"):
-            self.pooler.build((None, self.config.hidden_size))
+        with keras.name_scope(self.name):
+            self.embeddings.build()
+            with keras.name_scope("encoder"):
+                for layer in self.encoder_layers:
+                    layer.build()
+            for layer in self.bilstm:
+                layer.build((None, None, config.hidden_size))
+            with keras.name_scope("pooler"):
+                self.pooler.build((None, config.hidden_size))
+        self.built = True
 
     def call(self, inputs: Mapping[str, Any], training=None) -> dict[str, Any]:
         inputs = checked_inputs(inputs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -13,13 +12,8 @@ import keras
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.inputs import as_tensors, check_values
-from bert_tf.modeling.keras_losses import check_loss, check_metrics, check_names_and_order
-from bert_tf.names import check_names
+from bert_tf.modeling.keras_losses import check_loss
 from bert_tf.tokenization import FullTokenizer
-
-_CALL_HINT = (
-    "Pass all inputs as one dict: `model(inputs)`, not `model(**inputs)`. The result is a dict."
-)
 
 
 class ConfiguredModel(keras.Model):
@@ -46,24 +40,21 @@ class ConfiguredModel(keras.Model):
                 f"The configuration of {name} is {config!r:.60}, but must be a BertConfig. For a folder "
                 f"or checkpoint call {name}.from_pretrained."
             )
-        if given := sorted({"labels", "num_labels"} & kwargs.keys()):
-            raise TypeError(
-                f"{name}() has no argument {given[0]}={kwargs[given[0]]!r:.60}, because its outputs "
-                "have no labels. Omit it."
-            )
-        if isinstance(dtype := kwargs.get("dtype"), str):
-            _check_precision(dtype)
         super().__init__(**kwargs)
         self.config = config
         self.load_report = self.task = None
+        self.has_input_shapes = False
 
-    def __call__(self, inputs=None, *args, **kwargs):
-        if others := sorted(kwargs.keys() - {"training"}):
-            check_names(f"{type(self).__name__}.__call__", others, self.call, _CALL_HINT)
+    def build(self, input_shape=None):
+        """Let Keras record the shapes of the inputs, for exporters. The variables exist already."""
+        self.has_input_shapes = True
+
+    def __call__(self, inputs, *args, **kwargs):
         if isinstance(inputs, Mapping):
-            tensors = as_tensors(inputs)
-            check_values(inputs, tensors, self.config)
-            inputs = tensors
+            check_values(inputs, self.config)
+            inputs = as_tensors(inputs)
+            if not self.has_input_shapes:
+                self.build({name: tuple(value.shape) for name, value in inputs.items()})
         return super().__call__(inputs, *args, **kwargs)
 
     @classmethod
@@ -116,37 +107,10 @@ class ConfiguredModel(keras.Model):
         """Return the loss of `compile`, as Keras does.
 
         Raises:
-            ValueError: the loss takes logits for probabilities, or labels or `loss_weights` are a list
-                that would be taken for those of other outputs, or have the names of no outputs.
+            ValueError: the loss takes logits for probabilities.
         """
-        check_names_and_order("labels", y, y_pred)
-        weights = getattr(self._compile_loss, "_user_loss_weights", None)
-        check_names_and_order("loss weights", weights, y_pred)
         check_loss(self.loss, y_pred)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Return the metrics of `compile`, as Keras does.
-
-        Raises:
-            ValueError: the loss takes logits, but a metric takes them for probabilities.
-        """
-        found = super().compute_metrics(x, y, y_pred, sample_weight)  # makes metrics of names
-        check_metrics(
-            self.loss, (own for each in self.metrics for own in getattr(each, "metrics", ()))
-        )
-        return found
-
-    def quantize(self, *args, **kwargs):
-        """Raise TypeError: Keras would quantize the pooler only.
-
-        Keras skips the layers of the encoder, and cannot load a file of the rest.
-        """
-        raise TypeError(
-            f"Keras cannot quantize {type(self).__name__}: it would skip the encoder. Write the model "
-            "with save_pretrained(folder, tokenizer), and use "
-            'bert_tf.export(folder, ..., precision="int8").'
-        )
 
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
@@ -175,10 +139,7 @@ class ConfiguredModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         policy = keras.saving.serialize_keras_object(self.dtype_policy)
-        # A LoRA of Keras is saved as part of its kernel, which is trained like the others from then on.
-        layers = (each for each in self._flatten_layers() if getattr(each, "lora_enabled", False))
-        merged = {f"{layer.path}/kernel" for layer in layers}
-        frozen = [v.path for v in self.weights if not v.trainable and v.path not in merged]
+        frozen = [variable.path for variable in self.weights if not variable.trainable]
         values = {
             "config": self.config.to_dict(),
             "name": self.name,
@@ -202,39 +163,13 @@ class ConfiguredModel(keras.Model):
         model = cls(BertConfig.from_dict(values.pop("config")), **values)
         if not trainable:
             model.trainable = False
-        _freeze(model, set(frozen))
+        for variable in model.weights:
+            if variable.path in frozen:
+                variable.trainable = False
         if task is not None:
             task_of_values = import_module("bert_tf.model_files").task_of_values
             model.task = task_of_values(task, f"The saved {cls.__name__}")
         return model
-
-
-def _freeze(model: keras.Model, frozen: set[str]) -> None:
-    """Freeze the variables of these paths, and the layers that have no others."""
-    if unknown := frozen - {variable.path for variable in model.weights}:
-        warnings.warn(
-            f"The saved {type(model).__name__} has the frozen variable {min(unknown)}, but the loaded "
-            "one has no variable of this path, so that part is trained. Set `trainable` before "
-            "`compile`.",
-            stacklevel=2,
-        )
-    for layer in model._flatten_layers(include_self=False) if frozen else ():
-        if layer.weights and frozen.issuperset(variable.path for variable in layer.weights):
-            layer.trainable = False
-    for variable in model.weights:
-        if variable.path in frozen:
-            variable.trainable = False
-
-
-def _check_precision(name: str) -> None:
-    """Raise ValueError unless Keras has a precision policy of this name."""
-    try:
-        keras.dtype_policies.get(name)
-    except ValueError as error:
-        raise ValueError(
-            f"The precision (dtype) is {name!r}, but must be one of float32, mixed_bfloat16, "
-            "mixed_float16, bfloat16, float16."
-        ) from error
 
 
 def _numbered(outputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from bert_tf.interop.huggingface_names import name_table
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings, lost_prompts
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
-from bert_tf.names import check_names
 from bert_tf.options import EncoderFilesOptions, option
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.programs.verify import verify_conversion
@@ -113,10 +112,8 @@ def convert(
         **options: flags of convert_checkpoint, such as `head`, `labels`, `verify`.
 
     Raises:
-        TypeError: an option is unknown.
         ValueError: the folder is not empty, or the checkpoint is damaged or incomplete.
     """
-    check_names("bert_tf.convert", options, ConvertOptions)
     path, folder = path_of_model(path), os.fspath(folder)
     convert_checkpoint(
         ConvertOptions(init_checkpoint=path, output_dir=folder, output_format=format, **options)

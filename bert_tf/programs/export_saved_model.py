@@ -14,7 +14,6 @@ import tensorflow as tf
 from bert_tf.data.files import check_new_folder, check_writable, removing_new_parents
 from bert_tf.data.globs import MissingFileError, expand_files
 from bert_tf.interop.hub import path_of_model
-from bert_tf.names import check_names
 from bert_tf.programs.calibration_file import read_calibration
 from bert_tf.programs.export_accuracy import AccuracyCheck
 from bert_tf.programs.export_options import ExportOptions
@@ -49,10 +48,8 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
             `max_seq_length`.
 
     Raises:
-        TypeError: an option is unknown.
         ValueError: the folder is not empty, or an option does not fit the model.
     """
-    check_names("bert_tf.export", options, ExportOptions)
     model_dir, export_dir = path_of_model(model_dir), os.fspath(export_dir)
     export_saved_model(ExportOptions(model_dir=model_dir, export_dir=export_dir, **options))
 

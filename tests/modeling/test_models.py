@@ -194,11 +194,6 @@ def test_variable_paths_and_shapes_are_those_of_the_tf1_checkpoints(model_class,
     assert {variable.path: tuple(variable.shape) for variable in model.weights} == shapes
 
 
-def test_the_paths_do_not_depend_on_what_was_made_before():
-    paths = [variable.path for variable in BertForPreTraining(CONFIG).weights]
-    assert [variable.path for variable in BertForPreTraining(CONFIG).weights] == paths
-
-
 def test_padding_cannot_be_seen():
     model, _ = filled(BertModel(CONFIG))
     inputs = batch()
@@ -216,26 +211,6 @@ def test_an_example_does_not_depend_on_the_others_in_its_batch_or_on_its_padding
         alone = {name: value[row : row + 1, :length] for name, value in inputs.items()}
         together = np.asarray(model(inputs)["pooled_output"])[row : row + 1]
         assert_close(model(alone)["pooled_output"], together, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("model_class", "arguments"),
-    [
-        (BertForPreTraining, ()),
-        (BertForSequenceClassification, (LABELS,)),
-        (BertForTokenClassification, (LABELS,)),
-        (BertForQuestionAnswering, ()),
-    ],
-)
-def test_examples_in_another_order_get_their_outputs_in_that_order(model_class, arguments):
-    model, inputs, order = model_class(CONFIG, *arguments), batch(), np.arange(B)[::-1]
-    if model_class is BertForPreTraining:
-        inputs["masked_lm_positions"] = np.arange(2 * B).reshape(B, 2).astype("int32") % S
-    in_order = model(inputs)
-    turned = model({name: value[order] for name, value in inputs.items()})
-    assert in_order.keys() == turned.keys()
-    for name, output in in_order.items():
-        assert_close(turned[name], np.asarray(output)[order], atol=1e-6)
 
 
 def test_a_mask_of_three_dimensions_says_who_may_attend_to_whom():
@@ -312,11 +287,6 @@ def test_a_saved_keras_file_gives_the_same_model_back(model_class, arguments, tm
         np.testing.assert_array_equal(first.numpy(), second.numpy())
 
 
-def test_options_of_a_model_survive_the_keras_file(tmp_path):
-    BertModel(CONFIG, output_attentions=True).save(tmp_path / "model.keras")
-    assert keras.saving.load_model(tmp_path / "model.keras").output_attentions
-
-
 @pytest.mark.parametrize("direction", ["bidirectional", "left_to_right"])
 def test_it_can_be_a_part_of_a_functional_model(direction):
     inputs = {"input_ids": keras.Input((None,), dtype="int32", name="input_ids")}
@@ -363,29 +333,6 @@ def test_a_model_without_labels_is_refused(num_labels, labels):
     message = f"`num_labels` is {num_labels} and `labels` is .*, but .* one output or more. Give"
     with pytest.raises(ValueError, match=message):
         BertForSequenceClassification(CONFIG, num_labels, labels)
-
-
-@pytest.mark.parametrize("num_labels", [["neg", "pos"], 2.0])
-def test_a_number_of_labels_that_is_not_whole_is_an_error(num_labels):
-    message = r"`num_labels` is .*, but must be a whole number.* labels=\["
-    with pytest.raises(TypeError, match=message):
-        BertForSequenceClassification(CONFIG, num_labels)
-    assert type(BertForSequenceClassification(CONFIG, np.int64(2)).num_labels) is int
-
-
-@pytest.mark.parametrize("given", [{"num_labels": 4}, {"labels": ["a", "b"]}])
-@pytest.mark.parametrize(
-    "model_class", [BertModel, BertForMultipleChoice, BertForQuestionAnswering]
-)
-def test_labels_of_a_model_without_labels_are_an_error(model_class, given):
-    message = rf"{model_class.__name__}\(\) has no argument .*labels=.*have no labels. Omit it"
-    with pytest.raises(TypeError, match=message):
-        model_class(CONFIG, **given)
-
-
-def test_a_projection_without_outputs_is_refused():
-    with pytest.raises(ValueError, match="`projection_size` is 0, but must be 1 or more"):
-        BertForSentenceEmbedding(CONFIG, projection_size=0)
 
 
 def test_a_subclass_of_the_encoder_may_have_a_layer_of_its_own():
