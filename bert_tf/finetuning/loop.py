@@ -157,7 +157,7 @@ def train(
         }
         if first_step:
             check_same_data(options, num_all_steps, note[DATA])
-        note_training(options, note, first_step, is_batched=batches is not None)
+        note_training(options, note, is_batched=batches is not None)
     config = trainer.model.config
     flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
     with naming_damaged_file(files, id_limits):

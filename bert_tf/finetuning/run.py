@@ -26,7 +26,6 @@ from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.pretraining.unknown_words import warn_of_unknown_words
-from bert_tf.report.model_card import note_evaluation
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
@@ -260,7 +259,6 @@ def fine_tune(
             lengths=options.lengths,
             folder=folder,
         )
-    note_evaluation(folder, options)
     return program.finish(run)
 
 

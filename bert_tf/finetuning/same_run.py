@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import file_beside, read_json
-from bert_tf.interop.read import folder_of
 from bert_tf.interop.tokenizer_files import stated_cases
 from bert_tf.model_files import task_text
 from bert_tf.registry import TASK_FILE
@@ -26,11 +25,9 @@ from bert_tf.training.options import TrainingOptions
 from bert_tf.training.unfinished import (
     ALL_STEPS,
     DATA,
-    EARLIER,
     FLAGS,
     INITIAL,
     LAST_STEP,
-    STEP,
     read_note,
     write_note,
 )
@@ -111,7 +108,6 @@ def check_same_data(
 def note_training(
     options: TrainingOptions,
     note: Mapping[str, Any],
-    first_step: int = 0,
     is_batched: bool = False,
 ) -> None:
     """Write `training.json` of a run with steps to train.
@@ -120,7 +116,6 @@ def note_training(
 
     Args:
         note: values of LAST_STEP, ALL_STEPS, FLAGS, USED and DATA.
-        first_step: steps taken before this run, in the same folder or by `init_optimizer`.
         is_batched: the data have batches of their own, whose size is not an option to compare.
     """
     note = {**_noted(options), **note}
@@ -130,30 +125,13 @@ def note_training(
     if options.init_checkpoint:
         path = options.init_checkpoint  # an absolute path is valid in every working folder
         flags["init_checkpoint"] = path if "://" in path else os.path.abspath(path)
-    there: dict[str, Any] = {}
     if latest_checkpoint(options.output_dir) is not None:
         there = read_note(options.output_dir)
         if FLAGS in there:
             flags = {name: value for name, value in flags.items() if name not in INITIAL}
             flags |= {name: there[FLAGS][name] for name in INITIAL if name in there[FLAGS]}
-    elif options.init_optimizer:
-        there = read_note(folder_of(str(options.init_checkpoint)))
     note[FLAGS] = flags
-    if there and first_step:
-        note[EARLIER] = _earlier(there, note, first_step, options)
     write_note(options.output_dir, note)
-
-
-def _earlier(
-    there: Mapping[str, Any], note: Mapping[str, Any], first_step: int, options: TrainingOptions
-) -> list[dict[str, Any]]:
-    """Return the parts of a training before `first_step`, without a last one that equals `note`."""
-    now = {name: value for name, value in note.items() if name not in (LAST_STEP, ALL_STEPS, FLAGS)}
-    newest = {name: there[name] for name in now if name in there}
-    parts = [*there.get(EARLIER, ()), {**newest, STEP: first_step}]
-    before = [part for part in parts if part[STEP] < first_step]
-    last = parts[len(before)]  # a later checkpoint may have been removed
-    return [*before, {**last, STEP: first_step}] if _changes(last, now, options) else before
 
 
 def note_end(folder: str, step: int) -> None:

@@ -37,7 +37,6 @@ from bert_tf.programs.pretraining_record_sets import (
     find_case_of_records,
     read_record_set,
 )
-from bert_tf.report.model_card import note_evaluation
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.training_rows import data_rows
 from bert_tf.tasks.base import Task
@@ -165,7 +164,6 @@ def _run_phase(
         if trainer.step > first_step or not tf.io.gfile.exists(os.path.join(folder, "report.html")):
             write_page(folder, whole, {"global_step": trainer.step})
         return {}
-    note_evaluation(folder, options)
     found = dict(results or evaluate_now())
     loop.write_results(os.path.join(folder, "eval_results.txt"), found, "Eval results")
     write_page(folder, whole, found)

@@ -11,7 +11,6 @@ from bert_tf.training.checkpoints import save_checkpoint
 from bert_tf.training.unfinished import (
     LAST_STEP,
     TRAINING_FILE,
-    read_note,
     warn_if_unfinished,
 )
 
@@ -53,32 +52,3 @@ def test_a_running_training_is_named_with_its_process(folder, caplog, monkeypatc
     warn_if_unfinished(str(folder))
     (message,) = caplog.messages
     assert f"process 4711 is training in this folder; training has reached {reached}" in message
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"earlier": [{"seed": 1}]}, r"`earlier` contains {'seed': 1}, but .* with `step`\. Corr"),
-        ({"earlier": [3]}, r"`earlier` contains 3, but each part must be a JSON object"),
-        ({"earlier": [{"step": "3"}]}, r"`step` is '3', but must be a whole number"),
-        ({"earlier": [{"step": 3, "used": []}]}, r"`used` is '\[\]', but must be a JSON object"),
-        (
-            {"earlier": [{"step": 3, "data": [["a"]]}]},
-            r"`data` contains \['a'\], but .*two strings",
-        ),
-        ({"data": [["a", 1]]}, r"`data` contains \['a', 1\], but each row must be a list of two"),
-        ({"data": ["ab"]}, r"`data` contains 'ab', but"),
-        ({"flags": {"init_checkpoint": 5}}, r"`init_checkpoint` is '5', but must be a string"),
-        ({"steps": [1]}, r"`steps` is '\[1\]', but must be a whole number"),
-    ],
-)
-def test_a_damaged_note_is_an_error_with_its_file_and_key(tmp_path, values, message):
-    (tmp_path / TRAINING_FILE).write_text(json.dumps(values))
-    with pytest.raises(ValueError, match=rf"training\.json: {message}"):
-        read_note(str(tmp_path))
-
-
-def test_null_in_a_note_is_the_same_as_no_key(tmp_path):
-    part = {"step": 3, "used": None, "data": None}
-    (tmp_path / TRAINING_FILE).write_text(json.dumps({"flags": None, "earlier": [part]}))
-    assert read_note(str(tmp_path)) == {"earlier": [{"step": 3}]}
