@@ -25,8 +25,13 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from fine_tuning_runs import execute, init_checkpoint, read_results
-from pretraining_runs import check_arguments, write_changed
+from fine_tuning_runs import (
+    check_arguments,
+    execute,
+    init_checkpoint,
+    read_results,
+    write_changed,
+)
 
 SQUAD = {"train_file": "squad/train-v1.1.json", "predict_file": "squad/dev-v1.1.json"}
 # Task -> program, metric, its flags for files below --data_dir, other flags.

@@ -135,17 +135,9 @@ def run_script(
         }
 
 
-def execute(
-    name: str, flags: Mapping[str, object], further: Sequence[str] = (), is_timed: bool = False
-) -> None:
-    """Run run_scripts/<name>.py with its output on standard error.
-
-    Args:
-        is_timed: add processor seconds to the lines of metrics.jsonl (timed_script.py).
-    """
+def execute(name: str, flags: Mapping[str, object], further: Sequence[str] = ()) -> None:
+    """Run run_scripts/<name>.py with its output on standard error."""
     command = [sys.executable, str(ROOT / "run_scripts" / f"{name}.py")]
-    if is_timed:
-        command = [sys.executable, str(ROOT / "benchmarks" / "timed_script.py"), name]
     command += [f"--{key}={value}" for key, value in flags.items()]
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": paths}  # so that a checkout need not be installed
@@ -165,3 +157,39 @@ def seconds_of_children() -> float:
     """Return the processor time of all processes that `execute` has started."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+def check_arguments(folder: Path, arguments: Mapping[str, object]) -> None:
+    """Write the arguments into a new folder. Raise if an old folder has others.
+
+    Raises:
+        ValueError: the folder was made with other arguments, or contains files but no arguments.
+    """
+    file = folder / "arguments.json"
+    arguments = json.loads(json.dumps(arguments))
+    if not file.exists():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ValueError(
+                f"{folder} contains files but no {file.name}: another version of this script made it. "
+                "Give another --output_dir."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        write_changed(file, json.dumps(arguments, indent=1))
+    noted = json.loads(file.read_text(encoding="utf-8"))
+    names = sorted({*noted, *arguments})
+    differ = [name for name in names if noted.get(name) != arguments.get(name)]
+    if differ:
+        pairs = [f"{name}: {noted.get(name)} and now {arguments.get(name)}" for name in differ]
+        raise ValueError(
+            f"{folder} was made with other arguments ({'; '.join(pairs)}). Give them again, or another "
+            "--output_dir."
+        )
+
+
+def write_changed(file: Path, text: str) -> None:
+    """Write a file unless it has this text."""
+    if file.exists() and file.read_text(encoding="utf-8") == text:
+        return
+    temporary = file.with_name(f"{file.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)

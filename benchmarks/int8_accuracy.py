@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-from fine_tuning_runs import ROOT, add_arguments, execute, init_checkpoint
+from fine_tuning_runs import ROOT, add_arguments, check_arguments, execute, init_checkpoint
 from finetuning import TASKS, read_rows
-from pretraining_runs import check_arguments
 from squad import read_paragraphs
 
 sys.path.insert(0, str(ROOT))

@@ -53,8 +53,7 @@ _TENSORFLOW_USER_ERRORS = (
 def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
     """Define the flags of `options_class`, and call `workflow` with its instance.
 
-    An options class with a true `only_answers` declares that the process changes no weight. One with
-    `with_given` is made by this class method, from the flags that are given.
+    An options class with a true `only_answers` declares that the process changes no weight.
 
     Exit with 0 on success, with 1 and one message for invalid input, and with 130 on Ctrl-C.
     """
@@ -216,7 +215,7 @@ def options_from_flags(
     positional = _positional_field(options_class)
     if positional is not None:
         values[positional] = tuple(arguments)
-    return getattr(options_class, "with_given", options_class)(**values)
+    return options_class(**values)
 
 
 def _fields(options_class: type):

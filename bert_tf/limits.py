@@ -8,17 +8,11 @@ import os
 import re
 from collections.abc import Collection
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 MEBIBYTE = 1 << 20
 MAX_WHOLE_FILE = 64 * MEBIBYTE  # configurations, vocabularies; the largest known tokenizer has 33
 MAX_DOCUMENT = 1024 * MEBIBYTE  # JSON of questions or answers; SQuAD 2.0 has 40, its n-best 600
-
-_CGROUP_LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
 
 
 def read_whole(path: str | os.PathLike, max_bytes: int = MAX_WHOLE_FILE) -> bytes:
@@ -54,15 +48,6 @@ def read_at_most(stream: Any, name: str, max_bytes: int) -> bytes:
             )
         blocks.append(block)
     return b"".join(blocks)
-
-
-def host_bytes() -> int:
-    """Return the memory of the machine, or of its container."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in filter(Path.exists, map(Path, _CGROUP_LIMITS)):
-        limit = path.read_text().strip()
-        found += [int(limit)] if limit.isdecimal() else []  # otherwise "max"
-    return min(found)
 
 
 def parse_json(text: str, unique_keys: bool = False) -> Any:

@@ -70,11 +70,9 @@ def train(
     lengths: str = "trimmed",
     folder: str | None = None,
     command: TrainingOptions | None = None,
-    data: Callable[[], list[list[str]]] | None = None,
+    stop_step: int | None = None,
 ) -> Mapping[str, float] | None:
-    """Train on record files from the trainer's step up to `num_train_steps`.
-
-    Then load the averages of the weights into the model, if they are kept, and write README.md.
+    """Train on record files from the trainer's step up to `num_train_steps`, and write README.md.
 
     Args:
         files: record files; or batches of `task.record_features`, repeated when they end. A resumed run
@@ -84,7 +82,7 @@ def train(
             with `pack_sequences`.
         folder: result of `folder_to_write`; default: `output_dir` of the options.
         command: options that README.md shows; default: `options`.
-        data: returns the rows of the data in README.md; default: `data_rows` of `options` and `files`.
+        stop_step: last step, with the learning rates of `num_train_steps`. Default: `num_train_steps`.
 
     Returns:
         Metrics of an evaluation at the last step, or None without one.
@@ -99,9 +97,7 @@ def train(
             "to `evaluate`."
         )
     folder = folder or options.output_dir
-    planned = min(num_train_steps, (command or options).stop_step or num_train_steps)
-    num_all_steps = num_train_steps
-    num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
+    num_all_steps, num_train_steps = num_train_steps, stop_step or num_train_steps
     batches = files if isinstance(files, tf.data.Dataset) else None
     if batches is not None and options.pack_sequences:
         raise ValueError(
@@ -136,6 +132,7 @@ def train(
         size, seed = options.train_batch_size, options.seed
         return files_of_batch(files, step - 1, batch_size=size, seed=seed, by_length=by_length)
 
+    planned = num_train_steps
     evaluations = _Evaluations(trainer, task, options, evaluate, folder)
     if evaluations.are_over:
         logger.info("Training ended early, at step %d", trainer.step)
@@ -153,7 +150,7 @@ def train(
             ALL_STEPS: num_all_steps,
             FLAGS: changed_options(command or options),
             USED: resolved_values(options, trainer.optimizer.schedule),
-            DATA: data_rows(options, files) if data is None else data(),
+            DATA: data_rows(options, files),
         }
         if first_step:
             check_same_data(options, num_all_steps, note[DATA])
@@ -232,11 +229,11 @@ def has_steps_to_train(options: TrainingOptions, task: Task, num_train_steps: in
     """Return True if `train` has steps to take after the newest checkpoint in `output_dir`.
 
     Args:
-        num_train_steps: 0 without a training.
+        num_train_steps: last step; 0 without a training.
     """
     newest = latest_checkpoint(options.output_dir)
     step = checkpoint_step(newest) if newest else 0
-    if step >= min(num_train_steps, options.stop_step or num_train_steps):
+    if step >= num_train_steps:
         return False
     best = _best_checkpoint(options, task, options.output_dir)
     return not _ended_early(best, options.early_stopping)

@@ -1,7 +1,7 @@
 """Setup: values that a run resolves once from its options, and the BatchTrainer made from them.
 
 A run resumes from the checkpoints in `output_dir`. Otherwise it starts with the weights of
-`init_checkpoint` (with `init_optimizer` also its moments and step), or with random weights.
+`init_checkpoint`, or with random weights.
 """
 
 from __future__ import annotations
@@ -177,12 +177,17 @@ def trained_task(
 
 
 def make_trainer(
-    setup: Setup, task: Task, num_train_steps: int = 0, num_warmup_steps: int = 0
+    setup: Setup,
+    task: Task,
+    num_train_steps: int = 0,
+    num_warmup_steps: int = 0,
+    init_optimizer: bool = False,
 ) -> BatchTrainer:
     """Return a BatchTrainer with its weights in place.
 
     Args:
         num_train_steps: 0 for a model that is only evaluated.
+        init_optimizer: also read moments and step of `init_checkpoint`.
 
     Raises:
         ValueError: the weights do not fit, an evaluation has untrained weights, a layer to freeze does
@@ -222,7 +227,7 @@ def make_trainer(
         return trainer
     if num_train_steps:
         _warn_of_unnamed_checkpoints(options.output_dir)
-    if options.init_optimizer and num_train_steps:
+    if init_optimizer and num_train_steps:
         _carry_over(trainer, task, options, num_train_steps)
     elif setup.checkpoint is not None:
         head = TYPES.get(task.name)

@@ -271,21 +271,18 @@ def tied_logits(hidden, table, bias) -> Logits:
     return Logits(tf.matmul(hidden, tf.cast(table, hidden.dtype), transpose_b=True), bias)
 
 
-def cross_entropy(logits: Logits, labels, z_loss: float = 0.0):
+def cross_entropy(logits: Logits, labels):
     """Compute -log softmax(logits)[label], and 1 where no other logit is larger, else 0.
 
     For logits [..., L] and int32 labels [...] both are float32 [...]. The second has no gradient.
-
-    Args:
-        z_loss: factor of log(sum(exp(logits)))^2, which is added to the first.
     """
 
     @tf.custom_gradient
     def call(product, bias):
-        losses, hits, log_sum = _cross_entropy(product, bias, flat, z_loss=z_loss)
+        losses, hits, log_sum = _cross_entropy(product, bias, flat)
 
         def gradient(upstream, _):
-            return _cross_entropy_gradient(upstream, product, bias, log_sum, flat, z_loss=z_loss)
+            return _cross_entropy_gradient(upstream, product, bias, log_sum, flat)
 
         return (losses, hits), gradient
 
@@ -296,23 +293,18 @@ def cross_entropy(logits: Logits, labels, z_loss: float = 0.0):
 
 
 @_compiled
-def _cross_entropy(product, bias, labels, *, z_loss):
+def _cross_entropy(product, bias, labels):
     logits = _f32(product) + bias
     largest = tf.reduce_max(logits, -1, keepdims=True)
     log_sum = tf.math.log(tf.reduce_sum(tf.exp(logits - largest), -1, keepdims=True)) + largest
     of_label = tf.gather(logits, labels, batch_dims=1)
-    losses = log_sum[:, 0] - of_label
-    if z_loss:
-        losses += z_loss * log_sum[:, 0] ** 2
-    return losses, _f32(of_label >= largest[:, 0]), log_sum
+    return log_sum[:, 0] - of_label, _f32(of_label >= largest[:, 0]), log_sum
 
 
 @_compiled
-def _cross_entropy_gradient(upstream, product, bias, log_sum, labels, *, z_loss):
+def _cross_entropy_gradient(upstream, product, bias, log_sum, labels):
     one_hot = tf.one_hot(labels, product.shape[-1])
     probabilities = tf.exp(_f32(product) + bias - log_sum)
-    if z_loss:
-        probabilities *= 1.0 + 2.0 * z_loss * log_sum
     gradient = (probabilities - one_hot) * upstream[:, None]
     return tf.cast(gradient, product.dtype), tf.reduce_sum(gradient, 0)
 

@@ -4,8 +4,8 @@
 batch of them: the same features as in masked records, with the same shapes and dtypes.
 
 The rules are those of masking.py (pieces and whole words), with other random draws. The draws depend
-only on (seed, number of the batch), and so does a fraction of masks that changes with the steps.
-Resumed and uninterrupted runs, and all runs with one seed, therefore see the same masks.
+only on (seed, number of the batch). Resumed and uninterrupted runs, and all runs with one seed,
+therefore see the same masks.
 
 Shapes: B batch, S sequence, P predictions. A sequence has at most S words.
 
@@ -30,9 +30,6 @@ class DynamicMasker:
         vocab: token -> id, ids 0, 1, 2 and so on. Random words are drawn from all of them.
         options: fractions, and whether whole words are masked.
         max_predictions_per_seq: P, the most predictions of any sequence.
-        end_prob: fraction of the tokens that is predicted in the last batch, reached in equal steps
-            from `options.masked_lm_prob` in batch 0. Default: the same in all batches.
-        num_batches: number of batches, needed for `end_prob`.
 
     Raises:
         ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
@@ -42,16 +39,11 @@ class DynamicMasker:
         self,
         vocab: Mapping[str, int],
         options: MaskingOptions | None = None,
-        *,
         max_predictions_per_seq: int = 20,
-        end_prob: float | None = None,
-        num_batches: int = 0,
     ):
         check_special_tokens(vocab)
         options = MaskingOptions() if options is None else options
         self._masked_lm_prob = options.masked_lm_prob
-        self._end_prob = end_prob
-        self._num_batches = num_batches
         self._max_predictions = max_predictions_per_seq
         self._whole_words = options.do_whole_word_mask
         self._mask_token_prob = options.mask_token_prob
@@ -82,7 +74,7 @@ class DynamicMasker:
         seed, number = tf.cast(seed, tf.int64), tf.cast(number, tf.int64)
         seeds = tf.unstack(tf.random.experimental.stateless_split([seed, number], 3))
         input_ids = features["input_ids"]
-        limit = self._num_to_predict(features["input_mask"], number)
+        limit = self._num_to_predict(features["input_mask"])
         is_chosen = self._choose(input_ids, features["input_mask"], limit, seeds[0])
         positions, weights = self._positions(is_chosen)
         masked_lm_ids = tf.gather(input_ids, positions, batch_dims=1) * tf.cast(weights, tf.int32)
@@ -129,14 +121,8 @@ class DynamicMasker:
         word += tf.reduce_max(tf.cast(is_candidate & (word < 0), tf.int32), axis=1, keepdims=True)
         return tf.where(is_candidate, word, -1)
 
-    def _num_to_predict(self, input_mask: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    def _num_to_predict(self, input_mask: tf.Tensor) -> tf.Tensor:
         """Return int32 [B, 1], rounded by Python's `round` for every possible length."""
-        if self._end_prob is not None:
-            done = tf.cast(number, tf.float64) / max(self._num_batches - 1, 1)
-            prob = self._masked_lm_prob + (self._end_prob - self._masked_lm_prob) * done
-            lengths = tf.reduce_sum(input_mask, axis=1, keepdims=True)
-            wanted = tf.cast(tf.round(tf.cast(lengths, tf.float64) * prob), tf.int32)
-            return tf.clip_by_value(wanted, 1, self._max_predictions)
         wanted = [
             min(self._max_predictions, max(1, round(length * self._masked_lm_prob)))
             for length in range(input_mask.shape[1] + 1)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from bert_tf.config import ATTENTION_DIRECTIONS
 from bert_tf.finetuning.distillation_options import TeacherOptions
-from bert_tf.options import EncoderFilesOptions, option, reject_unused, require_one_of
-from bert_tf.pretraining.phases import LENGTH, Phase, check_length_in_names, parse_phases
-from bert_tf.pretraining.recipes import RECIPES, with_recipe
+from bert_tf.interop.hub import SCHEME
+from bert_tf.options import EncoderFilesOptions, OptionError, option, require_one_of
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.pretraining.settings import MaskingOptions, most_predictions
 from bert_tf.programs.pretraining_record_sets import RecordSet
@@ -18,7 +16,7 @@ from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.training.options import TrainingOptions
 
 _NUM_WARMUP_STEPS = 10_000  # the reference's default
-MASKING = (*(field.name for field in fields(MaskingOptions)), "masked_lm_prob_end")
+MASKING = tuple(field.name for field in fields(MaskingOptions))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,47 +61,13 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         min=MIN_SEQ_LENGTH,
         on_resume="model",
     )
-    phases: str | None = option(
-        "Lengths of sequences one after the other, each with its fraction of the steps: "
-        "128:0.9,512:0.1 are the paper's. {length} in --input_file and --eval_file becomes the length. "
-        "create_pretraining_data --phases makes such records. Replaces --max_seq_length. Default: one "
-        "length.",
-        default=None,
-    )
-    scale_phase_batches: bool = option(
-        "Give shorter phases more examples per step, so that all have the tokens of the longest one, "
-        "whose examples are --train_batch_size.",
-        default=False,
-    )
     max_predictions_per_seq: int | None = option(
         "Most masked tokens per example. Default: that of records with masks. For records without masks "
-        "--max_seq_length times --masked_lm_prob (or --masked_lm_prob_end, if larger), rounded up.",
+        "--max_seq_length times --masked_lm_prob, rounded up.",
         group="Model",
         default=None,
         min=1,
         on_resume="warn",
-    )
-    masked_lm_prob_end: float | None = option(
-        "Fraction of the tokens that is predicted at the last step, reached in equal steps from "
-        "--masked_lm_prob at the first one. Evaluations use this fraction. For records without masks. "
-        "Default: --masked_lm_prob.",
-        default=None,
-        above=0,
-        max=1,
-    )
-    recipe: str = option(
-        "Set of flags, which the log and the model card list. paper: none, the reference's defaults. "
-        "2026: "
-        + " ".join(f"--{name}={value}" for name, value in RECIPES["2026"].items())
-        + ". Flags that are given have precedence.",
-        default="paper",
-        choices=tuple(RECIPES),
-    )
-    z_loss: float = option(
-        "Factor of log(sum(exp(logits)))^2, which is added to the masked-LM loss of each word in "
-        "training, to keep the logits small. 1e-4 is usual.",
-        default=0.0,
-        min=0,
     )
     objective: str | None = option(
         "mlm_nsp: masked words and next sentence; mlm: only masked words; mlm_sop: masked words and the "
@@ -117,6 +81,18 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
     num_train_steps: int = option(
         "Optimizer steps.", group="Training", default=100000, min=1, on_resume="warn"
     )
+    stop_step: int | None = option(
+        "End at this step, with the learning rates of all training steps. For a first phase that "
+        "--init_optimizer continues.",
+        default=None,
+        min=1,
+    )
+    init_optimizer: bool = option(
+        "Also read the optimizer's moments and the step from --init_checkpoint, the --output_dir of a "
+        "run or a model.ckpt-N in it. For a second phase that continues the first one, such as longer "
+        "sequences or the decay of --lr_schedule=warmup_stable_decay.",
+        default=False,
+    )
     num_warmup_steps: int = option(
         "Steps until the full learning rate. The default becomes a tenth of --num_train_steps if the "
         "training is shorter than it.",
@@ -124,106 +100,32 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         default=_NUM_WARMUP_STEPS,
         on_resume="warn",
     )
-    auto_batch: bool = option(
-        "Choose --gradient_accumulation_steps: the fewest parts of a device's batch that fit its memory "
-        "by an estimate.",
-        default=False,
-    )
     max_eval_steps: int = option("Most batches to evaluate on.", default=100, min=1)
-    probe_file: str | None = option(
-        "Labelled table for a linear probe at every evaluation: .tsv, .csv or .jsonl with the column "
-        "label and a text (text_a, text, sentence, sentence1 ...), perhaps a second text (text_b, "
-        "sentence2 ...). A fifth of at most 5,000 rows is held out. Needs --do_eval.",
-        default=None,
-    )
     report: bool = option(
         "Write report.html at the end and after each evaluation: curves of the training.",
         default=True,
     )
 
-    @classmethod
-    def with_given(cls, **given: Any) -> PretrainingOptions:
-        return cls(**with_recipe(given))
-
     def __post_init__(self) -> None:
         super().__post_init__()
         require_one_of(self, ("do_train", "do_eval"))
-        self._need("phases", ("scale_phase_batches",))
-        of_evaluations = ("probe_file", "evaluate_steps", "eval_file")
-        self._need("do_eval", of_evaluations)
-        self._need("do_train", ("auto_batch",))
-        if not self.do_train:
-            reject_unused(self, ("teacher",), "without do_train")
-        elif (self.stop_step or 0) > self.num_train_steps:
-            raise ValueError(
-                f"stop_step is {self.stop_step}, but must be at most "
-                f"num_train_steps={self.num_train_steps}, the last step. Omit it, or raise "
-                "num_train_steps."
+        if (self.stop_step or 0) > self.num_train_steps:
+            raise OptionError(
+                "stop_step", f"{self.stop_step} is above num_train_steps={self.num_train_steps}."
             )
-        if self.auto_batch and (self.gradient_accumulation_steps > 1 or self.teacher):
-            raise ValueError(
-                "auto_batch cannot be combined with gradient_accumulation_steps, which it sets, or with "
-                "teacher, whose memory it does not count."
-            )
-        if self.phases is not None:
-            self._check_phases(parse_phases(self.phases))
-        added = RECIPES[self.recipe].items()
-        if added and all(getattr(self, name) != value for name, value in added):
-            raise ValueError(
-                f"recipe={self.recipe} sets other options, but none has its value. In Python, make the "
-                "options by PretrainingOptions.with_given(recipe=..., ...)."
-            )
+        if self.init_optimizer and (self.init_checkpoint or SCHEME).startswith(SCHEME):
+            raise OptionError("init_optimizer", "needs init_checkpoint, the output_dir of a run.")
+        if self.init_optimizer and self.init_layers is not None:
+            raise OptionError("init_layers", "cannot be combined with init_optimizer.")
         if self.do_train and not (
             0 <= self.num_warmup_steps <= self.num_train_steps
             or self.num_warmup_steps == _NUM_WARMUP_STEPS
         ):
-            raise ValueError(
-                f"num_warmup_steps is {self.num_warmup_steps}, but must be from 0 to "
-                f"num_train_steps={self.num_train_steps}. A tenth of it is usual: "
-                f"num_warmup_steps={self.num_train_steps // 10}."
+            raise OptionError(
+                "num_warmup_steps",
+                f"must be from 0 to num_train_steps={self.num_train_steps}, but is "
+                f"{self.num_warmup_steps}. A tenth of it is usual.",
             )
-
-    def _check_phases(self, phases: Sequence[Phase]) -> None:
-        steps = self.num_train_steps
-        empty = [p.max_seq_length for p in phases if p.first_step(steps) == p.last_step(steps)]
-        if empty:
-            raise ValueError(
-                f"phases={self.phases}: the phase of {empty[0]} tokens has no step of "
-                f"num_train_steps={steps}. Give it a larger fraction."
-            )
-        for name in ("early_stopping", "lr_batch_size" if self.scale_phase_batches else ""):
-            if name and getattr(self, name):
-                raise ValueError(
-                    f"{name} cannot be combined with `phases`, whose losses and batches differ. Omit "
-                    "one."
-                )
-
-    def phase_options(self) -> list[PretrainingOptions]:
-        """Return the options of each phase until `stop_step`; without `phases` these alone."""
-        for name, files in (("input_file", self.input_file), ("eval_file", self.eval_file)):
-            if files:
-                check_length_in_names(self.phases, name, files)
-        if self.phases is None:
-            return [self]
-        phases = parse_phases(self.phases)
-        longest = max(phase.max_seq_length for phase in phases)
-        stop = self.num_train_steps if self.stop_step is None else self.stop_step
-
-        def options_of(phase: Phase) -> PretrainingOptions:
-            length, scale = phase.max_seq_length, self.scale_phase_batches
-            return replace(
-                self,
-                max_seq_length=length,
-                train_batch_size=self.train_batch_size * (longest if scale else length) // length,
-                stop_step=min(stop, phase.last_step(self.num_train_steps))
-                if self.do_train
-                else None,
-                input_file=self.input_file.replace(LENGTH, str(length)),
-                eval_file=self.eval_file and self.eval_file.replace(LENGTH, str(length)),
-            )
-
-        steps = self.num_train_steps
-        return [options_of(phase) for phase in phases if phase.first_step(steps) < stop]
 
     def max_predictions_for(self, records: RecordSet) -> int:
         """Return `max_predictions_per_seq`, with its default for these records filled in."""
@@ -231,13 +133,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
             return self.max_predictions_per_seq
         if records.is_masked:
             return records.max_predictions_per_seq
-        prob = max(self.masked_lm_prob, self.masked_lm_prob_end or 0.0)
-        return most_predictions(self.max_seq_length, prob)
-
-    @property
-    def of_recipe(self) -> Mapping[str, Any]:
-        """Defaults that `recipe` sets."""
-        return RECIPES[self.recipe]
+        return most_predictions(self.max_seq_length, self.masked_lm_prob)
 
     @property
     def config_changes(self) -> dict[str, Any]:

@@ -5,11 +5,9 @@ Source: google-research/bert, run_pretraining.py.
 
 from __future__ import annotations
 
-import functools
-import itertools
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
 import tensorflow as tf
@@ -29,7 +27,6 @@ from bert_tf.model_files import model_files, read_task, write_files
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.programs.pretraining_options import MASKING, PretrainingOptions
-from bert_tf.programs.pretraining_probe import PROBE_METRICS, Probe, read_probe
 from bert_tf.programs.pretraining_record_sets import (
     RecordSet,
     check_vocabulary_of_records,
@@ -38,13 +35,10 @@ from bert_tf.programs.pretraining_record_sets import (
     read_record_set,
 )
 from bert_tf.report.page import Command, write_report
-from bert_tf.report.training_rows import data_rows
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
-from bert_tf.training.checkpoints import checkpoint_step, find_checkpoint, latest_checkpoint
-from bert_tf.training.memory import parts_that_fit, replica_bytes, step_bytes
-from bert_tf.training.strategy import is_chief, needs_static_shapes
+from bert_tf.training.strategy import is_chief
 
 logger = logging.getLogger(__name__)
 
@@ -70,138 +64,80 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     Write `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `report.html`, `README.md` (the model
     card) and the files that model_files.py lists.
     """
-    devices = options.make_strategy()
-    *earlier, last = options.phase_options()
-    setup = Setup.from_options(last, devices)
-    checkpoint = setup.checkpoint
+    command = options  # as given, for report.html and README.md
+    setup = Setup.from_options(options, options.make_strategy())
+    config, checkpoint = setup.config, setup.checkpoint
     vocab_file, tokens = find_vocabulary(options, checkpoint)
     sidecar.compare_vocabularies(vocab_file, checkpoint)
-    checked = [_checked_tasks(phase, setup) for phase in (*earlier, last)]
-    lines = (_about_records(record_sets, tasks) for _, record_sets, tasks in checked)
-    for line in dict.fromkeys(itertools.chain.from_iterable(lines)):
-        logger.info("%s", line)
+    options, record_sets, tasks = _read_tasks(options, setup)
+    task = tasks["train" if options.do_train else "eval"]
+    logger.info("The objective is %s", task.objective)
+    for name, record_set in record_sets.items():
+        masked = f"are masked while {'training' if name == 'train' else 'evaluating'}"
+        logger.info("The %s records %s", name, "have masks" if record_set.is_masked else masked)
     stated = sidecar.find_case(options.do_lower_case, checkpoint, None, vocab_file)
-    all_sets = [record_set for _, found, _ in checked for record_set in found.values()]
-    case = sidecar.find_case(find_case_of_records(all_sets, stated), None, tokens)
+    case = sidecar.find_case(find_case_of_records(list(record_sets.values()), stated), None, tokens)
     if tokens is not None:
         check_same_tokenizer(options.output_dir, tokens, case)
-    checked = [
-        (replace(phase, do_lower_case=case), found, tasks) for phase, found, tasks in checked
-    ]
-    data = functools.cache(lambda: data_rows(options, _all_files(options)))  # counts once
-    for number, (phase, record_sets, tasks) in enumerate(checked[:-1], 1):
-        if not options.do_train or _steps_done(options) >= phase.stop_step:
-            continue
-        logger.info(
-            "Phase %d: %d tokens up to step %d", number, phase.max_seq_length, phase.stop_step
-        )
-        _run_phase(phase, Setup.from_options(phase, devices), record_sets, tasks, options, data)
-    last, record_sets, tasks = checked[-1]
-    if earlier:  # they may have replaced the checkpoint that `setup` reads
-        setup = Setup.from_options(last, devices)
-    return _run_phase(last, replace(setup, options=last), record_sets, tasks, options, data)
-
-
-def _steps_done(options: PretrainingOptions) -> int:
-    """Return the step from which the training continues."""
-    newest = latest_checkpoint(options.output_dir)
-    if newest is None and options.init_optimizer:
-        newest = find_checkpoint(str(options.init_checkpoint))
-    return checkpoint_step(newest) if newest else 0
-
-
-def _run_phase(
-    options: PretrainingOptions,
-    setup: Setup,
-    record_sets: Mapping[str, RecordSet],
-    tasks: Mapping[str, PretrainingTask],
-    whole: PretrainingOptions,
-    data: Callable[[], list[list[str]]],
-) -> dict[str, float]:
-    """Run one phase. `whole` are the options of all phases, and `data` as in `loop.train`."""
-    config, checkpoint = setup.config, setup.checkpoint
-    name = "train" if options.do_train else "eval"
-    task = tasks[name]
-    vocab_file, vocab = find_vocabulary(options, checkpoint)
-    texts: dict[str, str] = {}
-    if options.do_train:
-        texts = model_files(config, task, vocab, options.do_lower_case)
+    texts = model_files(config, task, tokens, case) if options.do_train else {}
     if is_chief(setup.devices):
         check_output_folder(options.output_dir)
-    probe = read_probe(options, setup, vocab_file)
+    setup = replace(setup, options=options)
     num_train_steps = options.num_train_steps if options.do_train else 0
     learned: Task = task
-    if options.teacher and loop.has_steps_to_train(options, task, num_train_steps):
-        learned, teacher = pretraining_student(options, setup, task, vocab)
-    trainer = make_trainer(setup, learned, num_train_steps, _num_warmup_steps(options))
+    last_step = options.stop_step or num_train_steps
+    if options.teacher and loop.has_steps_to_train(options, task, last_step):
+        learned, teacher = pretraining_student(options, setup, task, tokens)
+    trainer = make_trainer(
+        setup,
+        learned,
+        num_train_steps,
+        _num_warmup_steps(options),
+        init_optimizer=options.init_optimizer,
+    )
     logger.info("%s", loop.describe_model(trainer.model))
     if learned is not task:
         warn_of_larger_student(trainer.model, teacher)
     folder = loop.folder_to_write(trainer, options.output_dir)
 
     def evaluate_now() -> dict[str, float]:
-        results = evaluate(trainer, tasks["eval"], record_sets["eval"].files, options, probe)
-        write_page(folder, whole, results)
+        results = evaluate(trainer, tasks["eval"], record_sets["eval"].files, options)
+        write_page(folder, command, results)
         return results
 
     results: Mapping[str, float] | None = None
     first_step = trainer.step
     if options.do_train:
-        if trainer.step < options.num_train_steps:
+        if trainer.step < num_train_steps:
             write_files(folder, texts)
         results = loop.train(
             trainer,
             learned,
             record_sets["train"].files,
             options,
-            options.num_train_steps,
+            num_train_steps,
             evaluate=evaluate_now if options.do_eval else None,
             folder=folder,
-            command=whole,
-            data=data,
+            command=command,
+            stop_step=options.stop_step,
         )
     if not options.do_eval:
         if trainer.step > first_step or not tf.io.gfile.exists(os.path.join(folder, "report.html")):
-            write_page(folder, whole, {"global_step": trainer.step})
+            write_page(folder, command, {"global_step": trainer.step})
         return {}
     found = dict(results or evaluate_now())
     loop.write_results(os.path.join(folder, "eval_results.txt"), found, "Eval results")
-    write_page(folder, whole, found)
+    write_page(folder, command, found)
     return found
 
 
-def _with_parts(
-    options: PretrainingOptions, setup: Setup, task: PretrainingTask
-) -> PretrainingOptions:
-    """Return the options with the `gradient_accumulation_steps` of `auto_batch`."""
-    each = -(-options.train_batch_size // setup.devices.num_replicas_in_sync)
-    memory = replica_bytes(setup.devices)
-    sizes = task.max_seq_length, task.max_predictions_per_seq, options.policy
-    even = options.pack_sequences or needs_static_shapes(setup.devices)
-    parts = parts_that_fit(setup.config, each, *sizes, memory, even)
-    examples = -(-each // parts)
-    logger.info(
-        "--auto_batch: --gradient_accumulation_steps=%d; a device computes %d examples of %d tokens at "
-        "once, and needs about %.1f of its %.1f GB",
-        *(parts, examples, task.max_seq_length),
-        *(step_bytes(setup.config, examples, *sizes) / 1e9, memory / 1e9),
-    )
-    return replace(options, auto_batch=False, gradient_accumulation_steps=parts)
-
-
-def _all_files(options: PretrainingOptions) -> list[str]:
-    """Return the records of all phases until `stop_step`."""
-    files = {phase.input_file: None for phase in options.phase_options()}
-    return [file for given in files for file in expand_record_files(given)]
-
-
-def _checked_tasks(
+def _read_tasks(
     options: PretrainingOptions, setup: Setup
 ) -> tuple[PretrainingOptions, dict[str, RecordSet], dict[str, PretrainingTask]]:
     """Return the options, and the records and tasks of "train" and "eval" that they need.
 
-    `auto_batch` is replaced by `gradient_accumulation_steps`. With `do_train` the options have the
-    objective and the predictions of the records, which a run that resumes is compared with.
+    With `do_train` the options have the objective and the predictions of the records, which a run that
+    resumes is compared with.
 
     Raises:
         ValueError: the records do not fit the options, the model or the devices.
@@ -221,29 +157,17 @@ def _checked_tasks(
         sidecar.check_vocabulary(vocab, config, vocab_file or "of the checkpoint")
     tasks = make_tasks(options, record_sets, setup.checkpoint)
     if options.do_eval:
-        probed = PROBE_METRICS if options.probe_file else ()
-        check_best_metric(options.best_metric, (*tasks["eval"].metric_keys, *probed))
+        check_best_metric(options.best_metric, tasks["eval"].metric_keys)
     for name, task in tasks.items():
         found = record_sets[name]
         check_records(found.files, task.record_features, task.id_limits(config))
         check_record_sets(found.files, set_limits(config, task, found.is_masked))
     if options.do_train:
         task = tasks["train"]
-        options = _with_parts(options, setup, task) if options.auto_batch else options
         most = task.max_predictions_per_seq
         options = replace(options, objective=task.objective, max_predictions_per_seq=most)
         checked_lengths(options, setup.devices, record_sets["train"].files)
     return options, record_sets, tasks
-
-
-def _about_records(
-    record_sets: Mapping[str, RecordSet], tasks: Mapping[str, PretrainingTask]
-) -> Iterator[str]:
-    """Yield lines for the log."""
-    yield from (f"The objective is {task.objective}" for task in tasks.values())
-    for name, record_set in record_sets.items():
-        masked = f"are masked while {'training' if name == 'train' else 'evaluating'}"
-        yield f"The {name} records {'have masks' if record_set.is_masked else masked}"
 
 
 def write_page(folder: str, options: PretrainingOptions, results: Mapping[str, float]) -> None:
@@ -281,10 +205,8 @@ def make_tasks(
     for name, record_set in record_sets.items():
         masker, most = None, options.max_predictions_for(record_set)
         if not record_set.is_masked:
-            masker = make_masker(options, record_set, checkpoint, trains=name == "train")
-        tasks[name] = PretrainingTask(
-            options.max_seq_length, most, objective, masker, options.z_loss
-        )
+            masker = make_masker(options, record_set, checkpoint)
+        tasks[name] = PretrainingTask(options.max_seq_length, most, objective, masker)
     return tasks
 
 
@@ -301,12 +223,8 @@ def make_masker(
     options: PretrainingOptions,
     record_set: RecordSet,
     checkpoint: PretrainedCheckpoint | None,
-    trains: bool,
 ) -> DynamicMasker:
     """Return a masker with the settings of the flags.
-
-    Args:
-        trains: the fraction of masked tokens changes with the steps; else it is that at the end.
 
     Raises:
         ValueError: the vocabulary is missing.
@@ -317,14 +235,8 @@ def make_masker(
             f"The records of {record_set.files[0]} have no masks. Masking needs their vocabulary, which "
             "is not next to bert_config_file or init_checkpoint. Give vocab_file."
         )
-    end = options.masked_lm_prob_end
-    return DynamicMasker(
-        {token: index for index, token in enumerate(tokens)},
-        options if trains or end is None else replace(options, masked_lm_prob=end),
-        max_predictions_per_seq=options.max_predictions_for(record_set),
-        end_prob=end if trains else None,
-        num_batches=options.num_train_steps,
-    )
+    vocab = {token: index for index, token in enumerate(tokens)}
+    return DynamicMasker(vocab, options, options.max_predictions_for(record_set))
 
 
 _LOGGED = (
@@ -332,7 +244,6 @@ _LOGGED = (
     "masked_lm_perplexity",
     "masked_lm_accuracy",
     "next_sentence_accuracy",
-    "probe_accuracy",
 )
 
 
@@ -341,17 +252,15 @@ def evaluate(
     task: PretrainingTask,
     files: Sequence[str],
     options: PretrainingOptions,
-    probe: Probe | None = None,
 ) -> dict[str, float]:
     """Return and log the metrics of the current model."""
     kept = loop.run_model(
         trainer, task, files, options.eval_batch_size, max_batches=options.max_eval_steps
     )
     results = {"global_step": trainer.step, **task.metrics(kept)}
-    if probe is not None:
-        results |= probe.metrics(trainer, options.eval_batch_size)
     line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
-    logger.info("step %d: %s", trainer.step, line)
+    data = "" if options.eval_file else " (of the training records; eval_file names held-out ones)"
+    logger.info("step %d: %s%s", trainer.step, line, data)
     return results
 
 

@@ -14,18 +14,16 @@ _PATHS = ("_file", "_dir", "_checkpoint")  # endings of flags
 
 
 def changed_options(options: Any) -> dict[str, Any]:
-    """Return name -> value of the options that differ from their defaults or from those of a recipe.
+    """Return name -> value of the options that differ from their defaults.
 
     Args:
         options: dataclass of a program's flags.
     """
-    changed, of_recipe = {}, getattr(options, "of_recipe", {})
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        is_default = value == field.default == of_recipe.get(field.name, field.default)
-        if not is_default and value is not None:
-            changed[field.name] = value
-    return changed
+    values = {
+        field.name: (getattr(options, field.name), field.default)
+        for field in dataclasses.fields(options)
+    }
+    return {n: value for n, (value, default) in values.items() if value not in (default, None)}
 
 
 def as_flags(

@@ -216,18 +216,11 @@ _OTHERS = (
         style={"most_points": 60},
     ),
     _Curves(
-        "Linear probe",
-        "accuracy",
-        {"eval probe_accuracy": "probe", "eval probe_majority_accuracy": "largest class"},
-        "A linear classifier on frozen features of --probe_file, on its held-out rows.",
-    ),
-    _Curves(
         "Learning rate",
         "learning rate",
         {"train learning_rate": "learning rate"},
         style={"means": False},
     ),
-    _Curves("Mask rate", "fraction of tokens", {"train masked_lm_prob": "mask rate"}),
     _Curves(
         "Speed",
         "tokens per second",

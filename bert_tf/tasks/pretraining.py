@@ -37,7 +37,6 @@ class PretrainingTask(Task):
         max_predictions_per_seq: P.
         objective: one of OBJECTIVES.
         masker: masks records without masks; None for masked records.
-        z_loss: see `losses.masked_lm_loss`.
 
     Raises:
         ValueError: the objective is unknown, or a number is too small.
@@ -52,7 +51,6 @@ class PretrainingTask(Task):
         max_predictions_per_seq: int,
         objective: str = "mlm_nsp",
         masker: DynamicMasker | None = None,
-        z_loss: float = 0.0,
     ):
         if objective not in OBJECTIVES:
             raise ValueError(
@@ -69,7 +67,7 @@ class PretrainingTask(Task):
         self.predictions_per_token = max_predictions_per_seq / max_seq_length
         self.objective = objective
         self.features = pretraining_features(max_seq_length, max_predictions_per_seq, objective)
-        self.losses = (masked_lm_loss(z_loss),)
+        self.losses = (masked_lm_loss(),)
         if self._asks_about_pairs:
             self.losses += (next_sentence_loss(),)
         self._masker = masker

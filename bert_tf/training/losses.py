@@ -51,46 +51,33 @@ def cross_entropy(logits, labels):
     )
 
 
-def cross_entropy_and_hits(logits, labels, z_loss: float = 0.0) -> tuple[Any, Any]:
+def cross_entropy_and_hits(logits, labels) -> tuple[Any, Any]:
     """Return `cross_entropy`, and 1 if no other logit is larger than the label's, else 0.
 
     `logits` may also be `fused.Logits`. The second tensor, float32 too, has no gradient.
-
-    Args:
-        z_loss: factor of log(sum(exp(logits)))^2, which is added to the first.
     """
     if isinstance(logits, fused.Logits):
-        return fused.cross_entropy(logits, labels, z_loss)
-    losses = cross_entropy(logits, labels)
-    if z_loss:
-        losses += z_loss * tf.reduce_logsumexp(tf.cast(logits, tf.float32), axis=-1) ** 2
+        return fused.cross_entropy(logits, labels)
     of_label = tf.gather(logits, labels, batch_dims=labels.shape.rank)
     hits = tf.stop_gradient(of_label) >= tf.reduce_max(tf.stop_gradient(logits), axis=-1)
-    return losses, tf.cast(hits, tf.float32)
+    return cross_entropy(logits, labels), tf.cast(hits, tf.float32)
 
 
-def _weighted(weights, logits, labels, z_loss: float = 0.0) -> tuple[Any, Any]:
+def _weighted(weights, logits, labels) -> tuple[Any, Any]:
     """Return the sums of weight * cross-entropy and of weight * hit."""
-    losses, hits = cross_entropy_and_hits(logits, labels, z_loss)
+    losses, hits = cross_entropy_and_hits(logits, labels)
     return tf.reduce_sum(weights * losses), tf.reduce_sum(weights * hits)
 
 
-def masked_lm_loss(z_loss: float = 0.0) -> Loss:
+def masked_lm_loss() -> Loss:
     """Return sum(w * nll) / (sum(w) + 1e-5) over the masked positions.
 
-    Args:
-        z_loss: factor of log(sum(exp(logits)))^2, which is added to nll and keeps the logits small.
-
-    Source: google-research/bert, run_pretraining.py, `get_masked_lm_output`. The z-loss: Chowdhery et
-    al. 2022, arXiv 2204.02311, section 5.
+    Source: google-research/bert, run_pretraining.py, `get_masked_lm_output`.
     """
     return Loss(
         name="masked_lm_loss",
         total=lambda outputs, features: _weighted(
-            features["masked_lm_weights"],
-            outputs["masked_lm_logits"],
-            features["masked_lm_ids"],
-            z_loss,
+            features["masked_lm_weights"], outputs["masked_lm_logits"], features["masked_lm_ids"]
         ),
         weight=lambda features: tf.reduce_sum(features["masked_lm_weights"]),
         epsilon=1e-5,

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.interop.hub import NO_LICENSE, SCHEME, check_license
+from bert_tf.interop.hub import NO_LICENSE, check_license
 from bert_tf.modeling.pooling import parse_layers
-from bert_tf.options import Options, option, reject_unused
+from bert_tf.options import OptionError, Options, option, reject_unused
 from bert_tf.training import strategy
 from bert_tf.training.encoder_parts import parse_frozen
 from bert_tf.training.optimization import OPTIMIZERS
@@ -90,12 +90,6 @@ class TrainingOptions(DeviceOptions):
         "0,2,4 makes a model of three layers. A --bert_config_file has all layers of the checkpoint, or "
         "those of the model. Default: all.",
         default=None,
-    )
-    init_optimizer: bool = option(
-        "Also read the optimizer's moments and the step from --init_checkpoint, the --output_dir of a "
-        "run or a model.ckpt-N in it. For a second phase that continues the first one, such as longer "
-        "sequences or the decay of --lr_schedule=warmup_stable_decay.",
-        default=False,
     )
     do_train: bool = option("Train.", group="Actions", default=False)
     do_eval: bool = option("Evaluate.", group="Actions", default=False)
@@ -218,12 +212,6 @@ class TrainingOptions(DeviceOptions):
         hint=". 1e9 clips nothing.",
     )
     save_checkpoints_steps: int = option("Steps between checkpoints.", default=1000, min=1)
-    stop_step: int | None = option(
-        "End at this step, with the learning rates of all training steps. For a first phase that "
-        "--init_optimizer continues.",
-        default=None,
-        min=1,
-    )
     evaluate_steps: int = option(
         "Steps between evaluations during training, with --do_eval. The best weights go to the folder "
         "best in --output_dir. 0: evaluate only at the end.",
@@ -289,21 +277,14 @@ class TrainingOptions(DeviceOptions):
                 f"must be at most train_batch_size={self.train_batch_size}. Use "
                 f"gradient_accumulation_steps={self.train_batch_size} or less."
             )
-        if not self.do_train:
-            reject_unused(self, ("stop_step",), "without do_train")
         for name in ("early_stopping", "best_metric"):
             if getattr(self, name) and not self.evaluate_steps:
                 raise ValueError(
                     f"{name}={getattr(self, name)} needs evaluations during training: give "
                     "evaluate_steps."
                 )
-        if self.init_optimizer and (self.init_checkpoint or SCHEME).startswith(SCHEME):
-            raise ValueError("init_optimizer needs init_checkpoint, the output_dir of a run.")
-        if self.init_layers is not None and (self.init_optimizer or not self.init_checkpoint):
-            raise ValueError(
-                "init_layers chooses layers of init_checkpoint, whose weights alone are read. Give "
-                "init_checkpoint, without init_optimizer."
-            )
+        if self.init_layers is not None and not self.init_checkpoint:
+            raise OptionError("init_layers", "chooses layers of init_checkpoint: give that.")
         parse_layers(self.init_layers or "0", name="init_layers")
         check_license(self.license)
         parse_frozen(self.freeze or "")

@@ -41,8 +41,6 @@ logger = logging.getLogger(__name__)
 # devices, and the optimizer's update everywhere; nothing if XLA cannot compile the first step.
 # false: compile nothing.
 COMPILATIONS = ("auto", "true", "false")
-# Accuracy of the loss whose number of words is reported. With a teacher that loss has another name.
-MASKED_LM = "masked_lm_accuracy"
 
 Tensors = Mapping[str, Any]
 
@@ -164,8 +162,6 @@ class TrainingStep:
         names = ["loss"] + [loss.name for loss in self._losses if loss.name != "loss"]
         names += [loss.accuracy for loss in self._losses if loss.accuracy]
         names += ["gradient_norm", "learning_rate", "tokens"]
-        if MASKED_LM in names:
-            names.append("masked_lm_prob")  # fraction of the tokens that is predicted
         return (*names, "loss_scale") if self.loss_scale else tuple(names)
 
     def rates(self, first: int) -> dict[int, float]:
@@ -187,9 +183,6 @@ class TrainingStep:
         values = {name: sum_of_replicas(term) for name, term in terms.items()}
         values["loss"] = tf.add_n([values[loss.name] for loss in self._losses])
         values["tokens"] = sum_of_replicas(number_of_tokens(features))
-        for loss in self._losses:
-            if loss.accuracy == MASKED_LM:
-                values["masked_lm_prob"] = weights[loss.name] / values["tokens"]
         # Read before the step is counted.
         values["learning_rate"] = tf.convert_to_tensor(self._optimizer.learning_rate)
         norm, scale = self._clipping(gradients, values)

@@ -86,14 +86,6 @@ PARTS = {
         ),
         [(R, H), (H,)],
     ),
-    "cross_entropy with z_loss": (
-        lambda product, bias: cross_entropy_and_hits(fused.Logits(product, bias), LABELS, 0.3)[0],
-        lambda product, bias: (
-            tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, product + bias)
-            + 0.3 * tf.math.log(tf.reduce_sum(tf.exp(product + bias), axis=-1)) ** 2
-        ),
-        [(R, H), (H,)],
-    ),
 }
 
 
@@ -138,14 +130,6 @@ def test_a_hit_is_a_label_whose_logit_no_other_exceeds():
     np.testing.assert_array_equal(of_parts[1], [0.0, 1.0, 1.0])
     np.testing.assert_array_equal(plain[1], [0.0, 1.0, 1.0])
     np.testing.assert_allclose(of_parts[0], plain[0], rtol=1e-5)
-
-
-def test_the_z_loss_of_plain_logits_is_that_of_fused_ones():
-    logits, bias = tf.constant(numbers(R, H)), tf.constant(numbers(H, seed=1))
-    of_parts = cross_entropy_and_hits(fused.Logits(logits, bias), LABELS, 0.1)
-    plain = cross_entropy_and_hits(logits + bias, LABELS, 0.1)
-    for found, expected in zip(of_parts, plain, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def loss_and_gradients(hidden_act: str, dtype: str, used: bool, compiled: bool = False):

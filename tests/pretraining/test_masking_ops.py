@@ -146,19 +146,6 @@ def test_as_many_pieces_are_predicted_as_in_static_records(prob, most):
         assert len(positions) == len(expected)
 
 
-def test_the_fraction_falls_with_the_number_of_the_batch():
-    masker = DynamicMasker(
-        VOCAB,
-        MaskingOptions(masked_lm_prob=0.5),
-        max_predictions_per_seq=6,
-        end_prob=0.1,
-        num_batches=5,
-    )
-    rows = batch("[CLS] " + "dog " * 8 + "[SEP]", "[CLS] dog [SEP]")
-    found = [[len(row) for row in chosen(masker(rows, 0, number))] for number in range(5)]
-    assert found == [[5, 1], [4, 1], [3, 1], [2, 1], [1, 1]]  # 10 pieces: 5, 4, 3, 2, 1
-
-
 def test_all_pieces_of_a_word_are_masked_or_none():
     masker = DynamicMasker(VOCAB, MaskingOptions(masked_lm_prob=0.4, do_whole_word_mask=True))
     # As in the reference, the "##s" at the front of B belongs to the last word of A.

@@ -22,10 +22,7 @@ from tiny_runs import (
 
 from bert_tf.config import BertConfig
 from bert_tf.data.record_checks import count_records
-from bert_tf.interop.read import read_checkpoint
 from bert_tf.model_files import read_task
-from bert_tf.pretraining.manifest import Manifest
-from bert_tf.programs.pretraining_record_sets import RecordSet, check_vocabulary_of_records
 from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import latest_checkpoint
 
@@ -133,7 +130,7 @@ def test_an_invalid_id_after_the_first_records_is_named(
 
 
 @pytest.mark.parametrize("whole_words", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_new_masks_of_a_falling_fraction_have_the_same_bits_in_an_interrupted_run(
+def test_new_masks_have_the_same_bits_in_an_interrupted_run(
     make_options, whole_words, tmp_path, monkeypatch
 ):
     options = make_options(
@@ -142,9 +139,7 @@ def test_new_masks_of_a_falling_fraction_have_the_same_bits_in_an_interrupted_ru
         do_whole_word_mask=whole_words,
         train_batch_size=40,
         masked_lm_prob=0.4,
-        masked_lm_prob_end=0.1,
         max_predictions_per_seq=None,
-        iterations_per_loop=1,
     )
     assert 5 * 40 < count_records([options.input_file]) < 12 * 40  # the second epoch is begun
     whole = dataclasses.replace(options, output_dir=str(tmp_path / "whole"))
@@ -159,26 +154,8 @@ def test_new_masks_of_a_falling_fraction_have_the_same_bits_in_an_interrupted_ru
         for folder in (options.output_dir, whole.output_dir)
     )
     assert_bit_equal(found, expected)
-    lines = map(json.loads, Path(whole.output_dir, "metrics.jsonl").read_text().splitlines())
-    fractions = [line["masked_lm_prob"] for line in lines]
-    assert len(fractions) == 12 and 0.33 < fractions[0] < 0.42 and 0.08 < fractions[-1] < 0.14
-    expected = np.linspace(0.4, 0.1, 12)  # of lengths that are rounded
-    np.testing.assert_allclose(fractions, expected, atol=0.03)
     length = options.max_seq_length
     assert read_task(options.output_dir).max_predictions_per_seq == math.ceil(0.4 * length)
-
-
-def test_evaluations_mask_the_fraction_of_the_last_step(make_options, pretrained):
-    changes = {"do_train": False, "init_checkpoint": str(pretrained)}
-    changes["max_predictions_per_seq"] = None
-    falling, fixed = (
-        run_pretraining(make_options("unmasked_nsp", **changes, **fractions))
-        for fractions in (
-            {"masked_lm_prob": 0.4, "masked_lm_prob_end": 0.1},
-            {"masked_lm_prob": 0.1},
-        )
-    )
-    assert falling["masked_lm_loss"] == pytest.approx(fixed["masked_lm_loss"], rel=1e-6)
 
 
 def test_masked_words_are_learned_from_records_without_masks(make_options):
@@ -195,21 +172,6 @@ def test_every_evaluation_has_the_same_masks_whatever_the_seed(make_options):
     assert run_pretraining(again) == results
     # Fewer predictions are other masks: the figures above are not equal by accident.
     assert run_pretraining(dataclasses.replace(again, masked_lm_prob=0.05)) != results
-
-
-def test_masks_of_the_evaluation_may_be_fixed_ones_while_those_of_the_training_change(
-    make_options, kinds, caplog
-):
-    options = make_options(
-        "unmasked_nsp", eval_file=kinds["masked_nsp"].held_out, do_whole_word_mask=True
-    )
-    with caplog.at_level("INFO"):
-        run_pretraining(options)
-    assert "The train records are masked while training" in caplog.text
-    assert "The eval records have masks" in caplog.text
-    with caplog.at_level("INFO"):
-        run_pretraining(make_options("unmasked_nsp", do_train=False))
-    assert "The eval records are masked while evaluating" in caplog.text
 
 
 def test_how_to_mask_is_not_said_for_records_that_have_masks(make_options):
@@ -247,15 +209,6 @@ def test_records_are_trained_on_with_their_own_vocabulary_only(
     if kind == "unmasked_nsp":
         unknown = without_manifest(kinds[kind].train, tmp_path)
         assert found_before_training(dataclasses.replace(options, input_file=unknown))
-
-
-@pytest.mark.parametrize("folder", ["/nowhere", "ram://nowhere"])
-def test_records_of_a_missing_vocabulary_must_be_made_again(pretrained, tmp_path, folder):
-    manifest = Manifest({}, [], {"file": f"{folder}/vocab.txt", "sha256": "", "size": 1}, 1)
-    records = RecordSet(("a.tf_record",), True, False, {"a.manifest.json": manifest})
-    found = read_checkpoint(str(pretrained))
-    with pytest.raises(ValueError, match=r"manifest\.json\. Make the records again with the voc"):
-        check_vocabulary_of_records(records, ["[UNK]"], None, found)
 
 
 def test_records_of_another_vocabulary_than_the_checkpoints_must_be_made_again(
@@ -341,17 +294,6 @@ def test_another_case_than_that_of_the_records_is_refused(
     assert not Path(options.output_dir).exists()
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"random_token_prob": 0.3}, "more than 1 together"),
-    ],
-)
-def test_options_about_masks_are_checked_when_made(make_options, changes, message):
-    with pytest.raises(ValueError, match=message):
-        make_options("unmasked_nsp", **changes)
-
-
 # ---------------------------------------------------------------------------------------- objectives
 
 
@@ -401,18 +343,6 @@ def test_without_pairs_the_head_stays_as_it_was_and_a_run_can_go_on(
         np.testing.assert_array_equal(expected[name], early[name])
         assert not expected[f"{name}/adam_m"].any()
     assert (expected["cls/predictions/output_bias"] != early["cls/predictions/output_bias"]).any()
-
-
-def test_a_model_of_single_sequences_starts_one_of_pairs(make_options, tmp_path):
-    first = make_options("masked_mlm", do_eval=False)
-    run_pretraining(first)
-    second = make_options(
-        "masked_nsp",
-        init_checkpoint=first.output_dir,
-        bert_config_file=None,
-        output_dir=tmp_path / "second",
-    )
-    assert "next_sentence_accuracy" in run_pretraining(second)
 
 
 def test_the_labels_of_pairs_can_be_left_alone(make_options):

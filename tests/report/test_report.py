@@ -233,29 +233,24 @@ def test_a_pre_training_has_a_chart_for_each_unit_and_its_newest_evaluation(
             "loss": 9 / step,
             "masked_lm_accuracy": 0.1 * step,
             "learning_rate": 0.1,
-            "masked_lm_prob": 0.3 - step / 20,
             "tokens_per_second": 500.0,
         }
         for step in (1, 2, 3)
     ]
-    found = {"loss": 5.0, "masked_lm_accuracy": 0.2, "probe_accuracy": 0.7}
-    lines.append({"kind": "eval", "step": 2, **found, "probe_majority_accuracy": 0.5})
+    found = {"loss": 5.0, "masked_lm_accuracy": 0.2}
+    lines.append({"kind": "eval", "step": 2, **found})
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    results = {"global_step": 3, "loss": 4.0, "probe_accuracy": 0.8, "unknown": 1.0}
+    results = {"global_step": 3, "loss": 4.0, "unknown": 1.0}
     sections = learning_curve(str(path), results)
     found = {section.title: dict(part_of(section, "lines")["series"]) for section in sections}
     assert {title: list(series) for title, series in found.items()} == {
         "Learning curve": ["train loss", "dev loss"],
         "Masked words and next sentences": ["train masked words", "dev masked words"],
-        "Linear probe": ["probe", "largest class"],
         "Learning rate": ["learning rate"],
-        "Mask rate": ["mask rate"],
         "Speed": ["tokens per second"],
     }
     assert found["Learning curve"]["dev loss"] == [(2, 5.0), (3, 4.0)]
-    assert found["Linear probe"]["probe"] == [(2, 0.7), (3, 0.8)]
-    assert [step for step, _ in found["Mask rate"]["mask rate"]] == [1, 2, 3]
 
 
 def test_a_line_that_a_kill_has_cut_does_not_cost_the_report(tmp_path, caplog):

@@ -407,7 +407,6 @@ def test_metrics_jsonl_has_the_losses_and_the_rate_of_each_step(twenty_steps):
         for line in lines:
             losses = {"loss", "masked_lm_loss", "next_sentence_loss"}
             shares = {"masked_lm_accuracy", "next_sentence_accuracy"}
-            shares |= {"masked_lm_prob"}
             others = {"kind", "step", "gradient_norm", "learning_rate", "tokens"}
             assert set(line) == losses | shares | others
             assert all(0 <= line[name] <= 1 for name in shares)
