@@ -281,7 +281,7 @@ def test_a_damaged_record_in_the_middle_is_named(options, toy_text, tmp_path):
     damaged = tmp_path / "damaged.tf_record"
     damaged.write_bytes(data)
     with pytest.raises(
-        ValueError, match=r"damaged.tf_record is damaged: record \d+ cannot be read"
+        ValueError, match=r"damaged.tf_record .*record \d+"
     ):
         run_pretraining(
             dataclasses.replace(
