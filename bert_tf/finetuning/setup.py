@@ -43,7 +43,6 @@ from bert_tf.training.optimization import OPTIMIZERS
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.strategy import is_chief
-from bert_tf.training.unfinished import FLAGS, read_note
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +222,7 @@ def make_trainer(
         jit_compile=options.jit_compile,
     )
     if trainer.resume(options.output_dir) is not None:
-        _warn_of_unused(setup, task, will_train=bool(num_train_steps))
+        logger.info("Weights: %s", latest_checkpoint(options.output_dir))
         return trainer
     if num_train_steps:
         _warn_of_unnamed_checkpoints(options.output_dir)
@@ -240,26 +239,6 @@ def make_trainer(
                 "this task and would answer at random. Train first with do_train."
             )
     return trainer
-
-
-def _warn_of_unused(setup: Setup, task: Task, will_train: bool) -> None:
-    """Warn that the weights are those of `output_dir`, not those of another `init_checkpoint`."""
-    options, head = setup.options, TYPES.get(task.name)
-    given, newest = options.init_checkpoint, latest_checkpoint(options.output_dir)
-    flags = read_note(options.output_dir).get(FLAGS)
-    first = flags.get("init_checkpoint") if flags and will_train else None
-    used = [os.path.realpath(path) for path in (options.output_dir, newest, first) if path]
-    if not given or os.path.realpath(given) in used or (will_train and flags is None):
-        return
-    arrays = {} if setup.checkpoint is None else setup.checkpoint.arrays
-    has_head = head is None or not head.variables or any(map(head.owns, arrays))
-    if arrays and not has_head and not will_train:
-        return  # the encoder that the training began with, as in the reference's commands
-    logger.warning(
-        "The weights are those of %s; init_checkpoint=%s is not used. To use it, give an "
-        "output_dir without checkpoints.",
-        *(newest, given),
-    )
 
 
 def _warn_of_unnamed_checkpoints(folder: str) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -103,28 +102,6 @@ def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
     again = make_trainer(setup_of(options), task, 3)
     for first, second in zip(trainer.model.weights, again.model.weights, strict=True):
         np.testing.assert_array_equal(first, second, err_msg=first.path)
-
-
-HEAD = ["bert/x", "output_weights"]
-
-
-def test_an_evaluation_that_does_not_use_init_checkpoint_is_warned_of(
-    task_and_trainer, tmp_path, caplog
-):
-    task, trainer = task_and_trainer
-    trainer.save(str(tmp_path))
-    encoder, other = (SimpleNamespace(arrays=dict.fromkeys(names)) for names in (["bert/x"], HEAD))
-    for given, checkpoint, is_warned in (
-        ("bert/model.ckpt", other, True),
-        ("bert/model.ckpt", encoder, False),  # which the training began with
-        (f"{tmp_path}/", other, False),
-    ):
-        caplog.clear()
-        flags = {"eval_file": "unused.tsv", "do_eval": True, "init_checkpoint": given}
-        setup = setup_of(classifier_options(tmp_path, **flags))
-        make_trainer(dataclasses.replace(setup, checkpoint=checkpoint), task)
-        expected = f"those of {tmp_path}/model.ckpt-0; init_checkpoint=bert/model.ckpt is not used"
-        assert (expected in caplog.text) is is_warned
 
 
 def test_a_training_is_warned_of_checkpoints_that_no_file_names(task_and_trainer, tmp_path, caplog):
