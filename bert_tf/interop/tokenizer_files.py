@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside, read_json, typed
-from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD, SPECIAL_TOKENS, FullTokenizer
+from bert_tf.limits import listed
+from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
@@ -91,12 +91,7 @@ def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
     ids = typed(model, "vocab", dict, path) or {}
     numbers = [typed(ids, token, int, path) for token in ids]
     if None in numbers or sorted(numbers) != list(range(len(ids))):
-        raise ValueError(
-            f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}. Save the tokenizer again "
-            "with transformers."
-        )
-    if "[UNK]" not in ids:
-        raise ValueError(f"{path}: the vocabulary of {len(ids)} tokens has no [UNK]. Get it again.")
+        raise ValueError(f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}.")
     return tuple(sorted(ids, key=ids.__getitem__))
 
 
@@ -110,38 +105,20 @@ def check_one_vocabulary(folder: str) -> None:
     if vocab_file is None or tokens is None:
         return
     vocab = load_vocab(vocab_file)  # strips its tokens
-    differing = [index for index, token in enumerate(tokens) if vocab.get(token.strip()) != index]
-    if not differing:
-        return
-    first = differing[0]
-    if len(differing) > MOST_REPLACED * len(tokens):
-        raise ValueError(
-            f"{vocab_file} and the tokenizer.json next to it belong to different models: "
-            f"{len(differing)} of {len(tokens)} tokens, such as {tokens[first]!r}, have another id or "
-            "none. Remove the one that does not belong to these weights."
-        )
-    logger.warning(
-        "%s and the tokenizer.json next to it differ in %d of %d tokens: id %d is %r in vocab.txt and "
-        "%r in tokenizer.json. bert_tf takes vocab.txt, transformers tokenizer.json. Remove the one "
-        "that does not belong to these weights.",
-        vocab_file,
-        len(differing),
-        len(tokens),
-        first,
-        next((token for token, index in vocab.items() if index == first), None),
-        tokens[first],
+    differing = [token for index, token in enumerate(tokens) if vocab.get(token.strip()) != index]
+    problem = (
+        f"{vocab_file} and the tokenizer.json next to it differ in {len(differing)} of {len(tokens)} "
+        f"tokens, such as {listed(differing, 3)}: remove the file that is not of these weights."
     )
+    if len(differing) > MOST_REPLACED * len(tokens):
+        raise ValueError(problem)
+    if differing:
+        logger.warning("%s bert_tf takes vocab.txt, transformers tokenizer.json.", problem)
 
 
 def check_tokenization(folder: str, tokenizer: FullTokenizer) -> None:
-    """Raise if the tokenizer's files in `folder` have a setting that `tokenizer` does not follow.
-
-    Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`, except if its
-    `tokenizer_class` follows the latter. `clean_text` counts in both.
-    """
-    found = next(unsupported_tokenization(folder, tokenizer), None)
-    if found is not None:
-        file, setting, rule = found
+    """Raise if the tokenizer's files in `folder` have a setting that `tokenizer` does not follow."""
+    for file, setting, rule in unsupported_tokenization(folder, tokenizer):
         raise ValueError(
             f"{file}: {setting:.200}, but {rule}. Use another model, or convert_checkpoint, which "
             "leaves the setting out: texts that need it then have other tokens than in training."
@@ -151,23 +128,17 @@ def check_tokenization(folder: str, tokenizer: FullTokenizer) -> None:
 def unsupported_tokenization(
     folder: str, tokenizer: FullTokenizer
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (file, its setting, rule) for the settings that `check_tokenization` rejects."""
-    do_lower_case = tokenizer.do_lower_case
+    """Yield (file, its setting, rule) for the settings that `check_tokenization` rejects.
+
+    Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`, except if its
+    `tokenizer_class` follows the latter.
+    """
     config_file, config = _read_beside(folder, "tokenizer_config.json")
     json_file, fast = _read_beside(folder, "tokenizer.json")
     normalizer = typed(fast, "normalizer", dict, json_file) or {}
 
-    words = "words are split at spaces, punctuation and Chinese characters here"
-    kind = config.get("tokenizer_class")
-    if "Japanese" in str(kind):
-        yield config_file, f"`tokenizer_class` is {kind!r}", words
-    if (kind := config.get("word_tokenizer_type")) is not None:
-        yield config_file, f"`word_tokenizer_type` is {kind!r}", words
-    if config.get("do_basic_tokenize") is False:
-        yield config_file, "`do_basic_tokenize` is False", words
-    for file, values in ((config_file, config), (json_file, normalizer)):
-        if values.get("clean_text") is False:
-            yield file, "`clean_text` is False", "control characters are removed here"
+    if "Japanese" in str(kind := config.get("tokenizer_class")):
+        yield config_file, f"`tokenizer_class` is {kind!r}", "words are split at spaces here"
 
     def stated(name: str, in_normalizer: str) -> tuple[str, Any]:
         if name in config and not (_follows_file(config) and in_normalizer in normalizer):
@@ -175,101 +146,28 @@ def unsupported_tokenization(
         return json_file, normalizer.get(in_normalizer)
 
     file, accents = stated("strip_accents", "strip_accents")
-    if isinstance(accents, bool) and accents != do_lower_case:
-        rule = f"it must equal do_lower_case, which is {do_lower_case}"
+    if isinstance(accents, bool) and accents != tokenizer.do_lower_case:
+        rule = f"it must equal do_lower_case, which is {tokenizer.do_lower_case}"
         yield file, f"`strip_accents` is {accents}", rule
     file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
     if chinese is False:
-        yield file, "Chinese characters are not split (`tokenize_chinese_chars`)", words
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        file, values = _read_beside(folder, name)
-        for role, token in _SPECIAL_TOKENS.items():
-            if (other := next(_contents([values.get(role)]), token)) != token:
-                yield file, f"`{role}` is {other!r}", f"it must be {token!r}"
-    truncation = typed(fast, "truncation", dict, json_file) or {}
-    file, key, side = json_file, "direction", truncation.get("direction")
-    if "truncation_side" in config:
-        file, key, side = config_file, "truncation_side", config["truncation_side"]
-    if side in ("left", "Left"):
-        yield file, f"`{key}` is {side!r}", "long texts are cut at their end here"
-    if json_file and _follows_file(config):
-        for setting, rule in _settings_of_file(fast, json_file, tokenizer.vocab):
-            yield json_file, setting, rule
-    if "pre_tokenizer" in fast:
-        kind = (typed(fast, "pre_tokenizer", dict, json_file) or {}).get("type")
-        if kind != "BertPreTokenizer":
-            yield json_file, f"`pre_tokenizer` is {kind!r}", "it must be 'BertPreTokenizer'"
+        yield file, "`tokenize_chinese_chars` is False", "Chinese characters are split here"
     model = typed(fast, "model", dict, json_file) or {}
     if (prefix := model.get("continuing_subword_prefix", "##")) != "##":
         yield json_file, f"`continuing_subword_prefix` is {prefix!r}", "it must be '##'"
     file, values = _read_beside(folder, "sentence_bert_config.json")
-    if values.get("do_lower_case") is True and not do_lower_case:
+    if values.get("do_lower_case") is True and not tokenizer.do_lower_case:
         yield file, "`do_lower_case` is true", "the tokenizer next to it is cased"
-    added: dict[str, list[str]] = {}
     for file, tokens in _added_tokens(folder):
-        split = (token for token in tokens if tokenizer.tokenize(token) != [token])
-        if shown := list(islice(split, _MOST_SHOWN + 1)):
-            added[file] = shown
-    if added:
-        longest = max(added.values(), key=len)
-        names = ", ".join(f"{token:.30}" for token in longest[:_MOST_SHOWN])
-        rest = ", ..." if len(longest) > _MOST_SHOWN else ""
-        setting = f"the tokens {names}{rest} are added to the vocabulary"
-        yield ", ".join(added), setting, "bert_tf cannot keep them whole"
-
-
-_MOST_SHOWN = 5  # added tokens in a message
+        if split := [token for token in tokens if tokenizer.tokenize(token) != [token]]:
+            setting = f"the tokens {listed(split, 5)} are added to the vocabulary"
+            yield file, setting, "bert_tf cannot keep them whole"
 
 
 def _follows_file(config: Mapping[str, Any]) -> bool:
     """Return True if `transformers` follows all settings of tokenizer.json for the `tokenizer_class`."""
     kind = config.get("tokenizer_class")
     return (kind.removesuffix("Fast") if isinstance(kind, str) else kind) not in _VOCABULARY_ONLY
-
-
-def _settings_of_file(
-    fast: Mapping[str, Any], file: str, vocab: Mapping[str, int]
-) -> Iterator[tuple[str, str]]:
-    """Yield (setting, rule) for the settings of tokenizer.json that a BertTokenizer does not read."""
-    kind = (typed(fast, "normalizer", dict, file) or {}).get("type")
-    if kind != "BertNormalizer":
-        yield f"`normalizer` is {kind!r}", "it must be 'BertNormalizer'"
-    post = typed(fast, "post_processor", dict, file) or {}
-    if not _packs_as_bert(post, vocab, file):
-        rule = "inputs must be [CLS] A [SEP] B [SEP], with segment 1 for B [SEP]"
-        yield f"`post_processor` is {post.get('type')!r}", rule
-    model = typed(fast, "model", dict, file) or {}
-    if (token := model.get("unk_token", "[UNK]")) != "[UNK]":
-        yield f"`unk_token` is {token!r}", "it must be '[UNK]'"
-    most = model.get("max_input_chars_per_word", _USUAL_WORD)
-    if most not in (_USUAL_WORD, MAX_INPUT_CHARS_PER_WORD):
-        rule = f"words of more than {MAX_INPUT_CHARS_PER_WORD} letters are [UNK] here"
-        yield f"`max_input_chars_per_word` is {most}", rule
-
-
-def _packs_as_bert(post: Mapping[str, Any], vocab: Mapping[str, int], file: str) -> bool:
-    """Return True if a `post_processor` gives [CLS] A [SEP], and [CLS] A [SEP] B [SEP] for pairs."""
-    if post.get("type") == "BertProcessing":
-        return all(post.get(name) == [token, vocab.get(token)] for name, token in _PACKED.items())
-    tokens = typed(post, "special_tokens", dict, file) or {}
-    return (
-        post.get("type") == "TemplateProcessing"
-        and (post.get("single"), post.get("pair")) == (_SINGLE, _PAIR)
-        and all(
-            (typed(tokens, token, dict, file) or {}).get("ids") == [vocab.get(token)]
-            for token in _PACKED.values()
-        )
-    )
-
-
-def _piece(name: str, segment: int) -> dict[str, Any]:
-    return {"Sequence" if name in "AB" else "SpecialToken": {"id": name, "type_id": segment}}
-
-
-_USUAL_WORD = 100  # letters, in `transformers`; docs/migration.md states the difference
-_PACKED = {"cls": "[CLS]", "sep": "[SEP]"}
-_SINGLE = [_piece("[CLS]", 0), _piece("A", 0), _piece("[SEP]", 0)]
-_PAIR = [*_SINGLE, _piece("B", 1), _piece("[SEP]", 1)]
 
 
 def _added_tokens(folder: str) -> Iterator[tuple[str, Iterator[str]]]:
