@@ -201,6 +201,11 @@ def save_pretrained(
         labels = model.labels or tuple(f"LABEL_{index}" for index in range(model.num_labels))
         checkpoint = replace(checkpoint, labels=labels)
     task = _task_of(model, head, checkpoint.labels or ())
+    if tokenizer is None:
+        logger.warning(
+            "%s has no vocabulary, without which it cannot be loaded for texts: give `tokenizer`.",
+            folder,
+        )
     vocab = None if tokenizer is None else list(tokenizer.vocab)
     do_lower_case = None if tokenizer is None else tokenizer.do_lower_case
     with new_folder(os.fspath(folder), "`folder`") as temporary:

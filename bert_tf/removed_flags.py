@@ -84,7 +84,7 @@ REMOVED = {
     "truncate_dim": "examples/search.py searches",
     "unlabelled_file": "label the file with predict.py and train on it",
     "variants": "certify left: export_saved_model compares each export with the model",
-    "verify": "convert_checkpoint always compares what it wrote with what it read",
+    "verify": "compare the answers of both folders with bert_tf.load",
     "warm_up": "each SavedModel contains warm-up requests",
     "window_pooling": "the logits of the windows are averaged",
     "z_loss": "there is no instead; it changed no result of ours",

@@ -76,7 +76,6 @@ class NotRun:
 # Flags without the rest of their command. test_documents.py looks them up.
 FRAGMENTS = (
     NotRun(r"^python .* \.\.\.$", "the form of a command, and none"),
-    NotRun(r"^python run_scripts/\w+\.py --verify$", "a flag; the command is in migration.md"),
     NotRun(r"^\w+ (\.\.\. )?--", "flags of a program, which test_documents.py looks up"),
 )
 NOT_RUN = (

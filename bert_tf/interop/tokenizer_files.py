@@ -20,8 +20,9 @@ from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
 
-# The files that state the longest input, and their keys. Without a limit, `transformers` writes 10^30.
+# The files that state the longest input, and their keys.
 _NUM_SPECIAL = 2  # [CLS] and [SEP]; an input has a token besides
+_NO_LIMIT = 1e29  # `transformers` writes 1e30
 _LENGTHS = (
     ("sentence_bert_config.json", "max_seq_length"),
     ("tokenizer_config.json", "model_max_length"),
@@ -77,7 +78,7 @@ def stated_length(folder: str) -> int | None:
     for name, key in _LENGTHS:
         path = file_beside(folder, name)
         value = read_json(path).get(key) if path else None
-        if isinstance(value, int | float) and value > _NUM_SPECIAL:
+        if isinstance(value, int | float) and _NUM_SPECIAL < value < _NO_LIMIT:
             return int(value)
     return None
 

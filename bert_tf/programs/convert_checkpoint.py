@@ -8,24 +8,20 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import tensorflow as tf
 
 from bert_tf.checkpoint_task import noted_task
 from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head, select
-from bert_tf.interop.hub import check_license, path_of_model
+from bert_tf.interop.hub import path_of_model
 from bert_tf.interop.huggingface_names import name_table
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings, lost_prompts
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
 from bert_tf.options import EncoderFilesOptions, option
 from bert_tf.pretrained import FORMATS, write_folder
-from bert_tf.programs.verify import verify_conversion
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.model_card import write_conversion_card
 from bert_tf.tasks.base import Task
@@ -36,6 +32,8 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.unfinished import warn_if_unfinished
 
 logger = logging.getLogger(__name__)
+
+_OF_TASK = ("max_seq_length", "is_pair", "num_choices")  # flags that task.json stores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,20 +79,6 @@ class ConvertOptions(EncoderFilesOptions):
     num_choices: int | None = option(
         "Choices of a question, for task.json. Default: 4.", default=None, min=2
     )
-    license: str | None = option(
-        "Licence of the model, by its name on Hugging Face's hub (apache-2.0, cc-by-4.0): for the model "
-        "card, README.md. Default: that of the README.md next to the checkpoint, else other.",
-        default=None,
-    )
-    verify: bool = option(
-        "Read the new files back, and compare the outputs with those of `transformers` or the "
-        "SavedModel, if available. Log the largest difference.",
-        default=False,
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_license(self.license)
 
 
 def convert(
@@ -109,7 +93,7 @@ def convert(
         path: any checkpoint that --init_checkpoint accepts.
         folder: new folder.
         format: "huggingface" or "tf1".
-        **options: flags of convert_checkpoint, such as `head`, `labels`, `verify`.
+        **options: flags of convert_checkpoint, such as `head` and `labels`.
 
     Raises:
         ValueError: the folder is not empty, or the checkpoint is damaged or incomplete.
@@ -124,14 +108,20 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     """Write --output_dir, which appears when complete.
 
     Raises:
-        ValueError: the source is damaged or incomplete, its parts do not match, or with --verify the two
-            sides differ.
+        ValueError: the source is damaged or incomplete, or its parts do not match.
     """
     check_new_folder(options.output_dir, "output_dir")
     warn_if_unfinished(options.init_checkpoint)
     source = read_checkpoint(options.init_checkpoint)
     checkpoint, head, task, left_out = _describe(source, options)
-    vocab = _vocabulary(options.vocab_file, checkpoint)
+    vocab = sidecar.find_vocabulary(options.vocab_file, checkpoint)
+    if vocab is None:
+        logger.warning("There is no vocabulary next to %s: give --vocab_file.", checkpoint.source)
+    else:
+        ids = {token: index for index, token in enumerate(vocab)}
+        source_of_vocab = options.vocab_file or checkpoint.vocab_file or "in tokenizer.json"
+        sidecar.check_vocabulary(ids, checkpoint.config, source_of_vocab)
+        sidecar.compare_vocabularies(options.vocab_file, checkpoint)
     do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, vocab, options.vocab_file)
     if do_lower_case is None and vocab is not None:
         do_lower_case = True
@@ -144,7 +134,12 @@ def convert_checkpoint(options: ConvertOptions) -> None:
                 "%s: %s, but %s. The new folder loses this setting.", file, setting, rule
             )
 
-    logger.info("%s: %s", source.source, ", ".join((head.name, *_sizes(checkpoint))))
+    config = checkpoint.config
+    logger.info(
+        "%s: %s, %d variables, %d layers, hidden size %d, %d WordPieces",
+        *(source.source, head.name, len(checkpoint.arrays), config.num_hidden_layers),
+        *(config.hidden_size, config.vocab_size),
+    )
     for note in source.notes:
         logger.warning("%s", note)
     if left_out:
@@ -172,10 +167,6 @@ def convert_checkpoint(options: ConvertOptions) -> None:
             head.architecture if options.output_format == "huggingface" else None,
         )
     logger.info("Wrote %s", options.output_dir)
-    for name in sorted(tf.io.gfile.listdir(options.output_dir)):
-        logger.info("  %s", name)
-    if options.verify:
-        verify_conversion(checkpoint, head, options.output_dir)
 
 
 def _describe(
@@ -198,29 +189,32 @@ def _describe(
         task = None
     if isinstance(task, TokenClassificationTask) and left_out:  # the CRF
         task = TokenClassificationTask(**task.arguments() | {"crf": None})
-    if task is not None:
-        _check_no_setting_of(task, source, options)
-    _check_used(options, head)
     checkpoint = replace(source, arrays=arrays, config=config, architecture=head.architecture)
     _check_rows(checkpoint)
     if head.has_labels:
         labels = _labels(checkpoint, task, options.labels)
         checkpoint = replace(checkpoint, labels=labels)
-        if task is not None and _labels_of(task) not in ((), labels):
-            task = type(task)(**{**task.arguments(), "labels": labels})
     if task is None:
+        is_pair = source.is_pair if options.is_pair is None else options.is_pair
         task = make_task(
             head,
             config,
             checkpoint.labels or (),
             max_seq_length=length,
-            is_pair=source.is_pair if options.is_pair is None else options.is_pair,
+            is_pair=is_pair,
             num_choices=options.num_choices or 4,
         )
         if task is None and head.name == "classification":
             logger.warning(
                 "No task.json is written: bert_tf has no task that predicts several numbers."
             )
+    else:
+        arguments = task.arguments()
+        stated_by_flags = {name: getattr(options, name) for name in _OF_TASK if name in arguments}
+        changes = {name: value for name, value in stated_by_flags.items() if value is not None}
+        if arguments.get("labels"):
+            changes["labels"] = checkpoint.labels
+        task = type(task)(**arguments | changes)
     return checkpoint, head, task, left_out
 
 
@@ -240,33 +234,6 @@ def _embedder(source: PretrainedCheckpoint, max_seq_length: int) -> EmbeddingTas
     return EmbeddingTask(max_seq_length, **settings)
 
 
-def _check_no_setting_of(task: Task, source: PretrainedCheckpoint, options: ConvertOptions) -> None:
-    """Raise if an option would set what task.json already states."""
-    for name in ("max_seq_length", "is_pair", "num_choices"):
-        value = getattr(options, name)
-        if value is not None and value != task.arguments().get(name):
-            raise ValueError(
-                f"{name} is {value}, but task.json next to {source.source} describes its "
-                f"{task.name} task. Omit {name}."
-            )
-
-
-def _check_used(options: ConvertOptions, head: TaskType) -> None:
-    """Raise if an option describes a task that the head is not for."""
-    uses = {
-        "labels": head.has_labels,
-        "is_pair": head.name == "classification",
-        "num_choices": head.name == "multiple_choice",
-        "max_seq_length": bool(head.task),
-    }
-    for name, is_used in uses.items():
-        if not is_used and (value := getattr(options, name)) is not None:
-            raise ValueError(
-                f"{name} is {value}, but it has no effect on {head.name}, the head of this checkpoint. "
-                f"Omit {name}, or name another head."
-            )
-
-
 def _check_rows(checkpoint: PretrainedCheckpoint) -> None:
     """Raise if the configuration does not match the sizes of the embeddings."""
     config = checkpoint.config
@@ -284,35 +251,6 @@ def _check_rows(checkpoint: PretrainedCheckpoint) -> None:
             )
 
 
-def _vocabulary(vocab_file: str | None, checkpoint: PretrainedCheckpoint) -> Sequence[str] | None:
-    """Return the WordPieces, checked against the number of word embeddings."""
-    vocab = sidecar.find_vocabulary(vocab_file, checkpoint)
-    size = checkpoint.config.vocab_size
-    source = vocab_file or checkpoint.vocab_file or "in tokenizer.json"
-    if vocab is None:
-        logger.warning(
-            "There is no vocabulary next to %s, so none is written. Give one with --vocab_file.",
-            checkpoint.source,
-        )
-    elif len(vocab) > size:
-        raise ValueError(
-            f"The vocabulary {source} has {len(vocab)} tokens, but there are only {size} word "
-            "embeddings (`vocab_size`). They belong to different models: give the `vocab_file` of this "
-            "one."
-        )
-    elif problem := sidecar.missing_tokens(len(vocab), size, source):
-        raise ValueError(problem)
-    elif len(vocab) < size:
-        logger.warning(
-            "The vocabulary has %d tokens, but there are %d word embeddings: padding, or tokens that "
-            "were added elsewhere.",
-            len(vocab),
-            size,
-        )
-    sidecar.compare_vocabularies(vocab_file, checkpoint)
-    return list(vocab) if vocab is not None else None
-
-
 def _labels(
     checkpoint: PretrainedCheckpoint, task: Task | None, stated: str | None
 ) -> tuple[str, ...]:
@@ -321,7 +259,7 @@ def _labels(
     if stated is not None:
         labels = split_labels(stated)
     else:
-        labels = _labels_of(task) if task is not None else checkpoint.labels
+        labels = checkpoint.labels if task is None else getattr(task, "labels", ())
     labels = labels or default_labels(checkpoint.config, num_labels)
     if not labels:
         raise ValueError(
@@ -337,10 +275,6 @@ def _labels(
     return labels
 
 
-def _labels_of(task: Task) -> tuple[str, ...]:
-    return getattr(task, "labels", ())
-
-
 def _warn_of_the_original(checkpoint: PretrainedCheckpoint) -> None:
     """Warn of settings that bert_tf supports but google-research/bert does not."""
     config = checkpoint.config
@@ -354,15 +288,3 @@ def _warn_of_the_original(checkpoint: PretrainedCheckpoint) -> None:
             "`layer_norm_eps` is %g. bert_tf uses it; the original TF1 code always uses 1e-12.",
             config.layer_norm_eps,
         )
-
-
-def _sizes(checkpoint: PretrainedCheckpoint) -> tuple[str, ...]:
-    config = checkpoint.config
-    sizes = (
-        f"{len(checkpoint.arrays)} variables",
-        f"{config.num_hidden_layers} layers",
-        f"hidden size {config.hidden_size}",
-        f"{config.vocab_size} WordPieces",
-    )
-    labels = checkpoint.labels
-    return (*sizes, f"labels {', '.join(labels)}") if labels else sizes

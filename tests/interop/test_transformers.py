@@ -9,7 +9,6 @@ from tiny_checkpoints import CONFIG
 from tiny_conversions import CASES, arrays_for, convert, head_flags, tf1_folder
 
 from bert_tf.interop.read import read_checkpoint
-from bert_tf.programs import verify
 from bert_tf.registry import TYPES
 from bert_tf.tokenization import FullTokenizer
 from reference import numpy_bert
@@ -32,10 +31,7 @@ def exported(tmp_path):
 @pytest.mark.parametrize("head", CASES)
 def test_every_head_loads_without_a_warning_and_says_the_same(exported, head, caplog, capfd):
     caplog.set_level(logging.INFO)
-    folder = exported(head, verify=True)
-    assert (
-        f"largest difference to transformers ({folder}): " in caplog.text
-    )  # and --verify did not refuse it
+    folder = exported(head)
     caplog.clear()
     capfd.readouterr()
     transformers.utils.logging.disable_progress_bar()
@@ -52,12 +48,14 @@ def test_every_head_loads_without_a_warning_and_says_the_same(exported, head, ca
 
 def test_logits_of_transformers_are_those_of_the_numpy_bert(exported):
     folder = exported("classification")
-    head, checkpoint = TYPES["classification"], read_checkpoint(folder)
-    batch = verify.example_batch(CONFIG, head)
-    found = verify.runtime_outputs("huggingface", str(folder), head, batch)["logits"]
-    encoded = numpy_bert.encode(CONFIG, checkpoint.arrays, *batch.values())
-    expected = encoded.pooled_output @ checkpoint.arrays["output_weights"].T
-    expected = expected + checkpoint.arrays["output_bias"]
+    arrays = read_checkpoint(folder).arrays
+    ids = np.random.default_rng(0).integers(0, CONFIG.vocab_size, (2, 7))
+    mask = np.ones_like(ids)
+    model = transformers.BertForSequenceClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        found = model(torch.tensor(ids)).logits.numpy()
+    encoded = numpy_bert.encode(CONFIG, arrays, ids, mask, 0 * ids)
+    expected = numpy_bert.classifier_logits(arrays, encoded.pooled_output)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
@@ -84,7 +82,7 @@ def test_what_transformers_saves_comes_back(exported, tmp_path):
     model = transformers.BertForPreTraining.from_pretrained(folder)
     model.save_pretrained(tmp_path / "saved")
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "saved")
-    convert(tmp_path / "saved", tmp_path / "back", "tf1", verify=True)
+    convert(tmp_path / "saved", tmp_path / "back", "tf1")
     back, expected = read_checkpoint(tmp_path / "back"), read_checkpoint(tmp_path / "tf1")
     assert sorted(back.arrays) == sorted(expected.arrays)
     for name, array in expected.arrays.items():
