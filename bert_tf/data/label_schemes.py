@@ -5,22 +5,15 @@ iob1     I-PER   I-PER   B-PER   O      O   I-LOC   I-LOC     B- only after anot
 iob2     B-PER   I-PER   B-PER   O      O   B-LOC   I-LOC     B- at each beginning
 bioes    B-PER   E-PER   S-PER   O      O   B-LOC   E-LOC     E- at each end, S- at both
 
-The scheme `words` is for labels that mark no entities, such as parts of speech:
-
-words    NNP     NNP     NNP     VBZ    IN  NNP     NNP
+BILOU and BMES are BIOES with other letters. Labels without a type, B and I, are of one nameless type.
+The scheme `words` is for labels that mark no entities, such as parts of speech.
 """
 
 from __future__ import annotations
 
-import logging
-import math
-import re
-import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from bert_tf.metrics.conlleval import entities
-
-logger = logging.getLogger(__name__)
 
 # Scheme -> its prefixes, in the order of the model's outputs.
 PREFIXES = {"iob2": "BI", "iob1": "IB", "bioes": "BIES"}
@@ -28,80 +21,32 @@ SCHEMES = tuple(PREFIXES)
 WORDS = "words"
 OUTSIDE = "O"
 _ONLY_INSIDE = {"iob2": "I", "iob1": "B"}  # only directly after an entity of the same type
+_IN_BIOES = {**{prefix: prefix for prefix in "BIES"}, "L": "E", "U": "S", "M": "I"}
 
 
-def check_unicode_forms(labels: Iterable[tuple[str, str]]) -> None:
-    """Raise if two labels differ only in their Unicode form, such as é and e with an accent.
+def entity_label(text: str) -> str | None:
+    """Return a label of entities with a prefix of BIOES; None if `text` is none.
 
-    Args:
-        labels: each label with its place, file:line.
-
-    Raises:
-        ValueError: as above; the message shows both with escapes.
+    >>> [entity_label(text) for text in ("O", "B-PER", "M-PER", "U-a-b", "I", "B-", "NN", "b-PER")]
+    ['O', 'B-PER', 'I-PER', 'S-a-b', 'I', None, None, None]
     """
-    forms: dict[str, tuple[str, str]] = {}
-    for label, place in labels:
-        form = unicodedata.normalize("NFC", label)
-        known, known_place = forms.setdefault(form, (label, place))
-        if known != label:
-            raise ValueError(
-                f"{place}: the label is {label!a}, but {known!a} in {known_place}. They look the same, "
-                "but their Unicode form (NFC, NFD) differs, so they would be two classes. Bring all "
-                f'files to one form: unicodedata.normalize("NFC", text) in Python makes {form!a}.'
-            )
+    prefix, dash, kind = text.partition("-")
+    if text == OUTSIDE:
+        return text
+    return (
+        _IN_BIOES[prefix] + dash + kind
+        if prefix in _IN_BIOES and bool(dash) == bool(kind)
+        else None
+    )
 
 
-def warn_of_similar_labels(labels: Iterable[str], file: str) -> None:
-    """Warn of labels that are probably one: good and Good, 1 and 1.0."""
-    groups: dict[str | float, list[str]] = {}
-    for label in labels:
-        groups.setdefault(_meaning(label), []).append(label)
-    similar = [group for group in groups.values() if len(group) > 1]
-    if similar:
-        logger.warning(
-            "%s: labels that differ only in case or spaces, or are equal numbers, are different "
-            "classes: %s. Use one spelling if they are one class.",
-            file,
-            "; ".join(" and ".join(map(repr, group)) for group in similar[:3]),
-        )
+def entity_type(label: str) -> str | None:
+    """Return the part after the prefix, "" without a type; None for O."""
+    return None if label == OUTSIDE else label.partition("-")[2]
 
 
-def is_label(text: str) -> bool:
-    """Return True if `text` is O, or B, I, E or S with a type, such as B-PER.
-
-    >>> [is_label(text) for text in ("O", "B-PER", "I-creative-work", "B-", "NN", "o")]
-    [True, True, True, False, False, False]
-    """
-    prefix, _, kind = text.partition("-")
-    return text == OUTSIDE or (prefix in tuple("BIES") and bool(kind))
-
-
-def entity_type(label: str) -> str:
-    """Return the part after the prefix; "" for O."""
-    return label.partition("-")[2]
-
-
-def marks_entities(labels: Collection[str]) -> bool:
-    """Return True if labels mark entities: B- or I- occurs, or all are O, S- or E-.
-
-    >>> [marks_entities(labels) for labels in (["B-PER", "NN"], ["O"], ["NN", "O"])]
-    [True, True, False]
-    """
-    return any(text[:2] in ("B-", "I-") for text in labels) or all(map(is_label, labels))
-
-
-def may_mark_entities(labels: Collection[str]) -> bool:
-    """Return True if O occurs, and all others look like B- and I- with a type, in another form or case.
-
-    >>> may_mark_entities(["O", "B_PER", "I_PER"]), may_mark_entities(["o", "b-per"])
-    (True, True)
-    >>> may_mark_entities(["O", "NN", "B_X"]), may_mark_entities(["O"])
-    (False, False)
-    """
-    upper = {label.upper() for label in labels}
-    others = upper - {OUTSIDE}
-    form = re.compile("[BIES][^A-Z0-9].+|.+[^A-Z0-9][BIES]|[BIES]")
-    return OUTSIDE in upper and bool(others) and all(map(form.fullmatch, others))
+def _with_prefix(prefix: str, kind: str | None) -> str:
+    return f"{prefix}-{kind}" if kind else prefix
 
 
 def breaks(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
@@ -169,18 +114,13 @@ def in_scheme(labels: Sequence[str], scheme: str) -> tuple[str, ...]:
             inside[0] = "B"
         if scheme == "bioes":
             inside[-1] = "E" if len(inside) > 1 else "S"
-        found[start:end] = [f"{prefix}-{kind}" for prefix in inside]
+        found[start:end] = [_with_prefix(prefix, kind) for prefix in inside]
     return tuple(found)
 
 
 def find_scheme(sentences: Iterable[Sequence[str]]) -> str:
-    """Return the scheme with the fewest violations, or `WORDS` if the labels mark no entities.
-
-    Ties go to iob2.
-    """
+    """Return the scheme of entities with the fewest violations. Ties go to iob2."""
     sentences = list(sentences)
-    if not marks_entities({label for labels in sentences for label in labels}):
-        return WORDS
     numbers = {
         scheme: sum(1 for labels in sentences for _ in breaks(labels, scheme)) for scheme in SCHEMES
     }
@@ -195,16 +135,6 @@ def complete_labels(labels: Iterable[str], scheme: str) -> tuple[str, ...]:
     """
     if scheme == WORDS:
         return tuple(sorted(set(labels)))
-    types = sorted({entity_type(label) for label in labels} - {""})
+    types = sorted({kind for kind in map(entity_type, labels) if kind is not None})
     prefixes = PREFIXES[scheme]
-    return (OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in prefixes))
-
-
-def _meaning(label: str) -> str | float:
-    """Return the value of a finite number, equal for "1" and "1.0", else the text in one spelling."""
-    try:
-        if math.isfinite(number := float(label)):
-            return number
-    except ValueError:
-        pass
-    return " ".join(label.casefold().split())
+    return (OUTSIDE, *(_with_prefix(prefix, kind) for kind in types for prefix in prefixes))

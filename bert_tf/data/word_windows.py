@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from bert_tf.characters import is_chinese_char, is_punctuation, is_whitespace
 from bert_tf.data.packing import PackedSequence, pack
 from bert_tf.tokenization import FullTokenizer
 
@@ -138,31 +137,3 @@ def pack_words(
     sequence = pack(ids, max_seq_length=max_seq_length, cls_id=cls_id, sep_id=sep_id)
     positions = list(accumulate(map(len, words), initial=1))[:-1]
     return PackedWords(sequence, positions)
-
-
-class WordSpan(NamedTuple):
-    """Characters `start` to `end` - 1 of a text."""
-
-    start: int
-    end: int
-
-
-def split_words(text: str) -> list[WordSpan]:
-    """Return the words of a text, in order.
-
-    >>> [text[start:end] for text in ["In New York, 東京."] for start, end in split_words(text)]
-    ['In', 'New', 'York', ',', '東', '京', '.']
-    """
-    spans, start = [], None
-    for index, char in enumerate(text):
-        is_alone = is_punctuation(char) or is_chinese_char(ord(char))
-        if start is not None and (is_alone or is_whitespace(char)):
-            spans.append(WordSpan(start, index))
-            start = None
-        if is_alone:
-            spans.append(WordSpan(index, index + 1))
-        elif start is None and not is_whitespace(char):
-            start = index
-    if start is not None:
-        spans.append(WordSpan(start, len(text)))
-    return spans

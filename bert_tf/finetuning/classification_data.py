@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from bert_tf.data.label_schemes import check_unicode_forms, warn_of_similar_labels
 from bert_tf.data.tables import warn_of_empty_cells
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import SPLITS
@@ -126,9 +125,6 @@ def _read_tables(
         for split, flag, file in SPLITS
         if getattr(options, flag)
     }
-    if problem_type.has_labels:
-        examples = itertools.chain(*splits.values())
-        check_unicode_forms((name, each.origin) for each in examples for name in each.names)
     metric_names = None
     if options.metrics:
         metric_names = tuple(name.strip() for name in options.metrics.split(","))
@@ -203,7 +199,6 @@ def _labels(
                 "predict a number (with decimal points, not commas), or problem_type=single_label if "
                 "each number is a class."
             )
-        warn_of_similar_labels(labels, options.train_file)
         warn_of_empty_cells(labels, options.train_file)
         _warn_of_joined_labels(labels, options.train_file)
         return in_order_of(known_labels if trained is None else trained.labels, labels)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_tf.characters import is_blank
-from bert_tf.data.label_schemes import check_unicode_forms, warn_of_similar_labels
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.tables import (
     TableRow,
@@ -125,9 +124,6 @@ def read_file(
     example_type = next(iter(types))
     if example_type == CLASSES:
         named = list(classes)
-        known = [each for each in examples if not math.isnan(each.label)] if named else []
-        check_unicode_forms((named[int(each.label)], each.origin) for each in known)
-        warn_of_similar_labels(named, path)
         warn_of_empty_cells(named, path)
         if labelled and len(classes) == 1:
             raise ValueError(

@@ -8,18 +8,20 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bert_tf.data.files import open_whole, write_text
 from bert_tf.data.token_classification import Sentence, relabelled_lines
+from bert_tf.data.word_splitting import WordSpan, are_spaced, join_words, split_words
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.run import Program, Run, Splits, fine_tune, renamed
 from bert_tf.finetuning.setup import Setup
 from bert_tf.finetuning.token_classification_data import columns_of, read_data
 from bert_tf.finetuning.token_classification_options import NerOptions
 from bert_tf.metrics.basic import largest_class
-from bert_tf.metrics.conlleval import report, word_report
+from bert_tf.metrics.conlleval import Counts, entities, report, word_report
 from bert_tf.modeling.feature_based import check_feature_layers
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.token_classification import entity_sections, word_sections
@@ -29,7 +31,10 @@ logger = logging.getLogger(__name__)
 
 _OVERALL = (
     "global_step",
-    *(f"eval_{n}" for n in ("f1", "precision", "recall", "accuracy", "f1_macro", "loss")),
+    *(
+        f"eval_{n}"
+        for n in ("f1", "f1_of_text", "precision", "recall", "accuracy", "f1_macro", "loss")
+    ),
 )
 
 NerRun = Run[TokenClassificationTask, NerOptions]
@@ -41,7 +46,8 @@ def run_ner(options: NerOptions) -> dict[str, float]:
     Write `train.tf_record`, `eval.tf_record`, `test.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
     `labels.txt`, the files that model_files.py lists, and
 
-        eval_results.txt        "key = value" lines: loss, accuracy, precision, recall and F1, 0 to 1
+        eval_results.txt        "key = value" lines: loss, accuracy, precision, recall and F1, 0 to 1;
+                                F1 of the sentences as raw text if it differs
         eval_report.txt         the output of conlleval, in per cent; for labels of words accuracy, macro
                                 F1 and each label
         report.html             metrics by type, confusions and errors
@@ -90,7 +96,9 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     logger.info("  Num sentences = %d", len(sentences))
     kept = run.outputs(sentences, "eval", options.eval_batch_size)
     _write_predictions(run, kept, sentences[0].file, "eval", append=True)
-    results = _write_scores(run, kept, "eval")
+    f1 = task.scores(kept).overall.f1
+    of_text = {} if task.word_labels else _compare_with_text(run, sentences, f1)
+    results = _write_scores(run, kept, "eval", of_text)
     if options.report:
         actual, predicted = (task.sentence_labels(kept, n) for n in ("label_ids", "predictions"))
         make = word_sections if task.word_labels else entity_sections
@@ -113,22 +121,15 @@ def predict(run: NerRun, sentences: Sequence[Sentence]) -> None:
     kept = run.outputs(sentences, "test", run.options.predict_batch_size)
     _write_predictions(run, kept, sentences[0].file, "test", append=False)
     if sentences[0].labels is not None:
-        _write_scores(run, kept, "test")
+        _write_scores(run, kept, "test", {})
 
 
-def _write_scores(run: NerRun, kept: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
-    results = {"global_step": run.trainer.step, **run.task.metrics(kept)}
+def _write_scores(
+    run: NerRun, kept: Mapping[str, np.ndarray], name: str, others: Mapping[str, float]
+) -> dict[str, float]:
+    results = {"global_step": run.trainer.step, **run.task.metrics(kept), **others}
     scores = run.task.scores(kept)
-    if run.task.word_labels:
-        predicted = [label for label, counts in scores.by_type.items() if counts.predicted]
-        if len(predicted) == 1 and len(scores.by_type) > 1:
-            logger.warning(
-                "Every prediction is %s, but there are %d labels. Train longer, or with another "
-                "--learning_rate.",
-                predicted[0],
-                len(scores.by_type),
-            )
-    elif scores.overall.actual and not scores.overall.predicted:
+    if not run.task.word_labels and scores.overall.actual and not scores.overall.predicted:
         logger.warning(
             "Every prediction is O, but there are %d entities: the model has learned nothing else. "
             "Train longer, or with another --learning_rate.",
@@ -141,6 +142,45 @@ def _write_scores(run: NerRun, kept: Mapping[str, np.ndarray], name: str) -> dic
     for line in text.splitlines():
         logger.info("%s", line)
     return results
+
+
+def _compare_with_text(run: NerRun, sentences: Sequence[Sentence], f1: float) -> dict[str, float]:
+    """Return `eval_f1_of_text`, F1 of the joined words as raw text, if it differs by more than 0.01."""
+    task = run.task
+    with_spaces = are_spaced(sentence.words for sentence in sentences)
+    joined = []  # sentences with the words of the text
+    found, actual, predicted = [], set(), set()
+    for number, sentence in enumerate(sentences):
+        text, given = join_words(sentence.words, with_spaces)
+        actual |= _entities_in_text(number, sentence.labels or (), given)
+        if spans := split_words(text, task.word_splitting, task.whole_words):
+            words = tuple(text[start:end] for start, end in spans)
+            joined.append(replace(sentence, words=words, labels=None))
+            found.append((number, spans))
+    if [sentence.words for sentence in joined] == [sentence.words for sentence in sentences]:
+        return {}
+    kept = run.outputs(joined, "eval_text", run.options.eval_batch_size)
+    rows = task.sentence_labels(kept, "predictions")
+    for (number, spans), labels in zip(found, rows, strict=True):
+        predicted |= _entities_in_text(number, labels, spans)
+    f1_of_text = Counts(len(actual & predicted), len(predicted), len(actual)).f1
+    if abs(f1_of_text - f1) <= 0.01:
+        return {}
+    logger.warning(
+        "F1 is %.2f for the given words, but %.2f for the same sentences as raw text. Give predict "
+        "lists of words where they are known.",
+        *(100 * f1, 100 * f1_of_text),
+    )
+    return {"eval_f1_of_text": f1_of_text}
+
+
+def _entities_in_text(
+    number: int, labels: Sequence[str], spans: Sequence[WordSpan]
+) -> set[tuple[int, str, int, int]]:
+    return {
+        (number, kind, spans[first].start, spans[end - 1].end)
+        for kind, first, end in entities(labels)
+    }
 
 
 def _write_predictions(

@@ -8,18 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from bert_tf.data.label_schemes import (
-    OUTSIDE,
-    SCHEMES,
-    WORDS,
-    breaks,
-    check_unicode_forms,
-    complete_labels,
-    entity_type,
-    find_scheme,
-    may_mark_entities,
-)
+from bert_tf.data.label_schemes import WORDS, breaks, complete_labels, find_scheme
 from bert_tf.data.token_classification import Columns, Sentence, read_conll
+from bert_tf.data.word_splitting import choose_rule
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.finetuning.token_classification_options import NerOptions
 from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
@@ -38,8 +29,8 @@ FILE_NAMES: Mapping[str, Sequence[str]] = {
 
 
 def columns_of(options: NerOptions, split: str) -> Columns:
-    labelled = options.test_labels if split == "test" else True
-    return Columns(options.word_column, options.label_column, labelled)
+    """Return the columns of a split; a test file may lack labels."""
+    return Columns(options.word_column, options.label_column, None if split == "test" else True)
 
 
 def find_files(options: NerOptions) -> dict[str, str]:
@@ -93,49 +84,26 @@ def read_data(
     if options.unlabelled_file and options.do_train:
         columns = Columns(options.word_column, labelled=False)
         splits["unlabelled"] = read_conll(options.unlabelled_file, columns, stated)
-    check_unicode_forms(
-        (entity_type(label) or label, sentence.place(index))
-        for sentences in splits.values()
-        for sentence in sentences
-        for index, label in enumerate(sentence.labels or ())
-    )
-    scheme, labels = _scheme_and_labels(stated, splits, trained, known_labels)
-    if len(labels) < 2:
-        column = (
-            "the last column" if options.label_column is None else f"column {options.label_column}"
-        )
+    labelled = [row.labels for rows in splits.values() for row in rows if row.labels is not None]
+    if "train" in splits:
+        labelled = [sentence.labels or () for sentence in splits["train"]]
+    scheme = find_scheme(labelled) if stated == "auto" else stated
+    names = sorted({label for labels in labelled for label in labels})
+    if options.do_train:
+        known = known_labels if trained is None else trained.labels
+        task = _new_task(options, splits["train"], scheme, known, max_seq_length)
+        if trained is not None:
+            _check_same_task(task, trained)
+    elif trained is None:
         raise ValueError(
-            f"{splits['train'][0].file}: every label in {column} is {labels[0]!r}, but training needs "
-            "two or more labels. Add sentences with others, or name another column with label_column."
+            "The weights have no task.json, which names the labels. Give the output_dir of run_ner, or "
+            "train with do_train."
         )
-    if trained is not None and not options.do_train:
-        task = _adjusted(trained, labels, options, max_seq_length, stated)
     else:
-        task = TokenClassificationTask(
-            labels,
-            max_seq_length,
-            options.document_context,
-            options.doc_stride,
-            options.feature_layers if options.feature_based else None,
-            options.bilstm_units,
-            scheme == WORDS,
-            scheme if options.crf else None,
-        )
-    if task.word_labels:
-        logger.info(
-            "The %d labels mark words, not entities: the metrics are accuracy and macro F1.",
-            len(labels),
-        )
-        if options.label_scheme == "auto" and may_mark_entities(labels):
-            logger.warning(
-                "Labels such as %r look like those of entities, which must be written as B-PER, I-PER "
-                "and O. Rewrite them, or give --label_scheme=words if they are labels of words.",
-                next(label for label in labels if label.upper() != OUTSIDE),
-            )
-    if trained is not None and options.do_train:
-        _check_same_task(task, trained)
-    for split, sentences in splits.items():
-        _check_labels(sentences, labels, split)
+        labels = spelled_as(trained.labels, names)
+        task = _adjusted(trained, labels, options, max_seq_length, stated)
+    for sentences in splits.values():
+        _check_labels(sentences, task.labels)
         _check_scheme(sentences, task.crf or scheme, strict=stated != "auto")
         if task.document_context and not any(sentence.document for sentence in sentences):
             logger.warning(
@@ -145,33 +113,30 @@ def read_data(
     return task, splits
 
 
-def _scheme_and_labels(
-    stated: str,
-    splits: Splits,
-    trained: TokenClassificationTask | None,
+def _new_task(
+    options: NerOptions,
+    sentences: Sequence[Sentence],
+    scheme: str,
     known_labels: Sequence[str],
-) -> tuple[str, Sequence[str]]:
-    """Return scheme and labels of the training set; without training, of the model."""
-    if "train" in splits:
-        labels = [sentence.labels for sentence in splits["train"]]
-        scheme = find_scheme(labels) if stated == "auto" else stated
-        found = complete_labels({label for row in labels for label in row}, scheme)
-        return scheme, in_order_of(known_labels if trained is None else trained.labels, found)
-    if trained is None:
+    max_seq_length: int,
+) -> TokenClassificationTask:
+    labels = complete_labels((n for each in sentences for n in each.labels or ()), scheme)
+    if len(labels) < 2:
         raise ValueError(
-            "The labels of the model's outputs are unknown, because there is no task.json next to its "
-            "weights. Give the output_dir of run_ner, or train with do_train."
+            f"{sentences[0].file}: every label is {labels[0]!r}. Name the column of the labels with "
+            "label_column."
         )
-    known = [row.labels for rows in splits.values() for row in rows if row.labels is not None]
-    spelled = spelled_as(trained.labels, sorted({label for row in known for label in row}))
-    if stated != "auto":
-        return stated, spelled
-    for scheme in (find_scheme(known), *SCHEMES):  # IOB1 and IOB2 have the same labels
-        if set(spelled) <= set(complete_labels(spelled, scheme)):
-            return scheme, spelled
-    raise ValueError(
-        f"The labels of the model, {', '.join(spelled)}, do not fit a single scheme. Give "
-        f"label_scheme={' or '.join(SCHEMES)}."
+    rule, whole_words = choose_rule([sentence.words for sentence in sentences])
+    return TokenClassificationTask(
+        in_order_of(known_labels, labels),
+        max_seq_length,
+        options.document_context,
+        options.doc_stride,
+        options.feature_layers if options.feature_based else None,
+        word_labels=scheme == WORDS,
+        crf=scheme if options.crf else None,
+        word_splitting=rule,
+        whole_words=whole_words,
     )
 
 
@@ -180,16 +145,15 @@ def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> N
     found = [
         f"{sentence.place(index)}: {why}"
         for sentence in sentences
-        if sentence.labels is not None
-        for index, why in breaks(sentence.labels, scheme)
+        for index, why in breaks(sentence.labels or (), scheme)
     ]
     if not found:
         return
     examples = "; ".join(found[:3])
     if strict:
         raise ValueError(
-            f"{len(found)} labels break label_scheme={scheme}: {examples}. Fix them, or omit the flag "
-            "to read them as conlleval does."
+            f"{len(found)} labels break label_scheme={scheme}: {examples}. Without the flag they are "
+            "read as conlleval does."
         )
     logger.warning(
         "%d labels break the scheme %s and are read as conlleval reads them: %s. If the scheme is "
@@ -200,18 +164,14 @@ def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> N
     )
 
 
-def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str], split: str) -> None:
+def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str]) -> None:
     known = set(labels)
     for sentence in sentences:
         for index, label in enumerate(sentence.labels or ()):
             if label not in known:
-                remedy = {
-                    "train": "The file has labels of several schemes. Bring them into one.",
-                    "test": "If that column has no labels, use test_labels=False.",
-                }.get(split, "Check for a typing error, or for a type that the training data lack.")
                 raise ValueError(
-                    f"{sentence.place(index)}: the label is {label!r}, but the labels of this model "
-                    f"are {', '.join(labels)}. {remedy}"
+                    f"{sentence.place(index)}: the label is {label!r}, but those of this model are "
+                    f"{', '.join(labels)}."
                 )
 
 
@@ -228,10 +188,7 @@ def _adjusted(
         ("feature_based", options.feature_based and trained.feature_layers is None),
     ):
         if is_missing:
-            raise ValueError(
-                f"`{name}` is set, but the model was trained without it. Omit it, or train with "
-                "do_train into another output_dir."
-            )
+            raise ValueError(f"`{name}` is set, but the model was trained without it. Omit it.")
     arguments = trained.arguments() | {"max_seq_length": max_seq_length, "labels": labels}
     if options.document_context:
         arguments["document_context"] = True
@@ -244,19 +201,9 @@ def _adjusted(
 
 def _check_same_task(task: TokenClassificationTask, trained: TokenClassificationTask) -> None:
     """Raise if a resumed training would change the labels or the architecture of the head."""
-    if task.labels != trained.labels:
-        raise ValueError(
-            f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
-            f"{', '.join(trained.labels)}. Use the data it was trained on, or another output_dir."
-        )
-    for name, none in (
-        ("feature_layers", "fine-tuning"),
-        ("bilstm_units", "fine-tuning"),
-        ("crf", "no CRF"),
-    ):
+    for name in ("labels", "feature_layers", "crf"):
         now, there = getattr(task, name), getattr(trained, name)
         if now != there:
             raise ValueError(
-                f"output_dir contains a model with `{name}` {there}, but this run sets {now} (None: "
-                f"{none}). Use another output_dir."
+                f"The model in output_dir has `{name}` {there}, this run {now}. Use another output_dir."
             )

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 from bert_tf.data.label_schemes import SCHEMES, WORDS
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
-from bert_tf.modeling.feature_based import BILSTM_UNITS, FEATURE_LAYERS
-from bert_tf.options import option, reject_unused
+from bert_tf.modeling.feature_based import FEATURE_LAYERS
+from bert_tf.options import option
 
-_OF_A_TRAINED_ENCODER = (
-    *("freeze", "layer_lr_decay", "hidden_dropout", "attention_dropout"),
-    *("num_bilstm_layers", "teacher_states"),
-)
+_BILSTM_LEARNING_RATE = 1e-3
+_CRF_LEARNING_RATE = 1e-2  # of the transitions, which start at zero
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +27,10 @@ class NerOptions(ThreeFilesOptions):
     label_column: int | None = option(
         "Column of the label, counted from 1. Default: the last.", group="Data", default=None, min=1
     )
-    test_labels: bool | None = option(
-        "--predict_file has labels. Default: true if it has more than one column.", default=None
-    )
     label_scheme: str = option(
-        "Scheme of the entity labels. words: labels of words, such as parts of speech; the metrics are "
-        "accuracy and macro F1. auto: found in the training data (words if no label begins with B- or "
-        "I-). Labels that break the scheme are errors; with auto, warnings.",
+        "Scheme of the entity labels. auto: found in the training data. words: labels of words, such as "
+        "parts of speech; the metrics are accuracy and macro F1. Labels that break the scheme are "
+        "errors; with auto, warnings.",
         group="Data",
         default="auto",
         choices=("auto", *SCHEMES, WORDS),
@@ -55,7 +50,8 @@ class NerOptions(ThreeFilesOptions):
         on_resume="warn",
     )
     feature_based: bool = option(
-        "Train a two-layer BiLSTM on layers of the unchanged encoder, instead of fine-tuning.",
+        "Train a two-layer BiLSTM on layers of the unchanged encoder, instead of fine-tuning. Its "
+        "learning rate is 1e-3.",
         group="Model",
         default=False,
     )
@@ -64,43 +60,22 @@ class NerOptions(ThreeFilesOptions):
         default="concat_last_four_hidden",
         choices=tuple(FEATURE_LAYERS),
     )
-    bilstm_units: int = option(
-        "With --feature_based: units of each direction in each of the two layers of the BiLSTM.",
-        default=BILSTM_UNITS,
-        min=1,
-    )
-    bilstm_learning_rate: float = option(
-        "With --feature_based: learning rate, instead of --learning_rate.",
-        default=1e-3,
-        above=0,
-    )
     crf: bool = option(
         "Train a linear-chain CRF on the scores of the labels, which never takes a transition that the "
         "label scheme forbids. The model in --output_dir keeps it.",
         group="Model",
         default=False,
     )
-    crf_learning_rate: float = option(
-        "With --crf: learning rate of the transitions, with the schedule of the other variables.",
-        default=1e-2,
-        above=0,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._need("crf", ("crf_learning_rate",))
         if self.data_dir is None:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
-        if self.do_train:
-            self._need("feature_based", ("feature_layers", "bilstm_units", "bilstm_learning_rate"))
-        if self.feature_based:
-            reason = "with feature_based, which freezes the whole encoder"
-            reject_unused(self, _OF_A_TRAINED_ENCODER, reason)
 
     @property
     def base_learning_rate(self) -> float:
-        return self.bilstm_learning_rate if self.feature_based else self.learning_rate
+        return _BILSTM_LEARNING_RATE if self.feature_based else self.learning_rate
 
     @property
     def own_learning_rates(self) -> dict[str, float]:
-        return {"^crf/": self.crf_learning_rate} if self.crf else {}
+        return {"^crf/": _CRF_LEARNING_RATE} if self.crf else {}

@@ -1,7 +1,8 @@
-"""Entities in raw text: load once, then predict repeatedly.
+"""Entities in raw text or in sentences of given words: load once, then predict repeatedly.
 
     recognizer = EntityRecognizer("ner_output")
     recognizer.predict(["John Smith lives in New York."])
+    recognizer.predict([["John", "Smith", "lives", "in", "New", "York", "."]])
 
 Answers are plain Python values.
 """
@@ -12,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from bert_tf.data.token_classification import Sentence
-from bert_tf.data.word_windows import WordSpan, split_words
+from bert_tf.data.word_splitting import WordSpan, split_words
 from bert_tf.metrics.conlleval import entities
 from bert_tf.model_folder import TrainedModel, loaded
 from bert_tf.prediction.text_model import (
     RecordRunner,
     TextModel,
     checked_text,
+    plain_texts,
 )
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
 
@@ -58,16 +60,25 @@ class EntityRecognizer(EntityModel):
         self.word_labels = cast(TokenClassificationTask, self._trained.task).word_labels
         self._run = RecordRunner(self._trained.model, batch_size)
 
-    def prepare(self, item: str) -> tuple[str, list[WordSpan]]:
-        return item, split_words(checked_text(item))
+    def inputs(self, items: Any) -> list[Any]:
+        items = plain_texts(items)
+        return [items] if isinstance(items, str) else items
 
-    def answer(self, prepared: Sequence[tuple[str, list[WordSpan]]]) -> list[dict[str, Any]]:
-        """Return {"entities": list as in `predict`} or {"words": ...} for each text."""
+    def prepare(self, item: str | list[str]) -> tuple[str | list[str], list[WordSpan]]:
+        if not isinstance(item, str):
+            return item, [WordSpan(index, index + 1) for index in range(len(item))]
+        task = cast(TokenClassificationTask, self._trained.task)
+        return item, split_words(checked_text(item), task.word_splitting, task.whole_words)
+
+    def answer(
+        self, prepared: Sequence[tuple[str | list[str], list[WordSpan]]]
+    ) -> list[dict[str, Any]]:
+        """Return {"entities": list as in `predict`} or {"words": ...} for each input."""
         task = cast(TokenClassificationTask, self._trained.task)
         sentences = [
-            Sentence(tuple(text[start:end] for start, end in words), None, index, "", ())
-            for index, (text, words) in enumerate(prepared)
-            if words
+            Sentence(tuple(_part(item, *span) for span in spans), None, index, "", ())
+            for index, (item, spans) in enumerate(prepared)
+            if spans
         ]
         (column,) = self.columns
         answers: list[dict[str, Any]] = [{column: []} for _ in prepared]
@@ -77,7 +88,7 @@ class EntityRecognizer(EntityModel):
         labels = task.entity_labels(kept, "predictions")
         probabilities = by_sentence(kept, "probabilities")
         for sentence, row, certain in zip(sentences, labels, probabilities, strict=True):
-            text, spans = prepared[sentence.document]
+            item, spans = prepared[sentence.document]
             for kind, first, last in entities(row):
                 start, end = spans[first].start, spans[last - 1].end
                 answers[sentence.document][column].append(
@@ -85,20 +96,28 @@ class EntityRecognizer(EntityModel):
                         "label" if self.word_labels else "type": kind,
                         "start": start,
                         "end": end,
-                        "text": text[start:end],
+                        "text": _part(item, start, end),
                         "probability": float(certain[first:last].min()),
                     }
                 )
         return answers
 
-    def predict(self, items: Sequence[str]) -> list[list[dict[str, Any]]]:
-        """Return the entities of each text, in order; or every word, if labels are of words.
+    def predict(self, items: Sequence[str | Sequence[str]]) -> list[list[dict[str, Any]]]:
+        """Return the entities of each input, in order; or every word, if labels are of words.
 
         Long texts are read in several windows.
 
+        Args:
+            items: texts, or lists of words. Texts are split as the words of the training data were.
+
         Returns:
-            A list for each text: {"type", "start", "end" (characters; `end` is exclusive), "text",
-            "probability" (of the least certain of its words)}; "label" instead of "type" for words.
+            A list for each input: {"type", "start", "end" (characters of a text, or words of a list;
+            `end` is exclusive), "text", "probability" (of the least certain of its words)}; "label"
+            instead of "type" for words.
         """
         (column,) = self.columns
         return [answer[column] for answer in self.answers(items)]
+
+
+def _part(item: str | list[str], start: int, end: int) -> str:
+    return item[start:end] if isinstance(item, str) else " ".join(item[start:end])

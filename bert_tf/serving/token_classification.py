@@ -131,7 +131,7 @@ class ServedTagger(Served):
 
     def text(self, text) -> Outputs:
         text = valid_utf8(text)
-        placed = split_words(text)
+        placed = split_words(text, self.task.word_splitting, sorted(self.task.whole_words))
         labels, certain = self._labelled(placed.words)
         found = self._rules.find(labels, placed.words.row_splits)
         start = tf.gather(placed.starts, found.first)

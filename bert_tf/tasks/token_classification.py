@@ -25,8 +25,8 @@ from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
     allowed_transitions,
+    entity_label,
     in_scheme,
-    marks_entities,
 )
 from bert_tf.data.record_cache import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.record_makers import (
@@ -67,6 +67,8 @@ class TokenClassificationTask(ExampleTask):
             True if no label marks an entity.
         crf: scheme of the labels (a key of `data.label_schemes.PREFIXES`, or "words") for a CRF, which
             never takes a transition that the scheme forbids. None for no CRF.
+        word_splitting: one of `data.word_splitting.RULES`, which splits raw text.
+        whole_words: words that the rule outer_punctuation leaves whole.
     """
 
     name = "token_classification"
@@ -82,13 +84,12 @@ class TokenClassificationTask(ExampleTask):
         bilstm_units: int = BILSTM_UNITS,
         word_labels: bool | None = None,
         crf: str | None = None,
+        word_splitting: str = "basic",
+        whole_words: Sequence[str] = (),
     ):
         if len(set(labels)) != len(labels) or len(labels) < 2:
-            reason = ""
-            if len(labels) < 2:
-                reason = " Without an entity in the training data there is nothing to learn."
             raise ValueError(
-                f"`labels` are {list(labels)}, but must be two or more, all different.{reason}"
+                f"`labels` are {list(labels)}, but must be two or more, all different."
             )
         most = max_seq_length - NUM_SPECIAL_TOKENS
         if most < 1:
@@ -97,18 +98,18 @@ class TokenClassificationTask(ExampleTask):
             )
         if doc_stride is not None and not 1 <= doc_stride <= most:
             raise ValueError(
-                f"doc_stride is {doc_stride}, but must be from 1 to {most}: max_seq_length minus "
-                "[CLS] and [SEP], so that windows skip no word."
+                f"doc_stride is {doc_stride}, but must be from 1 to {most}, so that no word is skipped."
             )
-        if bilstm_units < 1:
-            raise ValueError(f"`bilstm_units` is {bilstm_units}, but must be 1 or more.")
         self.labels = tuple(labels)
         self.max_seq_length = max_seq_length
         self.document_context = document_context
         self.doc_stride = doc_stride
         self.feature_layers = feature_layers
         self.bilstm_units = bilstm_units
-        self.word_labels = not marks_entities(labels) if word_labels is None else word_labels
+        if word_labels is None:
+            has_entities = any(label[:2] in ("B-", "I-") for label in labels)
+            word_labels = not has_entities and None in map(entity_label, labels)
+        self.word_labels = word_labels
         if self.word_labels:
             self.best_metric = "eval_accuracy"
         if crf not in (None, *SCHEMES, WORDS):
@@ -116,6 +117,7 @@ class TokenClassificationTask(ExampleTask):
                 f"`crf` is {crf!r}, but must be one of {', '.join((*SCHEMES, WORDS))}."
             )
         self.crf = crf
+        self.word_splitting, self.whole_words = word_splitting, frozenset(whole_words)
         self.features = token_classification_features(max_seq_length, with_ends=crf is not None)
         self.losses = (token_classification_loss() if crf is None else crf_loss(),)
 
@@ -128,7 +130,9 @@ class TokenClassificationTask(ExampleTask):
             "feature_layers": self.feature_layers,
             "bilstm_units": self.bilstm_units,
             "word_labels": self.word_labels,
+            "word_splitting": self.word_splitting,
             **({} if self.crf is None else {"crf": self.crf}),
+            **({"whole_words": sorted(self.whole_words)} if self.whole_words else {}),
         }
 
     @classmethod
@@ -266,7 +270,7 @@ class TokenClassificationTask(ExampleTask):
         results = {"eval_accuracy": scores.accuracy}
         if self.word_labels:
             return results | {"eval_f1_macro": scores.f1_macro}
-        groups = [("", scores.overall), *((f"_{k}", v) for k, v in scores.by_type.items())]
+        groups = [("", scores.overall), *((f"_{k}", v) for k, v in scores.by_type.items() if k)]
         for ending, counts in groups:
             results[f"eval_precision{ending}"] = counts.precision
             results[f"eval_recall{ending}"] = counts.recall

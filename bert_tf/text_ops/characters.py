@@ -68,13 +68,13 @@ def _characters() -> list[str]:
 
 
 @functools.cache
-def word_breaks() -> CodePointTable:
-    """Return `SEPARATOR` for whitespace, `ALONE` for punctuation and ideographs, else 0."""
+def word_breaks(ideographs: bool = True) -> CodePointTable:
+    """Return `SEPARATOR` for whitespace, `ALONE` for punctuation and perhaps ideographs, else 0."""
     kinds = np.zeros(0x110000, np.int32)
     for char in _characters():
         if is_whitespace(char):
             kinds[ord(char)] = SEPARATOR
-        elif is_punctuation(char) or is_chinese_char(ord(char)):
+        elif is_punctuation(char) or (ideographs and is_chinese_char(ord(char))):
             kinds[ord(char)] = ALONE
     return CodePointTable(kinds)
 

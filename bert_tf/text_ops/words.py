@@ -6,6 +6,7 @@ windows are of all texts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -50,19 +51,63 @@ class PlacedWords(NamedTuple):
     ends: tf.Tensor
 
 
-def split_words(texts: tf.Tensor) -> PlacedWords:
-    """Split texts, string [B], as `word_windows.split_words` does. Invalid UTF-8 counts as U+FFFD."""
+def split_words(
+    texts: tf.Tensor, rule: str = "basic", whole_words: Sequence[str] = ()
+) -> PlacedWords:
+    """Split texts, string [B], as `word_splitting.split_words`. Invalid UTF-8 counts as U+FFFD."""
     with tf.device("/CPU:0"):
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
-        chars = tf.bitwise.bitwise_or(decoded.values, word_breaks().look_up(decoded.values))
-        places = tf.range(tf.size(chars, tf.int64))
-        found = split_letters(chars, decoded.row_splits[1:] - 1, places)
+        bits = word_breaks(ideographs=rule == "basic").look_up(decoded.values)
+        separators = tf.bitwise.bitwise_and(bits, SEPARATOR)
+        places, ends = tf.range(tf.size(bits, tf.int64)), decoded.row_splits[1:] - 1
+        if rule == "characters":
+            bits = tf.where(separators == 0, ALONE, SEPARATOR)
+        if rule in ("whitespace", "outer_punctuation"):
+            chunks = split_letters(tf.bitwise.bitwise_or(decoded.values, separators), ends, places)
+            is_outer = tf.zeros_like(chunks.source, tf.bool)
+            if rule == "outer_punctuation":
+                is_mark = tf.gather(bits, chunks.source) != 0
+                is_outer = _outer_marks(chunks.letters, is_mark, whole_words)
+            marks = tf.where(is_outer, ALONE, 0)
+            bits = tf.tensor_scatter_nd_update(separators, chunks.source[:, None], marks)
+        chars = tf.bitwise.bitwise_or(decoded.values, bits)
+        found = split_letters(chars, ends, places)
         words = tf.strings.unicode_encode(found.letters, "UTF-8")
         words = tf.RaggedTensor.from_row_splits(words, found.splits, validate=False)
         text_starts = tf.gather(decoded.row_starts(), words.value_rowids())
         starts = tf.gather(found.source, found.letters.row_starts())
         ends = tf.gather(found.source, found.letters.row_limits() - 1) + 1
         return PlacedWords(words, starts - text_starts, ends - text_starts)
+
+
+def _outer_marks(
+    letters: tf.RaggedTensor, is_mark: tf.Tensor, whole_words: Sequence[str]
+) -> tf.Tensor:
+    """Return which letters are outer punctuation, bool [L], of chunks between whitespace [N, None]."""
+    chunk, number = letters.value_rowids(), letters.nrows()
+    index = tf.ragged.range(letters.row_lengths()).values
+    last = tf.math.unsorted_segment_max(
+        tf.where(is_mark, tf.zeros_like(index), index + 1), chunk, number
+    )
+    first = tf.math.unsorted_segment_min(tf.where(is_mark, index.dtype.max, index), chunk, number)
+    first = tf.minimum(first, last)  # 0, 0 without a letter
+    if whole_words:
+        texts = tf.strings.unicode_encode(letters, "UTF-8")
+        known = tf.sort(_hashes(whole_words))
+
+        def is_whole(start, end):
+            start, size = tf.cast(start, tf.int32), tf.cast(end - start, tf.int32)
+            found = _hashes(tf.strings.substr(texts, start, size, unit="UTF8_CHAR"))
+            place = tf.minimum(tf.searchsorted(known, found), len(whole_words) - 1)
+            return tf.cast(tf.gather(known, place) == found, tf.int64)
+
+        last += is_whole(first, last + 1)
+        first -= is_whole(tf.maximum(first - 1, 0), last) * tf.sign(first)
+    return (index < tf.gather(first, chunk)) | (index >= tf.gather(last, chunk))
+
+
+def _hashes(words) -> tf.Tensor:
+    return tf.strings.to_hash_bucket_fast(words, 2**63 - 1)
 
 
 class WordWindows(NamedTuple):
