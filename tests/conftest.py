@@ -222,7 +222,6 @@ LONG = (
     "test_pretraining_with_teacher.py::test_a_finished_student",  # test_distillation.py has its own
     "test_step.py::test_in_float16_a_step_is_about_that_of_float32",  # test_failures.py
     "test_fused.py::test_in_bfloat16",
-    "test_crf.py::test_xla_compiles_the_gradient",  # test_jax_backend.py compiles it too
     "test_gradient_cache.py::test_devices_with_different_numbers_of_examples",
     "test_loop.py::test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume[lamb",
     "test_models.py::test_a_left_to_right_model_is_saved_and_compiled_as_one[True",
@@ -233,7 +232,6 @@ LONG = (
     "test_commands_of_guides.py::test_the_commands_of_a_guide_do_what_it_says[squad.md",
     "test_examples.py::test_keras_fit_learns",  # test_keras_fit.py
     "test_classifier_kinds.py::test_records_are_made_once_and_shared",  # test_record_cache.py
-    "test_run_ner.py::test_records_are_made_once_and_shared",  # test_run_squad.py
     "test_run_swag.py::test_records_are_made_once_and_shared",
     "test_classifier_kinds.py::test_what_stands_behind_the_first_window",  # test_classification.py
     "test_huggingface_labels.py::test_training_permutes_the_classes",

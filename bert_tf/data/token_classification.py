@@ -105,7 +105,7 @@ def read_conll(
     words = (word for sentence in sentences for word in sentence.words)
     if columns.word == 1 < num_columns and all(map(_NUMBER.fullmatch, words)):
         raise ValueError(
-            f"{path}: all words are numbers. Set word_column to the column of the words."
+            f"{path}: all words are numbers. Name the column of words with --word_column."
         )
     return sentences
 
@@ -165,9 +165,7 @@ def _check_columns(columns: Columns, num_columns: int, place: str) -> None:
         raise ValueError(f"{place} is one column, but a row needs a word and its label.")
     for flag, index in (("word_column", columns.word - 1), ("label_column", label)):
         if index is not None and not 0 <= index < num_columns:
-            raise ValueError(
-                f"{place} has {num_columns} columns, counted from 1, but {flag} is {index + 1}."
-            )
+            raise ValueError(f"{place} has {num_columns} columns, but --{flag} is {index + 1}.")
 
 
 def _sentence(
@@ -186,13 +184,11 @@ def _sentence(
 
 def _label(text: str, label_scheme: str, place: str) -> str:
     if not text:
-        raise ValueError(
-            f"{place}: the row has no label. label_column sets the column of the labels."
-        )
+        raise ValueError(f"{place}: the row has no label. Name the column with --label_column.")
     label = text if label_scheme == WORDS else entity_label(text)
     if label is None:
         raise ValueError(
             f"{place}: the label {text!r} is none of B-PER, I-PER, O. Labels of words need "
-            "label_scheme=words."
+            "--label_scheme=words."
         )
     return label

@@ -26,8 +26,8 @@ RULES = ("basic", "outer_punctuation", "whitespace", "characters")
 _SAMPLED_SENTENCES = 10_000
 _CLOSING = re.compile(r"[.,:;!?)\]}%»”’…،؛؟।]+|['’][^\W\d]{1,2}|n['’]t")
 _OPENING = re.compile(r"[(\[{«“‘„¿¡]+")
-# Thai, Lao, Burmese, Khmer, kana
-_WITHOUT_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
+# a single letter or digit; or Thai, Lao, Burmese, Khmer, kana
+_WITHOUT_SPACES = re.compile(r"\w\Z|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
 
 
 class WordSpan(NamedTuple):
@@ -104,10 +104,7 @@ def join_words(words: Sequence[str], with_spaces: bool = True) -> tuple[str, lis
 def are_spaced(sentences: Iterable[Sequence[str]]) -> bool:
     """Return False if most words are single characters, or of a script without spaces."""
     words = list(chain.from_iterable(sentences))
-    unspaced = (
-        len(word) == 1 or is_chinese_char(ord(word[0])) or _WITHOUT_SPACES.match(word)
-        for word in words
-    )
+    unspaced = (is_chinese_char(ord(word[0])) or _WITHOUT_SPACES.match(word) for word in words)
     return 2 * sum(map(bool, unspaced)) <= len(words)
 
 

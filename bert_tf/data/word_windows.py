@@ -46,22 +46,12 @@ def word_windows(
         max_tokens: pieces per window.
         stride: pieces between the starts of windows, 1 to `max_tokens`. Default: half a window.
 
-    Raises:
-        ValueError: a length or the stride is out of range.
-
     >>> word_windows([1] * 10, max_tokens=6, stride=2)
     [Window(start=0, end=6, first=0, last=4), Window(start=2, end=8, first=4, last=6), \
 Window(start=4, end=10, first=6, last=10)]
     """
     stride = max(1, max_tokens // 2) if stride is None else stride
-    for name, least, most in (
-        ("stride", stride, stride),
-        ("lengths", min(lengths), max(lengths)),
-    ):
-        if least < 1 or most > max_tokens:
-            raise ValueError(
-                f"`{name}` is {least} to {most}, but must be from 1 to `max_tokens` = {max_tokens}."
-            )
+    assert max(lengths) <= max_tokens and stride >= 1  # noqa: S101
     offsets = [0, *accumulate(lengths)]  # pieces before each word, and the total
     num_words, total = len(lengths), offsets[-1]
     bounds = []  # (start, end) of each window
@@ -123,17 +113,11 @@ def pack_words(
 ) -> PackedWords:
     """Pack words as [CLS] words [SEP], with padding.
 
-    Raises:
-        ValueError: they do not fit.
-
     >>> pack_words([[7], [8, 9], [7]], max_seq_length=7, cls_id=1, sep_id=2).word_positions
     [1, 2, 4]
     """
     ids = [piece for word in words for piece in word]
-    if len(ids) > max_seq_length - 2:
-        raise ValueError(
-            f"{len(ids)} pieces, [CLS] and [SEP] do not fit in `max_seq_length` = {max_seq_length}."
-        )
+    assert len(ids) <= max_seq_length - 2  # noqa: S101
     sequence = pack(ids, max_seq_length=max_seq_length, cls_id=cls_id, sep_id=sep_id)
     positions = list(accumulate(map(len, words), initial=1))[:-1]
     return PackedWords(sequence, positions)

@@ -13,6 +13,7 @@ from bert_tf.data.token_classification import Columns, Sentence, read_conll
 from bert_tf.data.word_splitting import choose_rule
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.finetuning.token_classification_options import NerOptions
+from bert_tf.options import OptionError
 from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
@@ -96,8 +97,8 @@ def read_data(
             _check_same_task(task, trained)
     elif trained is None:
         raise ValueError(
-            "The weights have no task.json, which names the labels. Give the output_dir of run_ner, or "
-            "train with do_train."
+            "The weights have no task.json, so their labels are unknown. Give a folder of run_ner, or "
+            "--do_train."
         )
     else:
         labels = spelled_as(trained.labels, names)
@@ -123,8 +124,7 @@ def _new_task(
     labels = complete_labels((n for each in sentences for n in each.labels or ()), scheme)
     if len(labels) < 2:
         raise ValueError(
-            f"{sentences[0].file}: every label is {labels[0]!r}. Name the column of the labels with "
-            "label_column."
+            f"{sentences[0].file}: every label is {labels[0]!r}. Name their column with --label_column."
         )
     rule, whole_words = choose_rule([sentence.words for sentence in sentences])
     return TokenClassificationTask(
@@ -152,7 +152,7 @@ def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> N
     examples = "; ".join(found[:3])
     if strict:
         raise ValueError(
-            f"{len(found)} labels break label_scheme={scheme}: {examples}. Without the flag they are "
+            f"{len(found)} labels break --label_scheme={scheme}: {examples}. Without the flag they are "
             "read as conlleval does."
         )
     logger.warning(
@@ -188,7 +188,7 @@ def _adjusted(
         ("feature_based", options.feature_based and trained.feature_layers is None),
     ):
         if is_missing:
-            raise ValueError(f"`{name}` is set, but the model was trained without it. Omit it.")
+            raise OptionError(name, "the model was trained without it. Omit the flag.")
     arguments = trained.arguments() | {"max_seq_length": max_seq_length, "labels": labels}
     if options.document_context:
         arguments["document_context"] = True

@@ -67,15 +67,11 @@ def make_crf(allowed: Sequence[Sequence[bool]] | None, num_labels: int) -> Crf |
     """
     if allowed is None:
         return None
-    size, shapes = num_labels + 1, [np.shape(row) for row in allowed]
-    if shapes != [(size,)] * size:
-        wrong = next((row for row, shape in enumerate(shapes) if shape != (size,)), None)
-        found = f"{len(shapes)} rows"
-        if wrong is not None:
-            found = f"the shape {shapes[wrong]} in row {wrong}"
+    size = num_labels + 1
+    if np.shape(allowed) != (size, size):
         raise ValueError(
-            f"`allowed_transitions` has {found}, but must be {(size, size)}: a row and a column for "
-            f"each of {num_labels} labels, and the last of both for the ends of a sentence."
+            f"`allowed_transitions` has the shape {np.shape(allowed)}, but must be {(size, size)}: the "
+            f"{num_labels} labels, and the ends of a sentence."
         )
     return Crf(allowed)
 
@@ -87,9 +83,8 @@ def _check_allowed(allowed: np.ndarray) -> None:
     while reached.tobytes() not in seen:
         if not (reached & allowed[:-1, -1]).any():
             raise ValueError(
-                f"`allowed` forbids every sequence of {len(seen) + 1} labels, so such a sentence could "
-                "not be labelled. Complete the labels of the scheme, with O and all prefixes of each "
-                "type."
+                f"`allowed` forbids every sequence of {len(seen) + 1} labels. Add O and all prefixes of "
+                "each type to the labels."
             )
         seen.add(reached.tobytes())
         reached = allowed[:-1, :-1][reached].any(axis=0)

@@ -41,8 +41,8 @@ def check_feature_layers(name: str, num_hidden_layers: int) -> None:
         )
     if num_hidden_layers < FEATURE_LAYERS[name]:
         raise ValueError(
-            f"feature_layers={name} needs {FEATURE_LAYERS[name]} layers, but the model's "
-            f"`num_hidden_layers` is {num_hidden_layers}. Use last_hidden or weighted_sum_all_layers."
+            f"feature_layers={name} needs {FEATURE_LAYERS[name]} layers, but the model has "
+            f"{num_hidden_layers}. Use last_hidden or weighted_sum_all_layers."
         )
 
 

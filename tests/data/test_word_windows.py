@@ -14,7 +14,7 @@ def test_what_fits_is_one_window():
     assert word_windows([3, 1, 2], max_tokens=6) == [Window(0, 3, 0, 3)]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_every_word_is_predicted_once_in_order_and_every_window_fits(seed):
     rng = random.Random(seed)
     max_tokens = rng.randint(1, 12)
@@ -45,18 +45,6 @@ def test_a_word_is_predicted_where_the_poorer_of_its_sides_is_the_richest():
             assert best - context(word, window.start) <= 1  # the middle may fall between two words
 
 
-def test_the_last_window_reaches_as_far_back_as_it_can():
-    assert word_windows([1] * 7, max_tokens=6)[-1].start == 1
-
-
-@pytest.mark.parametrize(
-    "lengths, stride", [([1, 5], None), ([1] * 9, 5), ([1] * 9, 0), ([1, 0], 1)]
-)
-def test_what_would_leave_words_out_is_refused(lengths, stride):
-    with pytest.raises(ValueError, match="must be from 1 to `max_tokens` = 4"):
-        word_windows(lengths, max_tokens=4, stride=stride)
-
-
 def test_a_word_has_at_least_one_piece_and_no_more_than_fit():
     tokenizer = FullTokenizer(VOCAB)
     words = ["abb", "\u200d", "c", "\ufe0f", "abbbbb"]
@@ -74,8 +62,3 @@ def test_words_are_packed_and_the_position_of_each_first_piece_is_known():
     assert packed.sequence.input_ids == [2, 4, 5, 6, 4, 3, 0, 0]
     assert packed.sequence.input_mask == [1] * 6 + [0] * 2
     assert packed.word_positions == [1, 3, 4]
-
-
-def test_more_pieces_than_fit_are_refused_instead_of_cut():
-    with pytest.raises(ValueError, match="4 pieces"):
-        pack_words([[4, 5], [4, 5]], max_seq_length=5, cls_id=2, sep_id=3)

@@ -185,37 +185,22 @@ def test_10_000_sentences_have_no_forbidden_transition(scheme):
     assert len({tuple(row) for row in found}) > 1000
 
 
-def test_without_a_scheme_every_transition_is_allowed():
-    assert np.all(allowed_transitions(("NN", "VB", "O"), "words"))
+DEAD_END = [[False, False, True], [False, False, True], [True, True, True]]  # after one label
 
 
 @pytest.mark.parametrize(
-    "labels, scheme, length",
-    [(("I-LOC", "I-PER"), "iob2", 1), (("B-LOC", "E-LOC"), "bioes", 1)],
+    "allowed, length",
+    [(allowed_transitions(("I-X", "I-Y"), "iob2"), 1), (DEAD_END, 2)],
 )
-def test_labels_without_a_legal_sequence_are_refused(labels, scheme, length):
-    with pytest.raises(ValueError, match=rf"forbids every sequence of {length} labels.*with O"):
-        Crf(allowed_transitions(labels, scheme))
-
-
-def test_a_dead_end_further_on_is_found():
-    allowed = np.ones((3, 3), bool)
-    allowed[0, :2] = allowed[1, :2] = False  # no label may follow another
-    with pytest.raises(ValueError, match="every sequence of 2 labels"):
+def test_labels_without_a_legal_sequence_are_refused(allowed, length):
+    with pytest.raises(ValueError, match=f"{length} labels"):
         Crf(allowed)
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (3, 4), (4, 4), (9,)])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 4)])
 def test_transitions_of_another_number_of_labels_are_refused(shape):
-    with pytest.raises(ValueError, match=r"`allowed_transitions`.*must be \(3, 3\).* 2 labels"):
+    with pytest.raises(ValueError, match="allowed_transitions"):
         make_crf(np.ones(shape, bool), num_labels=2)
-    assert make_crf(np.ones((3, 3), bool), num_labels=2).transitions.shape == (3, 3)
-
-
-def test_transitions_with_a_row_of_another_length_are_refused_by_row():
-    message = r"`allowed_transitions` has the shape \(2,\) in row 1, but must be \(3, 3\)"
-    with pytest.raises(ValueError, match=message):
-        make_crf([[True] * 3, [True] * 2, [True] * 3], num_labels=2)
 
 
 def test_gradients_of_log_marginals_are_finite_differences():
@@ -240,23 +225,6 @@ def test_gradients_of_log_marginals_are_finite_differences():
     is_possible = found > 1e-8
     assert not is_possible[0, 0, [2, 4]].any()  # a sentence begins with no I-
     np.testing.assert_allclose(found[is_possible].sum(), 4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_xla_compiles_the_gradient():
-    logits, _ = random_scores(8, rows=2)
-    layer = Crf(np.ones((L + 1, L + 1), bool))
-
-    def gradients(logits):
-        with tf.GradientTape() as tape:
-            chains = sentence_chains(logits, layer(logits), [6, 3])
-            loss = tf.reduce_sum(log_likelihood(chains, np.ones((2, 6), int), np.ones((2, 6))))
-            loss += tf.reduce_sum(log_marginals(chains)[..., 0])
-        return tape.gradient(loss, layer.transitions.value), best_path(chains)
-
-    plain, compiled = (tf.function(gradients, jit_compile=jit)(logits) for jit in (False, True))
-    np.testing.assert_allclose(plain[0], compiled[0], atol=1e-5)
-    np.testing.assert_array_equal(plain[1], compiled[1])
 
 
 def test_the_layer_is_float32_and_comes_back_from_its_configuration():

@@ -58,17 +58,6 @@ def all_paths(logits, transitions, starts=True, ends=True):
     return found
 
 
-def test_records_also_mark_the_end_of_a_sentence(tmp_path):
-    batch = written(crf_task(), [LONG, sentence("c a", "O O")], tmp_path / "r")
-    assert batch["sentence_starts"].sum() == batch["label_weights"].sum() - 7 == 2
-    ends = [row["sentence_ends"].tolist() for row in map(dict, rows_of(batch))]
-    lengths = [int((row["word_positions"] > 0).sum()) for row in rows_of(batch)]
-    assert [sum(row) for row in ends] == [0, 0, 1, 1]
-    assert all(row[n - 1] for row, n in zip(ends[2:], lengths[2:], strict=True))
-    plain = TokenClassificationTask(LABELS, 6)
-    assert "sentence_ends" not in [spec.name for spec in plain.features]
-
-
 def test_labels_that_break_the_scheme_become_those_of_the_same_entities(tmp_path):
     broken = sentence("a c c a", "O I-X I-X B-X")
     batch = written(crf_task(), [broken], tmp_path / "r")
@@ -186,7 +175,7 @@ def test_the_task_and_the_model_keep_the_crf(feature_layers):
 
 def test_labels_without_a_legal_sequence_are_refused():
     task = TokenClassificationTask(("I-X", "I-Y"), 8, crf="iob2")
-    with pytest.raises(ValueError, match="forbids every sequence of 1 labels"):
+    with pytest.raises(ValueError, match="1 labels"):
         task.build_model(CONFIG)
-    with pytest.raises(ValueError, match="`crf` is 'bilou', but must be one of iob2, iob1"):
+    with pytest.raises(ValueError, match="crf"):
         TokenClassificationTask(LABELS, 8, crf="bilou")

@@ -1,0 +1,67 @@
+"""Raw text is split as the training words were, in Python and in a graph."""
+
+import random
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.data.word_splitting import RULES, choose_rule, join_words, split_words
+from bert_tf.text_ops.words import split_words as graph_split_words
+
+WHOLE = ("U.S.", "Yahoo!", "'s", "@a", "日本.")
+OFFICES = "Yahoo! and AT&T left the U.S. for Baden-Baden , not ( for ) Kiel ."
+
+
+def words_of(text, *rule):
+    return [text[start:end] for start, end in split_words(text, *rule)]
+
+
+@pytest.mark.parametrize(
+    "rule, expected",
+    [
+        ("whitespace", "Yahoo!, AT&T (U.S.)... 我2024年IBM。"),
+        ("outer_punctuation", "Yahoo! , AT&T ( U.S. ) . . . 我2024年IBM 。"),
+        ("basic", "Yahoo ! , AT & T ( U . S . ) . . . 我 2024 年 IBM 。"),
+        ("characters", " ".join("Yahoo!,AT&T(U.S.)...我2024年IBM。")),
+    ],
+)
+def test_each_rule(rule, expected):
+    text = "Yahoo!, AT&T (U.S.)...\u2028我2024年IBM。 "
+    assert words_of(text, rule, WHOLE) == expected.split()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("whole_words", [(), WHOLE])
+def test_a_graph_splits_as_python(rule, whole_words):
+    rng, texts = random.Random(1), ["", "  ", "U.S.,", '"Yahoo!"', "In New York, 東京."]
+    parts = [*"aB.!'&-1東@é😀 ", "\u00a0", "\u200d", "\u2028", "\x00", *WHOLE]
+    texts += ["".join(rng.choices(parts, k=rng.randint(1, 12))) for _ in range(200)]
+    split = tf.function(lambda texts: graph_split_words(texts, rule, whole_words))
+    placed = split(tf.constant(texts))
+    found = iter(zip(placed.starts.numpy(), placed.ends.numpy(), strict=True))
+    for text, words in zip(texts, placed.words.to_list(), strict=True):
+        assert [word.decode() for word in words] == words_of(text, rule, whole_words), text
+        assert [next(found) for _ in words] == split_words(text, rule, whole_words)
+    assert graph_split_words(tf.zeros([0], tf.string), rule, whole_words).words.to_list() == []
+
+
+@pytest.mark.parametrize(
+    "sentence, expected",
+    [
+        (OFFICES.split(), ("outer_punctuation", ["U.S.", "Yahoo!"])),
+        (["In", "Baden", "-", "Baden", ",", "東", "京", "."], ("basic", [])),
+        (["Yahoo!", "and", "AT&T", "left", "Baden-Baden,", "not", "Kiel."], ("whitespace", [])),
+        (list("我在2024年去IBM。"), ("characters", [])),
+        (["我", "在", "2024", "年", "去", "IBM", "。"], ("basic", [])),
+    ],
+)
+def test_the_rule_is_chosen_that_finds_the_training_words(sentence, expected):
+    assert choose_rule([sentence] * 2) == expected
+
+
+def test_joined_words_are_found_as_people_and_files_write_them():
+    text, spans = join_words(OFFICES.split())
+    assert text == "Yahoo! and AT&T left the U.S. for Baden-Baden, not (for) Kiel."
+    rule = choose_rule([OFFICES.split()] * 2)
+    assert split_words(text, *rule) == spans
+    assert words_of(OFFICES, *rule) == OFFICES.split()
