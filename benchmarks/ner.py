@@ -23,12 +23,11 @@ def main() -> None:
     )
     add_arguments(parser)
     parser.add_argument("--data_dir", default=str(ROOT.parent / "shared/data/ner/wnut17"))
-    parser.add_argument("--learning_rate", type=float, help="default: 1e-4; of the BiLSTM 1e-3")
+    parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--num_epochs", type=float, default=3.0)
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--max_seq_length", type=int, default=64)
     parser.add_argument("--feature_layers", help="a choice of run_ner's; default: fine-tuning")
-    parser.add_argument("--bilstm_units", type=int, default=768)
     args, args.script_flags = parser.parse_known_args()
     flags = {
         "data_dir": args.data_dir,
@@ -41,10 +40,8 @@ def main() -> None:
     }
     if args.feature_layers:
         flags |= {"feature_based": True, "feature_layers": args.feature_layers}
-        flags["bilstm_units"] = args.bilstm_units
-        flags["bilstm_learning_rate"] = args.learning_rate or 1e-3
     else:
-        flags["learning_rate"] = args.learning_rate or 1e-4
+        flags["learning_rate"] = args.learning_rate
     names = [f"{split}_{figure}" for split in ("eval", "test") for figure in FIGURES]
     names += ["global_step", "seconds", "cpu_seconds"]
 

@@ -49,7 +49,6 @@ SHORTER = {
     "--train_batch_size=256": "--train_batch_size=8",
     "--vocab_size=30522": "--vocab_size=150 --model_size=tiny",
     "--init_layers=0,2,4,6,8,10": "--init_layers=0",  # checkpoints of one layer
-    "--feature_based": "--feature_based --bilstm_units=8",
     "--layers=-1,-2,-3,-4": "--layers=-1",  # so that checkpoints of one layer will do
     "--eval_file=labelled.tsv": "--eval_file=labelled.tsv --max_accuracy_loss=100",
     "--direct_num_workers=4": "--direct_num_workers=2",

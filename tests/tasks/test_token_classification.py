@@ -91,7 +91,7 @@ def test_a_document_longer_than_a_window_slides_and_predicts_each_word_once(tmp_
 
 def test_a_label_that_is_not_known_is_named_with_its_line(tmp_path):
     task = TokenClassificationTask(LABELS, 8)
-    with pytest.raises(ValueError, match="a.conll:12"):
+    with pytest.raises(ValueError, match=r"a.conll:12"):
         task.write_records([sentence("a a", "O B-Y", line=11)], TOKENIZER, str(tmp_path / "r"))
     assert not (tmp_path / "r").exists()
 
