@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from bert_tf.data.word_windows import split_words
 from bert_tf.predictor import ChoicePredictor, EntityRecognizer
 from bert_tf.programs.predict import PredictionOptions, predict
 
@@ -18,20 +17,6 @@ def recognizer(ner_model):
 @pytest.fixture(scope="module")
 def chooser(swag_model):
     return ChoicePredictor(str(swag_model))
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("In New York, 東京.", ["In", "New", "York", ",", "東", "京", "."]),
-        ("  U.S.\u2028x\u00a0y ", ["U", ".", "S", ".", "x", "y"]),
-        ("👍🏽 e\u0301t\u200de", ["👍🏽", "e\u0301t\u200de"]),
-        (" \t", []),
-        ("", []),
-    ],
-)
-def test_words_end_where_berts_tokenizer_ends_them(text, expected):
-    assert [text[start:end] for start, end in split_words(text)] == expected
 
 
 def test_entities_have_their_characters(recognizer):
@@ -84,26 +69,10 @@ def test_the_best_choice_is_named_whatever_their_number(chooser):
     assert sum(answers[1]["probabilities"]) == pytest.approx(1.0)
 
 
-def test_one_choice_is_none(chooser):
-    with pytest.raises(
-        ValueError, match="There is 1 choice for 'in the barn', but must be 2 or more"
-    ):
-        chooser.predict([("in the barn", ["the kind cat"])])
-
-
-def test_a_text_is_no_list_of_choices(chooser):
-    message = (
-        r"choices for 'in the barn' must be a list of two or more texts, but are 'the kind cat'"
-    )
-    with pytest.raises(ValueError, match=message):
-        chooser.predict([("in the barn", "the kind cat")])
-
-
-def test_the_folder_of_another_program_is_refused(ner_model, swag_model):
-    with pytest.raises(ValueError, match=r"multiple_choice, .*output_dir of run_ner"):
-        EntityRecognizer(str(swag_model))
-    with pytest.raises(ValueError, match=r"token_classification, .*output_dir of run_swag"):
-        ChoicePredictor(str(ner_model))
+@pytest.mark.parametrize("choices", [["the kind cat"], "the kind cat"])
+def test_choices_are_two_or_more_texts(chooser, choices):
+    with pytest.raises(ValueError, match="choices?.* 'in the barn'"):
+        chooser.predict([("in the barn", choices)])
 
 
 def answers_of_predict(model_dir, tmp_path, text):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.metrics.conlleval import entities as conlleval_entities
-from bert_tf.predictor import ChoicePredictor, EntityRecognizer, SavedClassifier
+from bert_tf.predictor import ChoicePredictor, EntityRecognizer
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.serving.token_classification import _EntityRules
 
@@ -136,17 +136,3 @@ def test_the_other_signature_takes_ids(served):
     np.testing.assert_allclose(outputs["probabilities"], np.full((2, 3), 1 / 3), atol=1e-6)
     ids = {name: value[0] for name, value in ids.items()}
     assert served["words"].signatures["tokens"](**ids)["logits"].shape == (3, 7, 5)
-
-
-@pytest.mark.parametrize("name, inputs", [("words", "text"), ("choices", "text_a|choices")])
-def test_they_are_not_taken_for_classifiers(folders, name, inputs):
-    with pytest.raises(ValueError, match=f"takes .*({inputs}).*, so it is not for SavedClassifier"):
-        SavedClassifier(folders[name])
-
-
-def test_lengths_beyond_the_model_are_refused(ner_model, tmp_path):
-    options = ExportOptions(
-        model_dir=str(ner_model), export_dir=str(tmp_path / "e"), max_seq_length=32
-    )
-    with pytest.raises(ValueError, match=r"max_seq_length is 32, but must be from 3 to 31"):
-        export_saved_model(options)
