@@ -71,7 +71,7 @@ def test_the_best_choice_is_named_whatever_their_number(chooser):
 
 @pytest.mark.parametrize("choices", [["the kind cat"], "the kind cat"])
 def test_choices_are_two_or_more_texts(chooser, choices):
-    with pytest.raises(ValueError, match="choices?.* 'in the barn'"):
+    with pytest.raises(ValueError, match=r"choices?.* 'in the barn'"):
         chooser.predict([("in the barn", choices)])
 
 
