@@ -1,7 +1,7 @@
 """Input of predict: lines of text, or named columns of TSV, CSV and JSON lines.
 
 text     one input per line; tabs separate the fields (text_a, text_b; question, context; choices)
-others   one input per row; the fields are columns
+others   one input per row; the fields are columns, for run_ner also lists of words in JSON lines
 """
 
 from __future__ import annotations
@@ -23,7 +23,17 @@ INPUT_FORMATS = ("text", *TABLE_FORMATS)
 
 # Columns to look for if no flag names one; "0" and "1" without a header.
 USUAL_NAMES = {
-    "text_a": ("text_a", "text", "sentence", "sentence1", "sent1", *ANCHORS, "0"),
+    "text_a": (
+        "text_a",
+        "text",
+        "sentence",
+        "sentence1",
+        "sent1",
+        *ANCHORS,
+        "words",
+        "tokens",
+        "0",
+    ),
     "text_b": ("text_b", "sentence2", *POSITIVES, "1"),
     "question": ("question", "text_a", "0"),
     "context": ("context", "text", "text_b", "1"),

@@ -75,12 +75,12 @@ def test_choices_are_two_or_more_texts(chooser, choices):
         chooser.predict([("in the barn", choices)])
 
 
-def answers_of_predict(model_dir, tmp_path, text):
-    (tmp_path / "input.txt").write_text(text)
+def answers_of_predict(model_dir, tmp_path, text, name="input.txt"):
+    (tmp_path / name).write_text(text)
     predict(
         PredictionOptions(
             model_dir=str(model_dir),
-            input_file=str(tmp_path / "input.txt"),
+            input_file=str(tmp_path / name),
             output_file=str(tmp_path / "output.jsonl"),
         )
     )
@@ -92,6 +92,16 @@ def test_predict_writes_the_entities_of_each_line(ner_model, tmp_path):
     assert [list(line) for line in lines] == [["text", "entities"]] * 2
     assert [e["text"] for e in lines[0]["entities"]] == ["cat", "the yard"]
     assert lines[1]["entities"] == []
+
+
+@pytest.mark.parametrize("column", ["words", "tokens", "text"])
+def test_predict_takes_lists_of_words(ner_model, tmp_path, column):
+    words = ["a", "pig", "is", "in", "the", "barn"]
+    rows = json.dumps({column: words}) + "\n" + json.dumps({column: ["a", 1]}) + "\n"
+    found, wrong = answers_of_predict(ner_model, tmp_path, rows, "words.jsonl")
+    assert found[column] == words and "words.jsonl:2" in wrong["error"]
+    entities = [(e["start"], e["end"], e["text"]) for e in found["entities"]]
+    assert entities == [(1, 2, "pig"), (4, 6, "the barn")]
 
 
 def test_predict_chooses_between_what_tabs_separate(swag_model, tmp_path):

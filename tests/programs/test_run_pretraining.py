@@ -280,9 +280,7 @@ def test_a_damaged_record_in_the_middle_is_named(options, toy_text, tmp_path):
     data[len(data) // 2] ^= 0xFF
     damaged = tmp_path / "damaged.tf_record"
     damaged.write_bytes(data)
-    with pytest.raises(
-        ValueError, match=r"damaged.tf_record .*record \d+"
-    ):
+    with pytest.raises(ValueError, match=r"damaged.tf_record .*record \d+"):
         run_pretraining(
             dataclasses.replace(
                 options, input_file=str(damaged), bert_config_file=f"{toy_text}/one_layer.json"
