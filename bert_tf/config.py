@@ -36,8 +36,6 @@ _REFERENCE_EXTRAS = frozenset(
     }
 )
 
-_INFINITE = 1e300  # also of whole numbers, which Python compares with it exactly
-
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 ATTENTION_DIRECTIONS = ("bidirectional", "left_to_right")
 
@@ -104,69 +102,35 @@ class BertConfig:
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            value = self._as_int(name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` is {value!r}, but must be a whole number of 1 or more.")
-        for name in _REALS:
+        for name, least in _COUNTS.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise ValueError(f"`{name}` is {value!r}, but must be a number.")
-            if not abs(value) < _INFINITE:  # Python reads NaN, Infinity and 1e400 in JSON
-                raise ValueError(f"`{name}` is {str(value)[:60]}, but must be a finite number.")
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not isinstance(value, bool):
+                with contextlib.suppress(TypeError):
+                    value = operator.index(value)  # of NumPy, whose numbers JSON cannot store
+                    object.__setattr__(self, name, value)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(
+                    f"`{name}` is {value!r}, but must be a whole number of {least} or more."
+                )
+        for name, (least, limit, valid) in _REALS.items():
             value = getattr(self, name)
-            if not 0.0 <= value < 1.0:
-                raise ValueError(f"`{name}` is {value}, but must be at least 0 and below 1.")
-        for name in ("initializer_range", "layer_norm_eps"):
-            value = getattr(self, name)
-            if not value > 0.0:
-                raise ValueError(f"`{name}` is {value}, but must be above 0.")
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not least <= value < limit:
+                raise ValueError(f"`{name}` is {str(value)[:60]}, but must be {valid}.")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                value = getattr(self, name)
+                raise ValueError(f"`{name}` is {value!r}, but must be one of {', '.join(choices)}.")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"`hidden_size` is {self.hidden_size}, but must be a multiple of "
                 f"`num_attention_heads` = {self.num_attention_heads}."
             )
-        if self.hidden_act not in ACTIVATIONS:
-            raise ValueError(
-                f"`hidden_act` is {self.hidden_act!r}, but must be one of {', '.join(ACTIVATIONS)}."
-            )
-        if self.attention_direction not in ATTENTION_DIRECTIONS:
-            raise ValueError(
-                f"`attention_direction` is {self.attention_direction!r}, but must be one of "
-                f"{', '.join(ATTENTION_DIRECTIONS)}."
-            )
-        layers = self._as_int("num_bilstm_layers")
-        if isinstance(layers, bool) or not isinstance(layers, int) or layers < 0:
-            raise ValueError(f"`num_bilstm_layers` is {layers!r}, but must be 0 or more.")
-        if layers and self.hidden_size % 2:
-            raise ValueError(
-                f"`hidden_size` is {self.hidden_size}, but must be even with `num_bilstm_layers` = "
-                f"{layers}. Each direction has half of it as units."
-            )
-
-    def _as_int(self, name: str) -> Any:
-        """Return a field. A whole number of NumPy becomes one of Python, which JSON can store."""
-        value = getattr(self, name)
-        if not isinstance(value, int):
-            with contextlib.suppress(TypeError):
-                value = operator.index(value)
-                object.__setattr__(self, name, value)
-        return value
 
     @property
     def size_per_head(self) -> int:
         """D = H / N."""
         return self.hidden_size // self.num_attention_heads
-
-    @property
-    def encoder_size(self) -> int:
-        """Number of parameters in the encoder's tables and kernels."""
-        h, i = self.hidden_size, self.intermediate_size
-        tables = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
-        return h * (
-            tables + self.num_hidden_layers * (4 * h + 2 * i) + self.num_bilstm_layers * 6 * h
-        )
 
     @classmethod
     def from_name(cls, name: str, vocab_size: int, **changes: Any) -> BertConfig:
@@ -288,18 +252,23 @@ class BertConfig:
         temporary.replace(target)
 
 
-_COUNTS = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
-_REALS = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "initializer_range",
-    "layer_norm_eps",
-)
+# Whole numbers -> the least valid one.
+_COUNTS = {
+    "vocab_size": 1,
+    "hidden_size": 1,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "intermediate_size": 1,
+    "max_position_embeddings": 1,
+    "type_vocab_size": 1,
+    "num_bilstm_layers": 0,
+}
+_FRACTION = (0.0, 1.0, "a number of 0 or more and below 1")
+_POSITIVE = (1e-30, 1e300, "a finite number above 0")
+_REALS = {
+    "hidden_dropout_prob": _FRACTION,
+    "attention_probs_dropout_prob": _FRACTION,
+    "initializer_range": _POSITIVE,
+    "layer_norm_eps": _POSITIVE,
+}
+_CHOICES = {"hidden_act": ACTIVATIONS, "attention_direction": ATTENTION_DIRECTIONS}
