@@ -149,10 +149,6 @@ LONG = (
     "test_gradient_cache.py::test_large_tables",  # test_batch_trainer.py
     # test_the_gradient_is_that_of_the_loss_of_all_examples has parts too
     "test_gradient_cache.py::test_parts_and_devices_do_not_change_the_gradient[1-3-false",
-    "test_distillation.py::test_answers_learn",
-    "test_distillation.py::test_choices_learn_states",
-    "test_distillation.py::test_choices_have_the_logits_of_the_teacher",
-    "test_distillation.py::test_words_learn_from_a_teacher",
     "test_run_on_workers.py",  # test_batch_trainer_workers.py
     "test_serving_consumers.py::test_code_for_hub_load",
     "test_serving_consumers.py::test_tfx_sends",
@@ -170,11 +166,7 @@ LONG = (
     "test_exported_text_models.py::test_real_tflite_files_answer_as_the_model[choices",
     "test_exported_text_models.py::test_real_tflite_files_answer_as_the_model[masks",
     "test_serving_consumers.py::test_spark_nlp_finds_the_vocabulary_the_inputs_and_both_vectors[hugging",
-    "test_run_embeddings.py::test_texts_alone_are_learned_from_a_teacher",
     "test_run_reranker.py::test_the_other_losses_learn_it_too",  # test_embedding_losses.py
-    "test_run_reranker.py::test_a_student_learns_the_states_of_a_teacher_too",
-    "test_distillation.py::test_a_finished_student_does_not_need_its_teacher[ended early",
-    "test_distillation.py::test_windows_have_the_logits_of_the_teacher",
     "test_huggingface_labels.py::test_export_uses_the_head",  # test_pretrained.py exports such a folder
     "test_fused.py::test_a_whole_model_has_the_loss_and_gradients_of_the_plain_layers[relu",
     # Kinds, formats and precisions of what another test checks for one of them.
@@ -210,16 +202,12 @@ LONG = (
     "test_answerers.py::test_the_served_threshold",  # test_exported_text_models.py: lengths, settings
     "test_classifier_kinds.py::test_exported_they_answer",  # test_exported_text_models.py
     "test_run_embeddings.py::test_scores_and_classes_are_learned",  # test_what_can_be_learned
-    "test_distillation.py::test_a_student_resumes_exactly",  # test_pretraining_with_teacher.py
-    "test_distillation.py::test_a_narrower_student",  # test_pretraining_with_teacher.py has states
     "test_bilstm.py::test_a_run_with_it_notes_it",  # test_run_ner.py: test_the_feature_based_way
     "test_examples.py::test_the_custom_head_counts",
     "test_model_card.py::test_our_own_card_is_written_anew",
     "test_keras_fit.py::test_a_classifier_learns_by_fit_on_two_devices",  # as_keras_compiles_it
     "test_keras_fit.py::test_pre_training_learns_by_fit",  # as_keras_compiles_it
     "test_batch_trainer.py::test_two_replicas_resume",  # test_same_command_again.py: one
-    "test_pretraining_with_teacher.py::test_states_may_be",  # test_a_student_learns_masked_words
-    "test_pretraining_with_teacher.py::test_a_finished_student",  # test_distillation.py has its own
     "test_step.py::test_in_float16_a_step_is_about_that_of_float32",  # test_failures.py
     "test_fused.py::test_in_bfloat16",
     "test_gradient_cache.py::test_devices_with_different_numbers_of_examples",

@@ -54,8 +54,6 @@ def read_data(
         settings, splits = _read_glue_data(options, glue_task)
     else:
         settings, splits = _read_tables(options, trained, known_labels)
-    if options.unlabelled_file and options.do_train:
-        splits["unlabelled"] = _read_unlabelled(options, settings["is_pair"])
     for split, examples in splits.items():
         if not examples:
             raise ValueError(f"The {split} set has no examples{_source(options, split)}.")
@@ -80,10 +78,9 @@ def read_data(
 
 def _source(options: ClassifierOptions, split: str) -> str:
     """Return the flag of a split's file, or of a GLUE task's folder, for messages."""
-    if options.task_name and split != "unlabelled":
+    if options.task_name:
         return f" (data_dir={options.data_dir})"
-    files = {name: file for name, _, file in SPLITS}
-    file = files.get(split, "unlabelled_file")
+    (file,) = (file for name, _, file in SPLITS if name == split)
     header = "; no rows after the header" if options.header else ""
     return f" ({file}={getattr(options, file)}{header})"
 
@@ -140,17 +137,6 @@ def _read_tables(
         "is_pair": layout.text_b is not None,
         "problem_type": problem_type.name,
     }, splits
-
-
-def _read_unlabelled(options: ClassifierOptions, is_pair: bool) -> list[InputExample]:
-    """Return the examples of --unlabelled_file, without labels."""
-    if is_pair != (options.text_b_column is not None):  # possible with a GLUE data set
-        inputs = ("single sentences: omit", "pairs of sentences: give")
-        raise ValueError(
-            f"unlabelled_file must be like the training data, which are {inputs[is_pair]} text_b_column."
-        )
-    layout = _layout(options, "single_label")
-    return list(read_examples(str(options.unlabelled_file), layout, labelled=False))
 
 
 def _layout(options: ClassifierOptions, problem_type: str) -> TableLayout:

@@ -124,8 +124,7 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
                 raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
             given = f"with task_name={self.task_name}"
             reject_unused(self, _OF_LABELS, f"{given}, which sets it")
-            if not self.unlabelled_file:
-                reject_unused(self, _OF_LAYOUT, f"{given}, whose files have a layout of their own")
+            reject_unused(self, _OF_LAYOUT, f"{given}, whose files have a layout of their own")
             if self.task_name.lower() != "xnli":
                 reject_unused(self, _OF_LANGUAGE, f"{given}, which has one language")
             return

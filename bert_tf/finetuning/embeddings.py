@@ -188,11 +188,7 @@ def make_task(
         "loss": loss,
         "best_metric": _BEST_METRIC[types.get("dev", example_type)],
     }
-    if train and not options.learns_labels:
-        reason = "with hard_labels=0, which learns the similarities of the teacher alone"
-        reject_unused(options, ("loss", "margin"), reason)
-        _check_batch(options)
-    elif train:
+    if train:
         _check_loss(loss, example_type, labels, train, options)
     num_texts = max(len(example.texts) for example in next(iter(splits.values())))
     length = options.max_seq_length or known.get("max_seq_length", setup.max_seq_length)
@@ -257,15 +253,6 @@ _NAMES = {
     SCORES: "two texts with a score",
     CLASSES: "texts with classes",
 }
-
-
-def _check_batch(options: EmbeddingOptions) -> None:
-    """Raise if the similarities of a teacher have nothing to compare."""
-    if options.train_batch_size == 1:
-        raise ValueError(
-            "train_batch_size is 1, but the similarities compare the texts of a batch. Use "
-            "train_batch_size=32."
-        )
 
 
 def _check_loss(

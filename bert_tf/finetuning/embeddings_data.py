@@ -31,7 +31,7 @@ def read_examples(
     """Return the examples of the splits that the run needs, and their types: split -> type.
 
     A model may be trained on one type and evaluated on another. The test set needs no labels: a missing
-    one is nan. The training set needs none if `options.learns_labels` is False.
+    one is nan.
 
     Raises:
         ValueError: a file cannot be read, has no examples, lacks a column, or has an empty text or an
@@ -48,7 +48,7 @@ def read_examples(
             types[split], splits[split] = read_file(
                 getattr(options, flag),
                 options,
-                missing_label=_missing_label(split, options),
+                missing_label=math.nan if split == "test" else None,
                 keep_empty_rows=split == "test",
             )
     for split, examples in splits.items():
@@ -82,12 +82,6 @@ def in_one_spelling(examples: Sequence[EmbeddingExample]) -> list[EmbeddingExamp
             *(len(others), min(others)[:60]),
         )
     return found
-
-
-def _missing_label(split: str, options: TextFilesOptions) -> float | None:
-    if split == "test":
-        return math.nan
-    return 0.0 if split == "train" and not options.learns_labels else None
 
 
 def source_of(options: TextFilesOptions, split: str) -> str:

@@ -91,11 +91,6 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
         else:
             self._need("task_name", ("data_dir",))
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
-        if self.unlabelled_file:
-            raise ValueError(
-                "unlabelled_file cannot be mixed with examples that are compared with each other. Give "
-                "unlabelled texts as train_file, with hard_labels=0."
-            )
         if self.pack_sequences:
             raise ValueError(
                 "pack_sequences is for examples of one sequence, but here an example has several. Omit "
@@ -177,11 +172,6 @@ class EmbeddingOptions(TextFilesOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.teacher_states != "none":
-            raise ValueError(
-                f"teacher_states is {self.teacher_states!r}, but embeddings learn only the similarities "
-                "of the teacher's vectors. Omit it."
-            )
 
     @property
     def widths(self) -> tuple[int, ...] | None:

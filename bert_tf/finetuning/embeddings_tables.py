@@ -221,10 +221,7 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
     if labelled and positive is None and label is None:
         remedy = "positive. Name its column with positive_column."
         if options.label_column != "":
-            remedy = (
-                "positive or a class. Name its column with positive_column or label_column. Texts "
-                "alone can be the train_file of run_embeddings with a teacher and hard_labels=0."
-            )
+            remedy = "positive or a class. Name its column with positive_column or label_column."
         raise ValueError(
             f"{row.place_of_names}: the columns are {listed(row)}. The anchor in {anchor!r} needs a "
             f"{remedy}"

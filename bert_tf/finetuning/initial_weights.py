@@ -6,12 +6,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+import keras
+
 from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.initial import layers_of, with_layers
+from bert_tf.interop.initial import initialize, layers_of, with_layers
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.modeling.pooling import parse_layers
+from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -74,6 +77,25 @@ def with_direction(
         *(checkpoint.source, config.attention_direction, direction),
     )
     return replace(checkpoint, config=replace(config, attention_direction=direction))
+
+
+def load_weights(
+    model: keras.Model, checkpoint: PretrainedCheckpoint, task: Task, will_train: bool = False
+) -> None:
+    """Load a checkpoint into the model of a task.
+
+    Raises:
+        ValueError: the encoder does not fit, or the checkpoint has no head for the task and the model
+            will not be trained.
+    """
+    report = initialize(model, checkpoint, TYPES.get(task.name))
+    unused = () if task.uses_pooler else "bert/pooler/"
+    missing = [name for name in report.missing if not name.startswith(unused)]
+    if missing and not will_train:
+        raise ValueError(
+            f"{checkpoint.source} has no {', '.join(missing[:3])}, so it was not trained for this task "
+            "and would answer at random. Train first with do_train."
+        )
 
 
 def with_labels_of(

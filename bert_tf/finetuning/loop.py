@@ -332,10 +332,27 @@ def run_model(
     Args:
         max_batches: most batches to read; with "bucketed" the shortest examples.
     """
+    return task.decode(
+        collect_outputs(
+            *(trainer, task, files, task.eval_outputs, batch_size, label, max_batches, lengths)
+        )
+    )
+
+
+def collect_outputs(
+    trainer: BatchTrainer,
+    task: Task,
+    files: Sequence[str] | tf.data.Dataset,
+    eval_outputs: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]],
+    batch_size: int,
+    label: str = "eval",
+    max_batches: int | None = None,
+    lengths: str = "trimmed",
+) -> dict[str, np.ndarray]:
+    """Return the tensors of `eval_outputs` for all records, in their order; see `run_model`."""
     if isinstance(files, tf.data.Dataset):
         dataset = task.complete(files, seed=0)
-        kept = trainer.predict(dataset, task.eval_outputs, batch_size, label=label)
-        return task.decode(kept)
+        return trainer.predict(dataset, eval_outputs, batch_size, label=label)
     lengths = possible_lengths(lengths, trainer.strategy)
     by_length = lengths == "bucketed"
     id_limits = task.id_limits(trainer.model.config)
@@ -351,7 +368,7 @@ def run_model(
     )
     dataset = task.complete(dataset, seed=0)  # the same at every evaluation
     dataset = without_needless_padding(dataset, task, lengths)
-    outputs_of = _with_record_number(task.eval_outputs) if by_length else task.eval_outputs
+    outputs_of = _with_record_number(eval_outputs) if by_length else eval_outputs
     with naming_damaged_file(files, id_limits):
         kept = trainer.predict(
             dataset, outputs_of, batch_size, label=label, max_batches=max_batches
@@ -359,7 +376,7 @@ def run_model(
     if by_length:
         order = np.argsort(kept.pop(RECORD_NUMBER))
         kept = {name: values[order] for name, values in kept.items()}
-    return task.decode(kept)
+    return kept
 
 
 @functools.lru_cache(maxsize=8)  # the trainer compiles a step for each function it is given

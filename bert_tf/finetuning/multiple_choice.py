@@ -93,8 +93,8 @@ def read_data(options: SwagOptions) -> Splits:
         ValueError: a file cannot be read or is empty, has invalid rows, or lacks required answers.
     """
     splits = {}
-    for split, wanted, flag in (*SPLITS, ("unlabelled", "unlabelled_file", "unlabelled_file")):
-        if not getattr(options, wanted) or (split == "unlabelled" and not options.do_train):
+    for split, wanted, flag in SPLITS:
+        if not getattr(options, wanted):
             continue
         file = getattr(options, flag)
         bad: list[str] = []
@@ -108,7 +108,7 @@ def read_data(options: SwagOptions) -> Splits:
                 "; ".join(bad[:3]),
             )
         unknown = [question for question in questions if question.label is None]
-        if unknown and split not in ("test", "unlabelled"):
+        if unknown and split != "test":
             raise ValueError(
                 f"{unknown[0].origin}: the question has no answer, but {wanted} needs one for each "
                 f"question ({len(unknown)} of {len(questions)} have none)."

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bert_tf.data.parallel import usable_cores
-from bert_tf.finetuning.distillation_options import TeacherOptions
-from bert_tf.options import EncoderFilesOptions, option, reject_unused, require_one_of
+from bert_tf.options import EncoderFilesOptions, option, require_one_of
 from bert_tf.training.options import TrainingOptions
 
 # Name of the split, flag that needs it, flag of its file.
@@ -22,7 +21,7 @@ _SEQUENCES_PER_WORKER = 100_000  # with fewer, starting a process takes longer t
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuningOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions):
+class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
     """Flags of every fine-tuning program."""
 
     actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict")
@@ -62,10 +61,18 @@ class FineTuningOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions):
         "Folder of records to reuse in other runs on the same data. Default: --output_dir.",
         default=None,
     )
-    unlabelled_file: str | None = option(
-        "File like --train_file without labels, for --teacher. Its examples have only the loss of the "
-        "teacher. Labels in it are ignored.",
+    teacher: str | None = option(
+        "Trained model whose outputs the model learns, half and half with the labels: the --output_dir "
+        "of a run, or any checkpoint with a head for the task.",
         default=None,
+        on_resume="warn",
+    )
+    temperature: float = option(
+        "Divisor of the logits of --teacher and of the model, before the softmax. Higher values give "
+        "the smaller probabilities more influence.",
+        default=2.0,
+        above=0,
+        on_resume="warn",
     )
     num_bilstm_layers: int | None = option(
         "BiLSTM layers between the encoder and the head, as in the paper's ablation; stored in the "
@@ -80,9 +87,6 @@ class FineTuningOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_one_of(self, self.actions)
-        self._need("teacher", ["unlabelled_file"])
-        if not self.do_train:
-            reject_unused(self, ("teacher",), "without do_train")
 
     @property
     def config_changes(self) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from bert_tf.finetuning.question_answering_data import (
     has_answers,
     read_questions,
     read_training_set,
-    read_unlabelled,
 )
 from bert_tf.finetuning.question_answering_options import SquadOptions
 from bert_tf.finetuning.run import Program, Run, Splits, fine_tune
@@ -120,8 +119,6 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
             splits["dev"] = self.asked.questions
         if options.do_train:
             splits["train"] = read_training_set(options, task, setup.tokenizer)
-            if options.unlabelled_file:
-                splits["unlabelled"] = read_unlabelled(options, setup.tokenizer)
         return task, splits
 
     def metrics_while_training(self, run: SquadRun) -> Callable[[], dict[str, float]] | None:

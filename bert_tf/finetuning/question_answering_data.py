@@ -47,29 +47,6 @@ def read_training_set(
     return questions
 
 
-def read_unlabelled(options: SquadOptions, tokenizer: FullTokenizer) -> list[LabeledQuestion]:
-    """Return the questions of --unlabelled_file, whose answers are ignored.
-
-    Raises:
-        ValueError: the file cannot be read, or has only empty passages.
-    """
-    examples, findings = read_squad(str(options.unlabelled_file)), Findings()
-    passages = _passages_of(examples, options, tokenizer)
-    questions: list[LabeledQuestion] = []
-    for example in examples:
-        if passages[example.passage].ids:
-            questions.append((example, passages[example.passage], None))
-        else:
-            findings.add("have an empty passage and are left out", example.qas_id)
-    _log_findings(str(options.unlabelled_file), len(examples), findings, options)
-    if not questions:
-        raise ValueError(
-            f"{options.unlabelled_file}: every `context` is empty, so there is nothing to learn. Fix "
-            "them, or omit unlabelled_file."
-        )
-    return questions
-
-
 def read_questions(
     options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
 ) -> AskedQuestions:

@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_tf.data.record_cache import make_once
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
-from bert_tf.finetuning.distillation import Teacher
+from bert_tf.finetuning.distillation import Teacher, load_teacher
 from bert_tf.finetuning.initial_weights import with_labels_of
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.output_folder import check_output_folder
@@ -161,7 +161,7 @@ class Program(abc.ABC, Generic[AnyTask, AnyOptions]):
     def read(self, options: AnyOptions, setup: Setup) -> tuple[AnyTask, Splits]:
         """Return the task and the splits that the options need.
 
-        "train" only for training, and "unlabelled" only with `unlabelled_file`.
+        "train" only for training.
         """
 
     def count(self, task: AnyTask, examples: Sequence[Any], setup: Setup) -> int:
@@ -215,9 +215,8 @@ def fine_tune(
     if options.best_metric is not None:
         check_best_metric(options.best_metric, program.metric_keys(task, splits))
     num_train_steps = num_warmup_steps = 0
-    trained_on = [name for name in ("train", "unlabelled") if name in splits]
     if options.do_train:
-        num_examples = sum(program.count(task, splits[name], setup) for name in trained_on)
+        num_examples = program.count(task, splits["train"], setup)
         num_train_steps, num_warmup_steps = count_steps(num_examples, options)
     files = _files(setup, task)
     if is_chief(setup.devices):
@@ -228,9 +227,8 @@ def fine_tune(
     setup = replace(setup, checkpoint=checkpoint)
     teacher: Teacher | None = None
     if options.teacher and loop.has_steps_to_train(options, task, num_train_steps):
-        all_labelled = "unlabelled" not in splits
-        teacher = Teacher.for_task(options, setup, task, label_names, all_labelled)
-    learned = task if teacher is None else teacher.learned
+        teacher = load_teacher(options, setup, task, label_names)
+    learned = task if teacher is None else teacher.student
     trainer = make_trainer(setup, learned, num_train_steps, num_warmup_steps)
     logger.info("%s", loop.describe_model(trainer.model))
     folder = loop.folder_to_write(trainer, options.output_dir)
@@ -239,20 +237,18 @@ def fine_tune(
         if trainer.step < num_train_steps:
             write_files(folder, files)
         if teacher is None:
-            paths = [run.records(splits[name], name) for name in trained_on]
+            path = run.records(splits["train"], "train")
         else:
-            teacher.check_size(trainer.model)
-            paths = [teacher.records(run, splits[name], name) for name in trained_on]
-            teacher = None  # its weights are freed, unless the student learns its states
-        total = sum(len(splits[name]) for name in trained_on)
-        shown = f"{total} {program.examples}"
-        if num_examples != total:
+            path = teacher.write_records(run, splits["train"])
+            teacher = None  # frees its weights
+        shown = f"{len(splits['train'])} {program.examples}"
+        if num_examples != len(splits["train"]):
             shown += f" in {num_examples} windows"
         logger.info("%s, %d step%s", shown, num_train_steps, "s" * (num_train_steps > 1))
         loop.train(
             trainer,
             learned,
-            paths,
+            [path],
             options,
             num_train_steps,
             program.metrics_while_training(run),

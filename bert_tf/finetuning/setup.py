@@ -6,7 +6,6 @@ A run resumes from the checkpoints in `output_dir`. Otherwise it starts with the
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from collections.abc import Sequence
@@ -20,7 +19,12 @@ from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable
 from bert_tf.data.sequence_packing import PACKED_FEATURES
-from bert_tf.finetuning.initial_weights import initial_checkpoint, with_direction, with_init_layers
+from bert_tf.finetuning.initial_weights import (
+    initial_checkpoint,
+    load_weights,
+    with_direction,
+    with_init_layers,
+)
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.same_run import (
     check_same_architecture,
@@ -29,7 +33,6 @@ from bert_tf.finetuning.same_run import (
     check_same_training,
 )
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.initial import initialize
 from bert_tf.interop.read import folder_of
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import read_task
@@ -214,7 +217,6 @@ def make_trainer(
         task.losses,
         strategy=devices,
         input_names=(*task.input_names, *PACKED_FEATURES),
-        forward=functools.partial(task.training_outputs, model),
         optimizer=optimizer,
         max_gradient_norm=options.max_gradient_norm,
         gradient_accumulation_steps=options.gradient_accumulation_steps,
@@ -229,29 +231,19 @@ def make_trainer(
     if init_optimizer and num_train_steps:
         _carry_over(trainer, task, options, num_train_steps)
     elif setup.checkpoint is not None:
-        head = TYPES.get(task.name)
-        report = initialize(model, setup.checkpoint, head)
-        unused = () if task.uses_pooler else "bert/pooler/"
-        missing = [name for name in report.missing if not name.startswith(unused)]
-        if missing and not num_train_steps:
-            raise ValueError(
-                f"{setup.checkpoint.source} has no {', '.join(missing[:3])}, so it was not trained for "
-                "this task and would answer at random. Train first with do_train."
-            )
+        load_weights(model, setup.checkpoint, task, will_train=bool(num_train_steps))
+    else:
+        logger.info("The weights are random")
     return trainer
 
 
 def _warn_of_unnamed_checkpoints(folder: str) -> None:
     """Warn that a new training starts in a folder whose file `checkpoint` is missing or damaged."""
-    prefixes = list_checkpoints(folder)
-    if prefixes:
-        name = os.path.basename(prefixes[-1])
+    if prefixes := list_checkpoints(folder):
         logger.warning(
-            "The training starts anew, although %s contains %s: the file `checkpoint`, which names the "
-            "newest checkpoint, is missing or damaged. To resume, end this run and write the line "
-            'model_checkpoint_path: "%s" into that file. Otherwise use another output_dir, because '
-            "this training removes old checkpoints.",
-            *(folder, name, name),
+            "The training starts anew and will remove %s, because the file `checkpoint` is missing or "
+            'damaged. To resume, stop and write the line model_checkpoint_path: "%s" into it.',
+            *(prefixes[-1], os.path.basename(prefixes[-1])),
         )
 
 

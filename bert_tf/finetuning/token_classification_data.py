@@ -82,9 +82,6 @@ def read_data(
         split: read_conll(file, columns_of(options, split), stated)
         for split, file in find_files(options).items()
     }
-    if options.unlabelled_file and options.do_train:
-        columns = Columns(options.word_column, labelled=False)
-        splits["unlabelled"] = read_conll(options.unlabelled_file, columns, stated)
     labelled = [row.labels for rows in splits.values() for row in rows if row.labels is not None]
     if "train" in splits:
         labelled = [sentence.labels or () for sentence in splits["train"]]

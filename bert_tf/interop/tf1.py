@@ -26,8 +26,6 @@ from bert_tf.limits import read_whole
 # Optimizer state that belongs to no variable. `global_step` becomes the step.
 _TRAINING_STATE = frozenset(
     {"global_step", "beta1_power", "beta2_power", "loss_scale/value", "loss_scale/good_steps"}
-    # of a student that learned hidden states (tasks/distillation.py)
-    | {"distillation/kernel", "distillation/bias"}
 )
 _AVERAGE = "/ExponentialMovingAverage"
 _SLOTS = ("/adam_m", "/adam_v", _AVERAGE)

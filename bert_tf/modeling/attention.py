@@ -114,11 +114,6 @@ class SelfAttention(ConfiguredLayer):
         context = transpose(context, (0, 2, 1, 3))  # [B, F, N, D]
         return ops.reshape(context, (batch, length, config.hidden_size)), probabilities
 
-    def query_key_value(self, hidden):
-        """Return the three projections: [B, S, H] -> [B, S, 3, H]."""
-        flat = ops.reshape(hidden, (-1, self.config.hidden_size))
-        return ops.reshape(self._project(flat, False), (*ops.shape(hidden)[:2], 3, flat.shape[-1]))
-
     def _project(self, flat, is_fused):
         """Return query, key and value side by side: [B*S, H] -> [B*S, 3H]."""
         if self.affine is not None:

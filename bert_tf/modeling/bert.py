@@ -5,9 +5,7 @@ Shapes: B batch, S sequence, H hidden.
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -21,18 +19,6 @@ from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
 from bert_tf.modeling.inputs import checked_inputs
 from bert_tf.modeling.transformer import TransformerBlock
-
-_SCOPE = threading.local()  # the replicas of a step run in separate threads
-
-
-@contextlib.contextmanager
-def encoder_outputs() -> Iterator[list[dict[str, Any]]]:
-    """Yield a list that receives the outputs of each `BertModel` called inside."""
-    _SCOPE.outputs = []
-    try:
-        yield _SCOPE.outputs
-    finally:
-        _SCOPE.outputs = None
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -166,8 +152,6 @@ class BertModel(ConfiguredModel):
         }
         if self.output_attentions:
             outputs["attention_probs"] = attention_probs
-        if getattr(_SCOPE, "outputs", None) is not None:
-            _SCOPE.outputs.append(outputs)
         return outputs
 
     def get_config(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bert_tf.config import ATTENTION_DIRECTIONS
-from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.interop.hub import SCHEME
 from bert_tf.options import EncoderFilesOptions, OptionError, option, require_one_of
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
@@ -20,7 +19,7 @@ MASKING = tuple(field.name for field in fields(MaskingOptions))
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, MaskingOptions):
+class PretrainingOptions(EncoderFilesOptions, TrainingOptions, MaskingOptions):
     """The flags of run_pretraining.
 
     Records without masks (`create_pretraining_data --masking=none`) are detected and get new masks in

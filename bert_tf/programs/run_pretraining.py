@@ -17,7 +17,6 @@ from bert_tf.data.record_checks import check_records
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.batch_lengths import checked_lengths
 from bert_tf.finetuning.best_checkpoint import check_best_metric
-from bert_tf.finetuning.distillation import pretraining_student, warn_of_larger_student
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.same_run import check_same_tokenizer
 from bert_tf.finetuning.setup import Setup, make_trainer
@@ -35,7 +34,6 @@ from bert_tf.programs.pretraining_record_sets import (
     read_record_set,
 )
 from bert_tf.report.page import Command, write_report
-from bert_tf.tasks.base import Task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.strategy import is_chief
@@ -84,20 +82,14 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         check_output_folder(options.output_dir)
     setup = replace(setup, options=options)
     num_train_steps = options.num_train_steps if options.do_train else 0
-    learned: Task = task
-    last_step = options.stop_step or num_train_steps
-    if options.teacher and loop.has_steps_to_train(options, task, last_step):
-        learned, teacher = pretraining_student(options, setup, task, tokens)
     trainer = make_trainer(
         setup,
-        learned,
+        task,
         num_train_steps,
         _num_warmup_steps(options),
         init_optimizer=options.init_optimizer,
     )
     logger.info("%s", loop.describe_model(trainer.model))
-    if learned is not task:
-        warn_of_larger_student(trainer.model, teacher)
     folder = loop.folder_to_write(trainer, options.output_dir)
 
     def evaluate_now() -> dict[str, float]:
@@ -112,7 +104,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
             write_files(folder, texts)
         results = loop.train(
             trainer,
-            learned,
+            task,
             record_sets["train"].files,
             options,
             num_train_steps,

@@ -26,10 +26,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
-from bert_tf.model_files import read_task
 from bert_tf.report.charts import Part, line_chart, paragraph
 from bert_tf.report.command_line import as_flags, changed_options
-from bert_tf.report.teacher import NOTE, student_and_teacher
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.unfinished import FLAGS, INITIAL, read_note
 
@@ -93,26 +91,9 @@ def write_report(
         for name, value in sorted(results.items())
         if not _repeats(name, results)
     }
-    last = [] if command is None else _last_sections(command, os.path.dirname(path), results)
+    last = [] if command is None else [_origin(command, os.path.dirname(path))]
     write_text(path, page(title, metrics, [*sections, *curve, *last]))
     logger.info("Wrote %s", path)
-
-
-def _last_sections(command: Command, folder: str, results: Mapping[str, float]) -> list[Section]:
-    """Return the sections on the teacher (if any), the checkpoint and the command."""
-    options, origin = command.options, _origin(command, folder)
-    teacher = getattr(options, "teacher", None)
-    if teacher is None or latest_checkpoint(folder) is None:
-        return [origin]
-    task = read_task(folder)
-    metric = options.best_metric or (task.best_metric if task else "")
-    named = {name: value for name, value in results.items() if not _repeats(name, results)}
-    try:
-        parts = student_and_teacher(teacher, folder, named, metric)
-    except FileNotFoundError as error:  # a finished training does not need its teacher
-        logger.warning("The report does not compare the model with its teacher. %s", error)
-        return [origin]
-    return [Section("Student and teacher", parts, NOTE), origin]
 
 
 def _repeats(name: str, results: Mapping[str, float]) -> bool:

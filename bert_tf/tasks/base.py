@@ -113,10 +113,6 @@ class Task(abc.ABC):
     def build_model(self, config: BertConfig, dtype: str | None = None) -> keras.Model:
         """Return a new model with random weights; `dtype` is a Keras precision policy."""
 
-    def training_outputs(self, model: keras.Model, inputs: Tensors) -> Tensors:
-        """Return the outputs that the losses take, in training."""
-        return model(inputs, training=True)
-
     @abc.abstractmethod
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         """Return the tensors [B, ...] of a batch that evaluation keeps."""

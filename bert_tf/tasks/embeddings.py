@@ -156,21 +156,21 @@ class EmbeddingTask(ExampleTask):
         rest: tuple[FeatureSpec, ...] = (FeatureSpec("label_ids", dtype="float32", role="id"),)
         if num_texts == 1:
             self.features = (*sequence_specs((max_seq_length,)), *rest)
-            self._record_features: Sequence[FeatureSpec] = self.features
             return
         rest = (FeatureSpec("text_numbers", (num_texts,), role="id"), *rest)
-
-        def sequences(number: int) -> tuple[FeatureSpec, ...]:
-            shape = (number, max_seq_length)
-            return (FeatureSpec("input_ids", shape), FeatureSpec("input_mask", shape))
-
-        self._record_features = (*sequences(num_texts), *rest)
         anchor = (FeatureSpec(name, (max_seq_length,)) for name in ANCHOR_FEATURES)
-        self.features = (*anchor, *sequences(num_texts - 1), *rest)
+        self.features = (*anchor, *self._sequences(num_texts - 1), *rest)
+
+    def _sequences(self, number: int) -> tuple[FeatureSpec, ...]:
+        shape = (number, self.max_seq_length)
+        return (FeatureSpec("input_ids", shape), FeatureSpec("input_mask", shape))
 
     @property
     def record_features(self) -> Sequence[FeatureSpec]:
-        return self._record_features
+        if self.num_texts == 1:
+            return self.features
+        rest = [spec for spec in self.features if spec.role != "input"]
+        return (*self._sequences(self.num_texts), *rest)  # the anchor is the first text
 
     def complete(self, dataset: tf.data.Dataset, seed: int, first_batch: int = 0):
         """Separate the anchors, which are padded to their own longest."""

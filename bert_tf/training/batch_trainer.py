@@ -58,7 +58,6 @@ class BatchTrainer:
         losses: terms whose sum is minimised.
         input_names: features that the model takes. Absent ones are skipped; the other features are
             labels and weights.
-        forward: inputs -> outputs for the losses, in training. Default: `model` itself.
         optimizer: None for a model that is only evaluated. Made under `strategy.scope()`.
         max_gradient_norm: gradients are scaled down to this global norm; the reference uses 1.0.
         gradient_accumulation_steps: parts that a replica computes one after the other, to save memory.
@@ -80,7 +79,6 @@ class BatchTrainer:
         *,
         strategy: tf.distribute.Strategy,
         input_names: Sequence[str],
-        forward: Callable[[Tensors], Tensors] | None = None,
         optimizer: AdamByPath | None = None,
         max_gradient_norm: float = 1.0,
         gradient_accumulation_steps: int = 1,
@@ -102,7 +100,6 @@ class BatchTrainer:
                     optimizer,
                     strategy,
                     input_names=input_names,
-                    forward=forward,
                     max_gradient_norm=max_gradient_norm,
                     gradient_accumulation_steps=gradient_accumulation_steps,
                     seed=seed,

@@ -11,9 +11,8 @@ the rule is that of `keras.optimizers.LossScaleOptimizer`.
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -49,7 +48,7 @@ class TrainingStep:
     """The training step of one replica; call `take` within `strategy.run`.
 
     Args:
-        model, losses, input_names, forward, max_gradient_norm, gradient_accumulation_steps: see
+        model, losses, input_names, max_gradient_norm, gradient_accumulation_steps: see
             `BatchTrainer`.
         optimizer: built.
         seed: of dropout.
@@ -69,7 +68,6 @@ class TrainingStep:
         strategy: tf.distribute.Strategy,
         *,
         input_names: Sequence[str],
-        forward: Callable[[Tensors], Tensors] | None = None,
         max_gradient_norm: float,
         gradient_accumulation_steps: int,
         seed: int,
@@ -94,7 +92,6 @@ class TrainingStep:
         self._optimizer = optimizer
         self._strategy = strategy
         self._input_names = tuple(input_names)
-        self._forward = forward or functools.partial(model, training=True)
         self._max_norm = max_gradient_norm
         self._num_parts = gradient_accumulation_steps
         self._seed = seed % 2**32
@@ -233,7 +230,7 @@ class TrainingStep:
 
         def forward(inputs, seed):
             with dropout_seed(seed, self._compiled), fused_parts(self._fused):
-                outputs = self._forward(inputs)
+                outputs = self._model(inputs, training=True)
             return {name: outputs[name] for name in loss.whole_batch}
 
         if self._whole:
@@ -303,7 +300,7 @@ class TrainingStep:
             dropout_seed(seed, self._compiled),
             fused_parts(self._fused),
         ):
-            outputs = self._forward(inputs)
+            outputs = self._model(inputs, training=True)
             terms = self._terms(outputs, features, weights)
             objective = tf.add_n([terms[loss.name] for loss in self._losses])
         gradients, used = self._backward(tape, objective, tf.ones(()))

@@ -106,11 +106,6 @@ def test_records_give_texts_in_other_case_one_number(pretrained, tmp_path):
         ),
         ("pairs", {"margin": 0.3}, "margin=0.3 has no effect with loss=multiple_negatives_ranking"),
         ("classes", {"scale": 9.0}, "scale=9.0 has no effect with loss=batch_all_triplet"),
-        (
-            "pairs",
-            {"teacher": "x", "hard_labels": 0.0, "loss": "triplet"},
-            "loss=triplet has no effect with hard_labels=0",
-        ),
         ("pairs", {"data_dir": "x"}, "data_dir=x has no effect without `task_name`"),
         ("pairs", {"matryoshka_dims": "99999"}, "must be below the width of the vectors"),
         (
@@ -183,14 +178,6 @@ def test_texts_of_classes_have_one_prefix(pretrained, embedding_files, tmp_path)
     }
     with pytest.raises(ValueError, match="texts with classes are compared with each other"):
         run_embeddings(options(tmp_path, init_checkpoint=str(pretrained), **given))
-
-
-def test_embeddings_have_no_states_and_no_other_file_without_labels(embedding_files, tmp_path):
-    given = {"teacher": "x", "train_file": embedding_files["pairs"][0], "do_train": True}
-    with pytest.raises(ValueError, match="teacher_states is 'hidden', but embeddings learn only"):
-        options(tmp_path, **given, teacher_states="hidden")
-    with pytest.raises(ValueError, match="as train_file, with hard_labels=0"):
-        options(tmp_path, **given, unlabelled_file="y")
 
 
 @pytest.mark.parametrize("column", ["anchor", "positive"])

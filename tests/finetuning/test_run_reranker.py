@@ -1,6 +1,5 @@
 """run_reranker: losses, lists, runs, and what the folder is for others."""
 
-import dataclasses
 import json
 import math
 from importlib.util import find_spec
@@ -12,7 +11,7 @@ import pytest
 import tensorflow as tf
 from tiny_rerankers import options
 from tiny_runs import checkpoint_arrays, read_results
-from tiny_teachers import other_vocabulary, taught
+from tiny_teachers import taught
 from tiny_words_and_choices import read_json_lines, write_json_lines
 
 from bert_tf.finetuning.embeddings import run_embeddings
@@ -346,68 +345,22 @@ def test_sentence_transformers_gives_the_same_scores(reranker, tmp_path):
         assert found == pytest.approx(peer.predict(texts).tolist(), abs=1e-5)
 
 
-@pytest.fixture(scope="module")
-def lesson(reranker, pretrained, ranking_files, tmp_path_factory):
-    """Options of a student, and the features of its records, which are in the cache."""
-    folder = tmp_path_factory.mktemp("lesson")
-    settings = {
-        "init_checkpoint": str(pretrained),
-        "init_layers": "0",
-        "teacher": str(reranker),
-        "train_file": ranking_files["train"],
-        "feature_cache_dir": str(folder / "cache"),
-        "num_negatives": 1,
-        "do_train": True,
-        "hard_labels": 0.0,
-        "num_train_epochs": 4.0,
-    }
-    given = options(folder / "output", **settings)
-    return given, taught(given, Reranking())["train"]
-
-
-def test_a_student_learns_the_scores_of_a_teacher(lesson, reranker, ranking_files, tmp_path):
-    given, features = lesson
+def test_a_student_learns_the_scores_of_a_teacher(reranker, pretrained, ranking_files, tmp_path):
+    given = options(
+        tmp_path,
+        init_checkpoint=str(pretrained),
+        init_layers="0",
+        teacher=str(reranker),
+        train_file=ranking_files["train"],
+        num_negatives=1,
+        do_train=True,
+        num_train_epochs=4.0,
+    )
+    found = taught(given, Reranking())["teacher_logits"]
     rows = read_json_lines(ranking_files["train"])
     texts = [(row["anchor"], row[name]) for row in rows for name in ("positive", "negative")]
     expected = np.array([answer["score"] for answer in load(reranker).predict(texts)])
-    np.testing.assert_allclose(
-        features["teacher_logits"], expected.reshape(-1, 2), atol=1e-4, rtol=1e-4
-    )
-    run_reranker(dataclasses.replace(given, output_dir=str(tmp_path)))
+    np.testing.assert_allclose(found, expected.reshape(-1, 2), atol=1e-4, rtol=1e-4)
+    run_reranker(given)
     lines = read_json_lines(tmp_path / "metrics.jsonl")
     assert lines[-1]["soft_loss"] < 0.5 * lines[0]["soft_loss"]
-
-
-def test_a_student_learns_the_states_of_a_teacher_too(
-    reranker, pretrained, ranking_files, tmp_path
-):
-    run_reranker(
-        options(
-            tmp_path,
-            init_checkpoint=str(pretrained),
-            init_layers="0",
-            teacher=str(reranker),
-            teacher_states="hidden",
-            hard_labels=1.0,
-            train_file=ranking_files["train"],
-            num_negatives=2,
-            do_train=True,
-            num_train_epochs=4.0,
-        )
-    )
-    lines = read_json_lines(tmp_path / "metrics.jsonl")
-    assert lines[-1]["states_loss"] < 0.8 * lines[0]["states_loss"]
-
-
-def test_a_teacher_with_another_vocabulary_gives_the_same_scores(lesson, reranker, tmp_path):
-    given, expected = lesson
-    teacher = str(other_vocabulary(reranker, tmp_path / "teacher"))
-    given = dataclasses.replace(given, teacher=teacher, output_dir=str(tmp_path / "output"))
-    found = taught(given, Reranking())["train"]
-    np.testing.assert_allclose(found["teacher_logits"], expected["teacher_logits"], atol=1e-4)
-
-
-def test_a_teacher_of_a_reranker_scores_pairs(sentence_model, ranking_files, tmp_path):
-    given = {"teacher": str(sentence_model), "train_file": ranking_files["train"], "do_train": True}
-    with pytest.raises(ValueError, match=r"for problem_type=.*, but the model for regression"):
-        taught(options(tmp_path, init_checkpoint=str(sentence_model), **given), Reranking())

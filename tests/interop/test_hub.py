@@ -7,11 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import tensorflow as tf
 from tiny_checkpoints import arrays_of, assert_same, huggingface_tensors, write_huggingface
 
 import bert_tf
-from bert_tf.finetuning import distillation
 from bert_tf.interop import hub
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.programs.calibration_file import training_records
@@ -113,13 +111,11 @@ def test_it_is_converted_from_the_hub(fake_hub, tmp_path):
     assert "license: mit\n" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_it_is_loaded_for_predictions_and_as_a_teacher(fake_hub):
+def test_it_is_loaded_for_predictions(fake_hub):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
     (fake_hub.online / "org" / "tiny" / "vocab.txt").write_text("\n".join(tokens) + "\n")
     (found,) = bert_tf.load("hf://org/tiny").predict(["a [MASK] b"])
     assert found["masks"][0][0]["token"] in tokens
-    teacher = distillation._load("hf://org/tiny", "float32", tf.distribute.get_strategy())
-    assert list(teacher.tokenizer.vocab) == tokens
     assert training_records("hf://org/tiny") is None
 
 

@@ -11,10 +11,9 @@ from tiny_runs import assert_bit_equal, checkpoint_arrays
 from tiny_training import ONE, TWO, B, S, V, bert_config, endless, strategy_on
 
 from bert_tf.modeling.dropout import dropout_seed, fold_in
-from bert_tf.tasks.distillation import soft_targets
+from bert_tf.tasks.distillation import distillation_losses
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.training.batch_trainer import BatchTrainer
-from bert_tf.training.distillation import distillation_losses
 from bert_tf.training.optimization import AdamWeightDecay
 
 N = 2 * B  # examples
@@ -59,7 +58,7 @@ def trainer_of(
     keras.utils.set_random_seed(init_seed)
     losses = task.losses
     if taught:
-        losses = distillation_losses(losses[0], soft_targets(task, TEACHER_WIDTH), 2.0, 0.5)
+        losses = distillation_losses(task, 2.0)
     strategy = strategy_on(devices)
     with strategy.scope():
         model = task.build_model(dataclasses.replace(bert_config(), **(sizes or {})))

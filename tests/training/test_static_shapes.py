@@ -11,7 +11,7 @@ from tiny_training import ONE, TWO, bert_config, strategy_on
 from bert_tf.data.records import RecordWriter
 from bert_tf.finetuning import loop
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.distillation import DistilledTask, TeacherInStep, masked_words, soft_targets
+from bert_tf.tasks.distillation import student_task
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.pretraining import PretrainingTask
@@ -20,30 +20,12 @@ from bert_tf.tasks.reranking import RerankingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training import gradient_cache
 from bert_tf.training.batch_trainer import BatchTrainer
-from bert_tf.training.distillation import distillation_losses
 from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
 from bert_tf.training.options import TrainingOptions
 
 B, S = 4, 9
 LABELS = ("O", "B-X", "I-X")
 NOT_LONG = ("pretraining",)
-
-
-def student_of(task):
-    """With the logits of a teacher in the records."""
-    targets = soft_targets(task)
-    losses = distillation_losses(task.losses[0], targets, temperature=2.0, hard_labels=0.25)
-    return DistilledTask(task, targets.features, losses)
-
-
-def student_of_pretraining():
-    """With a teacher that runs in the step."""
-    task = PretrainingTask(S, 3)
-    teacher = task.build_model(bert_config(), dtype="mixed_bfloat16")
-    hard, *others = task.losses
-    losses = distillation_losses(hard, masked_words(), temperature=2.0, hard_labels=0.25)
-    in_step = TeacherInStep(teacher, "none", logits="masked_lm_logits")
-    return DistilledTask(task, (), (*losses, *others), in_step)
 
 
 TASKS = {
@@ -57,10 +39,9 @@ TASKS = {
     "question_answering": lambda: QuestionAnsweringTask(S, 2, 3),
     "embeddings": lambda: EmbeddingTask(S, 3),
     "reranking": lambda: RerankingTask(S, 3, "listwise"),
-    "distilled_classification": lambda: student_of(ClassificationTask(LABELS, S)),
-    "distilled_token_classification": lambda: student_of(TokenClassificationTask(LABELS, S)),
-    "distilled_question_answering": lambda: student_of(QuestionAnsweringTask(S, 2, 3)),
-    "distilled_pretraining": student_of_pretraining,
+    "distilled_classification": lambda: student_task(ClassificationTask(LABELS, S), 2.0),
+    "distilled_token_classification": lambda: student_task(TokenClassificationTask(LABELS, S), 2.0),
+    "distilled_question_answering": lambda: student_task(QuestionAnsweringTask(S, 2, 3), 2.0),
 }
 # Operations whose results have as many rows as the values say, and those that run on the host.
 DYNAMIC = re.compile(
@@ -80,7 +61,6 @@ def trainer_of(task, parts=2, devices=ONE, **kwargs):
         task.losses,
         strategy=strategy,
         input_names=task.input_names,
-        forward=lambda inputs: task.training_outputs(model, inputs),
         optimizer=optimizer,
         gradient_accumulation_steps=parts,
         jit_compile="false",  # on a TPU nothing within the step is compiled by itself

@@ -6,33 +6,17 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.distillation import soft_targets
+from bert_tf.tasks.distillation import distillation_losses, divergence, similarity_divergence
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.training.distillation import (
-    IS_LABELLED,
-    STUDENT_STATES,
-    TEACHER_STATES,
-    distillation_losses,
-    divergence,
-    relation_losses,
-    similarity_divergence,
-    states_loss,
-)
 
 RNG = np.random.default_rng(3)
 
 
 def normal(*shape):
     return RNG.normal(size=shape).astype("float32")
-
-
-def test_weights_count_examples_also_in_packed_rows():
-    targets = soft_targets(QuestionAnsweringTask(7, max_query_length=2))
-    packed = {"input_ids": tf.zeros([2, 7]), "input_mask": tf.zeros([5, 7])}
-    np.testing.assert_array_equal(targets.weights(packed), np.ones(5))
 
 
 def task_of(problem_type="single_label", **kwargs):
@@ -53,10 +37,9 @@ def mean(losses, outputs, features):
     return found
 
 
-def losses_of(task, temperature=1.0, hard_labels=0.0, **kwargs):
-    return distillation_losses(
-        task.losses[0], soft_targets(task), temperature, hard_labels, **kwargs
-    )
+def soft_mean(task, temperature, outputs, features):
+    """The mean of the soft loss, without its factor."""
+    return 2 * mean(distillation_losses(task, temperature)[1:], outputs, features)
 
 
 def batch(size=5, **features):
@@ -70,8 +53,7 @@ def batch(size=5, **features):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
-@pytest.mark.parametrize("hard_labels", [0.0, 0.3, 1.0])
-def test_the_loss_is_that_of_keras_distiller(temperature, hard_labels):
+def test_the_loss_is_that_of_keras_distiller(temperature):
     features, student = batch(), 2 * normal(5, 3)
     both = keras.Input((6,))  # "models" that give their half of the input
     # The name "kl_divergence", its default, means a function of Keras that is not given a softmax.
@@ -80,19 +62,19 @@ def test_the_loss_is_that_of_keras_distiller(temperature, hard_labels):
         keras.Model(both, both[:, :3]),
         keras.Model(both, both[:, 3:]),
         keras.distillation.LogitsDistillation(temperature, loss=kl_divergence),
-        student_loss_weight=hard_labels,
+        student_loss_weight=0.5,
     )
     distiller.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     x = np.concatenate([features["teacher_logits"], student], axis=1)
     expected = distiller.compute_loss(x, features["label_ids"], tf.constant(student))
-    found = mean(losses_of(task_of(), temperature, hard_labels), {"logits": student}, features)
+    found = mean(distillation_losses(task_of(), temperature), {"logits": student}, features)
     assert found == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_a_student_with_the_logits_of_the_teacher_up_to_a_constant_has_no_soft_loss():
     features = batch()
     outputs = {"logits": features["teacher_logits"] + 7}
-    assert mean(losses_of(task_of(), 4.0), outputs, features) == pytest.approx(0, abs=1e-6)
+    assert soft_mean(task_of(), 4.0, outputs, features) == pytest.approx(0, abs=1e-6)
 
 
 def test_the_gradient_is_the_temperature_times_the_difference_of_the_probabilities():
@@ -110,53 +92,38 @@ def test_several_labels_have_the_binary_cross_entropy_to_the_probabilities_of_th
     features, student = batch(label_ids=np.zeros((5, 3), np.float32)), normal(5, 3)
     wanted = tf.sigmoid(features["teacher_logits"] / 2)
     expected = 4 * keras.losses.BinaryCrossentropy(from_logits=True)(wanted, student / 2)
-    found = mean(losses_of(task_of("multi_label"), 2.0), {"logits": student}, features)
+    found = soft_mean(task_of("multi_label"), 2.0, {"logits": student}, features)
     assert found == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_a_regression_has_the_squared_error_to_the_number_of_the_teacher_at_any_temperature():
     features = batch(2, label_ids=np.float32([0, 0]), teacher_logits=np.float32([[1.0], [2.0]]))
-    losses = losses_of(task_of("regression"), temperature=9.0)
-    assert mean(losses, {"logits": np.float32([[4.0], [2.5]])}, features) == (9 + 0.25) / 2
-
-
-@pytest.mark.parametrize("weights", [None, (1.0, 2.0, 5.0)])
-def test_an_example_without_a_label_has_the_whole_soft_loss_and_no_hard_loss(weights):
-    task = task_of(class_weights=weights)
-    features, outputs = batch(3), {"logits": normal(3, 3)}
-    features["label_ids"][2] = 0
-    features |= {IS_LABELLED: np.int32([1, 1, 0])}
-    hard = tf.nn.sparse_softmax_cross_entropy_with_logits(features["label_ids"], **outputs)
-    soft = divergence(features["teacher_logits"], outputs["logits"], 2.0)
-    of_labels = np.ones(3) if weights is None else np.take(weights, features["label_ids"])
-    of_labels[2] = 1  # counts as one example, whatever the weight of label 0
-    expected = 0.4 * np.dot(of_labels[:2], hard[:2]) / of_labels.sum()
-    expected += (0.6 * (soft[0] + soft[1]) + soft[2]) / 3
-    losses = losses_of(task, 2.0, 0.4, all_labelled=False)
-    assert mean(losses, outputs, features) == pytest.approx(float(expected), rel=1e-5)
+    outputs = {"logits": np.float32([[4.0], [2.5]])}
+    assert soft_mean(task_of("regression"), 9.0, outputs, features) == (9 + 0.25) / 2
 
 
 def test_parts_of_a_batch_add_up_to_the_whole():
     features, outputs = batch(), {"logits": normal(5, 3)}
-    features |= {IS_LABELLED: np.int32([1, 0, 1, 1, 0])}
     features["is_real_example"][3] = 0
-    for loss in losses_of(task_of(), 2.0, 0.5, all_labelled=False):
+    for loss in distillation_losses(task_of(), 2.0):
         sums = np.zeros(2)
         for rows in (slice(0, 2), slice(2, 5)):
             part = [
                 {name: tf.constant(value[rows]) for name, value in each.items()}
                 for each in (outputs, features)
             ]
-            sums += [float(loss.total(*part)), float(loss.weight(part[1]))]
+            total = loss.total(*part)
+            total = total[0] if loss.accuracy else total
+            sums += [float(total), float(loss.weight(part[1]))]
         assert sums[0] / sums[1] == pytest.approx(mean([loss], outputs, features), rel=1e-6)
 
 
 def test_the_accuracy_of_the_labels_is_that_without_a_teacher():
     features, outputs = batch(), {"logits": normal(5, 3)}
     tensors = [{n: tf.constant(v) for n, v in each.items()} for each in (outputs, features)]
-    hard, _ = losses_of(task_of(), 2.0, 0.25)
+    hard, _ = distillation_losses(task_of(), 2.0)
     (loss, hits), (expected, right) = (each.total(*tensors) for each in (hard, task_of().losses[0]))
-    assert (float(loss), float(hits)) == (0.25 * float(expected), float(right))
+    assert (float(loss), float(hits)) == (0.5 * float(expected), float(right))
     assert hard.accuracy == "accuracy"
 
 
@@ -171,14 +138,13 @@ def test_words_that_a_window_does_not_predict_have_no_loss():
         "label_ids": np.zeros((2, 4), np.int32),
         "label_weights": weights,
         "teacher_logits": normal(2, 4, 3),
-        IS_LABELLED: np.int32([1, 0]),
     }
     logits = normal(2, 6, 3)
     words = np.stack([logits[0, 1], logits[0, 3], logits[1, 2]])
     soft = divergence(features["teacher_logits"][weights > 0], words, 2.0)
-    hard = tf.nn.sparse_softmax_cross_entropy_with_logits([0, 0], words[:2])
-    expected = (0.5 * sum(soft[:2]) + soft[2] + 0.5 * sum(hard)) / 3
-    losses = losses_of(task, 2.0, 0.5, all_labelled=False)
+    hard = tf.nn.sparse_softmax_cross_entropy_with_logits([0, 0, 0], words)
+    expected = 0.5 * (sum(soft) + sum(hard)) / 3
+    losses = distillation_losses(task, 2.0)
     assert mean(losses, {"logits": logits}, features) == pytest.approx(float(expected), rel=1e-5)
 
 
@@ -190,7 +156,7 @@ def test_padding_choices_have_no_loss():
     logits = normal(2, 3)
     first = divergence(features["teacher_logits"][:1, :2], logits[:1, :2], 3.0)
     second = divergence(features["teacher_logits"][1:], logits[1:], 3.0)
-    found = mean(losses_of(task, 3.0), {"logits": logits}, features)
+    found = soft_mean(task, 3.0, {"logits": logits}, features)
     assert found == pytest.approx((float(first[0]) + float(second[0])) / 2, rel=1e-5)
 
 
@@ -205,7 +171,7 @@ def test_an_answer_learns_start_and_end_without_padding_in_a_trimmed_batch():
         "input_mask": mask,
         "start_positions": np.int32([0, 0]),
         "end_positions": np.int32([0, 0]),
-        IS_LABELLED: np.int32([0, 1]),
+        "unique_ids": np.int32([1, 2]),
     }
     soft, hard = np.zeros(2), np.zeros(2)
     for name, logits in teacher.items():
@@ -215,52 +181,9 @@ def test_an_answer_learns_start_and_end_without_padding_in_a_trimmed_batch():
             student = outputs[f"{name}_logits"][row, :length]
             soft[row] += divergence(np.float32(logits[row, :length]), student, 2.0) / 2
             hard[row] += tf.nn.sparse_softmax_cross_entropy_with_logits(0, student) / 2
-    losses = losses_of(task, 2.0, 0.25, all_labelled=False)
-    expected = (soft[0] + 0.75 * soft[1] + 0.25 * hard[1]) / 2
+    losses = distillation_losses(task, 2.0)
+    expected = 0.5 * (soft.sum() + hard.sum()) / 2
     assert mean(losses, outputs, features) == pytest.approx(expected, rel=1e-5)
-
-
-# ---- states --------------------------------------------------------------------------------------
-
-
-def relations_by_hand(teacher, student, mask, heads):
-    """Formula (3) of MiniLMv2 with loops, averaged over heads and summed over Q, K, V; [B, S]."""
-    found = np.zeros(mask.shape)
-    for row, kind, head in np.ndindex(len(mask), 3, heads):
-        real = mask[row] > 0
-        rows = []
-        for states in (teacher, student):
-            size = states.shape[-1] // heads
-            x = states[row, real, kind, head * size : (head + 1) * size].astype(np.float64)
-            scores = np.exp(x @ x.T / np.sqrt(size))
-            rows.append(scores / scores.sum(axis=-1, keepdims=True))
-        found[row, real] += np.sum(rows[0] * np.log(rows[0] / rows[1]), axis=-1) / heads
-    return found
-
-
-def test_relations_are_those_of_minilm_for_models_of_different_width():
-    mask = np.float32([[1, 1, 1, 1], [1, 1, 0, 0]])
-    teacher, student = normal(2, 4, 3, 12), normal(2, 4, 3, 6)
-    found = relation_losses(teacher, student, mask, num_heads=2) * mask
-    np.testing.assert_allclose(found, relations_by_hand(teacher, student, mask, 2), atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["hidden", "relations"])
-def test_the_loss_of_states_is_a_mean_over_real_tokens(kind):
-    mask = np.int32([[1, 1, 1], [1, 0, 0]])
-    shape = (2, 3, 8) if kind == "hidden" else (2, 3, 3, 8)
-    teacher, student = normal(*shape), normal(*shape)
-    states = {STUDENT_STATES: student, TEACHER_STATES: teacher}
-    found = mean([states_loss(kind, 0.5, 4)], states, {"input_mask": mask})
-    if kind == "hidden":
-        real = mask > 0
-        distill = keras.distillation.FeatureDistillation("mse")
-        expected = 0.5 * float(distill.compute_loss(teacher[real], student[real]))
-    else:
-        expected = 0.5 * relations_by_hand(teacher, student, mask, 4).sum() / 4
-    assert found == pytest.approx(expected, rel=1e-4)
-    states[STUDENT_STATES] = teacher
-    assert mean([states_loss(kind, 0.5, 4)], states, {"input_mask": mask}) == pytest.approx(0)
 
 
 def test_similarities_diverge_as_a_loop_over_single_texts_says():
@@ -291,12 +214,14 @@ def test_similarities_diverge_as_a_loop_over_single_texts_says():
 
 def test_the_first_numbers_of_a_students_vectors_learn_the_similarities_too():
     teacher, student = normal(4, 2, 6), normal(4, 2, 5)
-    targets = soft_targets(EmbeddingTask(7, matryoshka_dims=(3, 2)), teacher_width=6)
-    features = {"teacher_embedding": tf.constant(teacher), "text_numbers": tf.ones((4, 2))}
-    found = targets.losses({"embedding": tf.constant(student)}, features, 2.0)
-    is_text = tf.ones((4, 2), tf.bool)
-    expected = sum(
+    task = EmbeddingTask(7, matryoshka_dims=(3, 2))
+    features = {"teacher_embedding": teacher, "text_numbers": np.ones((4, 2), "int32")}
+    features["label_ids"] = np.zeros(4, "float32")
+    outputs, is_text = {"embedding": student}, tf.ones((4, 2), tf.bool)
+    soft = sum(
         similarity_divergence(tf.constant(teacher), student[..., :width], is_text, 20.0, 2.0)
         for width in (5, 3, 2)
     )
-    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+    expected = 0.5 * (mean(task.losses, outputs, features) + float(soft))
+    found = mean(distillation_losses(task, 2.0), outputs, features)
+    assert found == pytest.approx(expected, rel=1e-5)
