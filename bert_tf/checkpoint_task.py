@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.huggingface_config import PROBLEM_TYPES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.initial import untied_decoder
 from bert_tf.interop.read import folder_of
-from bert_tf.interop.sentence_transformers import SETTING_FILES, embedding_settings
-from bert_tf.interop.sidecar import MODULES_FILE
+from bert_tf.interop.sentence_transformers import embedding_settings
+from bert_tf.limits import listed
 from bert_tf.model_files import TASK_FILE, UnknownTaskError, read_task
 from bert_tf.registry import BY_ARCHITECTURE, TYPES
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
 from bert_tf.tasks.pretraining import PretrainingTask
@@ -99,53 +97,29 @@ def noted_task(checkpoint: PretrainedCheckpoint) -> Task | None:
 
     Raises:
         UnknownTaskError: the task is unknown.
-        ValueError: the file is damaged, or contradicts Hugging Face's `config.json` or the files of
-            sentence-transformers next to it.
+        ValueError: the file is damaged, or has another head or labels than Hugging Face's
+            `config.json` next to it, which other programs may have written anew.
     """
     folder = folder_of(checkpoint.source)
     task = read_task(folder)
-    if task is not None:
-        found = [("config.json", *values) for values in _contradictions(task, checkpoint)]
-        for file, name, noted, stated in [*found, *_other_embeddings(task, folder)]:
-            raise ValueError(
-                f"{os.path.join(folder, TASK_FILE)} and the {file} next to it contradict each "
-                f"other: {name} is {noted} in the former and {stated} in the latter. Delete {TASK_FILE} "
-                f"if {file} is newer, or correct the wrong one."
-            )
-    return task
-
-
-def _contradictions(task: Task, checkpoint: PretrainedCheckpoint) -> Iterator[tuple[str, str, str]]:
-    """Yield (what differs, its value in task.json, in Hugging Face's config.json)."""
+    if task is None:
+        return None
+    path = os.path.join(folder, TASK_FILE)
     head = BY_ARCHITECTURE.get(checkpoint.architecture or "")
     # The architecture of an embedder is that of the encoder.
     expected = BY_ARCHITECTURE.get(TYPES[task.name].architecture, TYPES["encoder"])
     if head is not None and head != expected:
-        yield "the architecture", expected.architecture, head.architecture
-    noted, stated = getattr(task, "labels", ()), checkpoint.labels
-    if noted and stated not in (None, noted):
-        yield "the list of labels", ", ".join(noted), ", ".join(stated)
-    if noted and stated is None and head is not None and "output_weights" in checkpoint.arrays:
-        rows = shape_of(checkpoint.arrays, "output_weights")[0]
-        if rows != len(noted):
-            yield "the number of labels", str(len(noted)), str(rows)
-    if isinstance(task, ClassificationTask) and checkpoint.config is not None:
-        kind = checkpoint.config.extra.get("problem_type")
-        if kind in PROBLEM_TYPES and kind != task.kind.huggingface:
-            yield "`problem_type`", task.kind.huggingface, kind
-
-
-def _other_embeddings(task: Task, folder: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (file of sentence-transformers, setting, its value in task.json, in that file)."""
-    if not isinstance(task, EmbeddingTask) or not os.path.isfile(
-        os.path.join(folder, MODULES_FILE)
-    ):
-        return
-    stated = embedding_settings(folder) or {}
-    for name, file in SETTING_FILES.items():
-        noted = getattr(task, name)
-        if stated.get(name, noted) != noted:
-            yield file, f"`{name}`", repr(noted), repr(stated[name])
+        raise ValueError(
+            f"{path} is for {expected.architecture}, but the config.json next to it for "
+            f"{head.architecture}: delete the wrong one."
+        )
+    labels = getattr(task, "labels", ())
+    if labels and checkpoint.labels not in (None, labels):
+        raise ValueError(
+            f"{path} has the labels {listed(labels)}, but the config.json next to it "
+            f"{listed(checkpoint.labels)}: delete the wrong one."
+        )
+    return task
 
 
 def fine_tuned_task(checkpoint: PretrainedCheckpoint) -> tuple[Task | None, str]:

@@ -10,9 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from keras import ops
-
 from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
@@ -59,11 +56,6 @@ _OF_THE_HEAD = ("labels", "problem_type", "crf", "feature_layers")
 
 def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     """Return a model of class `cls` with the weights of a checkpoint; see `ConfiguredModel`."""
-    if names := sorted({"id2label", "label2id"} & kwargs.keys()):
-        raise TypeError(
-            f"from_pretrained() has no argument {names[0]!r}. Give the names of the labels in the order "
-            'of their ids: labels=["neg", "pos"]. docs/migration.md maps the other arguments.'
-        )
     checkpoint = read_checkpoint(path)
     config = find_config(None, checkpoint)
     head = _head_of(cls)
@@ -193,7 +185,9 @@ def save_pretrained(
             f"{', '.join(name for name in BY_ARCHITECTURE if hasattr(models, name))}, "
             "BertForSentenceEmbedding. Use Keras' own model.save()."
         )
-    arrays = _arrays_of(model)
+    arrays = {variable.path: as_float32(variable.numpy()) for variable in model.weights}
+    if any("/lora_kernel_" in name for name in arrays):
+        raise ValueError("The model has a LoRA of Keras, which these formats cannot store.")
     check_path_of_encoder(arrays)
     _check_subclass(type(model), head, arrays)
     checkpoint = PretrainedCheckpoint("the model", arrays, model.config)
@@ -210,17 +204,6 @@ def save_pretrained(
     do_lower_case = None if tokenizer is None else tokenizer.do_lower_case
     with new_folder(os.fspath(folder), "`folder`") as temporary:
         write_folder(temporary, checkpoint, model.config, head, task, vocab, do_lower_case, format)
-
-
-def _arrays_of(model: Any) -> dict[str, np.ndarray]:
-    """Return the weights by path, with the product of a LoRA of Keras in its kernel."""
-    arrays = {variable.path: as_float32(variable.numpy()) for variable in model.weights}
-    for layer in model._flatten_layers():
-        if getattr(layer, "lora_enabled", False):
-            arrays[f"{layer.path}/kernel"] = as_float32(ops.convert_to_numpy(layer.kernel))
-            for name in ("lora_kernel_a", "lora_kernel_b"):
-                del arrays[f"{layer.path}/{name}"]
-    return arrays
 
 
 def _head_of(cls: type) -> TaskType | None:

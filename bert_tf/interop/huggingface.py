@@ -14,7 +14,6 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,8 +87,8 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         file = weights_file(folder)
         if file is None:
             raise FileNotFoundError(
-                f"{folder} has no model.safetensors, pytorch_model.bin or tf_model.h5"
-                f"{_other_formats(folder)}."
+                f"{folder} has no model.safetensors, pytorch_model.bin (or their index of shards) or "
+                "tf_model.h5."
             )
     elif os.path.isfile(path):
         folder, file = os.path.dirname(path), path
@@ -227,23 +226,6 @@ def _labels(
             f"classifier in the weights has the {num_labels} outputs 0 to {num_labels - 1}."
         )
     return tuple(str(id2label[str(index)]) for index in range(num_labels))
-
-
-def _other_formats(folder: str) -> str:
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        if shards := sorted(Path(folder).glob(f"*-of-*{Path(name).suffix}")):
-            return f": {shards[0].name} needs its index, {name}.index.json"
-    others = [
-        name
-        for name in ("tf_model.h5.index.json", "flax_model.msgpack", "model.onnx")
-        if os.path.exists(os.path.join(folder, name))
-    ]
-    if not others:
-        return ""
-    return (
-        f" (only {', '.join(others)}, which is not supported; in Python, `save_pretrained` of a PyTorch "
-        "model writes model.safetensors)"
-    )
 
 
 # Hugging Face's own keys that describe the model and that we do not set.

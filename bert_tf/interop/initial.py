@@ -27,20 +27,7 @@ from bert_tf.registry import BY_ARCHITECTURE, TASK_FILE, TYPES, TaskType, type_o
 
 logger = logging.getLogger(__name__)
 
-# First dimension of each table -> the field of the configuration that sets it.
-_ROWS = {
-    "bert/embeddings/word_embeddings": "vocab_size",
-    "bert/embeddings/position_embeddings": "max_position_embeddings",
-    "bert/embeddings/token_type_embeddings": "type_vocab_size",
-}
-
 _WIDTHS = ("hidden_size", "intermediate_size")
-
-# Field of the configuration -> the end of a message.
-_HINTS = {
-    "hidden_act": ' ("gelu" is the tanh form, "gelu_erf" the exact one).',
-    "attention_direction": ", or set attention of run_pretraining to train it in the other direction.",
-}
 
 _LAYER = "bert/encoder/layer_"
 
@@ -105,7 +92,7 @@ def initialize(
     Raises:
         ValueError: the encoder does not match: a variable is missing or of another shape, or the
             configurations differ in ways that shapes do not show. Or the masked-LM head has a decoder
-            that is not the word embeddings. The model is then unchanged. Or a value is not finite.
+            that is not the word embeddings. The model is then unchanged.
     """
     if not isinstance(checkpoint, PretrainedCheckpoint):
         checkpoint = read_checkpoint(checkpoint)
@@ -219,8 +206,7 @@ def assign(
         ValueError: a variable of the encoder ("bert/...") is missing or of another shape, the encoder
             has another path, or two variables have the same path. The pooler and a BiLSTM on top of the
             encoder may be missing as a whole. A head may be missing or of another shape. Those keep
-            their values. Or an array has a value that is not finite; the variables before it are
-            assigned then.
+            their values.
     """
     by_name: dict[str, Any] = {}
     for variable in variables:
@@ -237,7 +223,7 @@ def assign(
         if wanted == found:
             continue
         if name.startswith("bert/"):
-            refused.append(_shape_problem(name, wanted, found))
+            refused.append(f"{name} is {list(found)} in it and {list(wanted)} in the model")
         else:
             reshaped.append(name)
             notes.append(
@@ -255,13 +241,7 @@ def assign(
         raise ValueError(_refusal(refused, encoder_missing, arrays, source))
 
     for name in loaded:
-        values = arrays[name]
-        if not np.isfinite(values).all():
-            raise ValueError(
-                f"{source}: {name} has values that are NaN or infinite, so the answers would be too. "
-                "The training diverged, or the file is damaged. Use another checkpoint."
-            )
-        by_name[name].assign(values)
+        by_name[name].assign(arrays[name])
     unexpected = tuple(name for name in arrays if name not in loaded)
     return LoadReport(source, loaded, missing, unexpected, tuple(notes))
 
@@ -301,9 +281,7 @@ def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> 
         if ours != theirs:
             raise ValueError(
                 f"`{field}` is {ours!r} in the model, but {theirs!r} in the configuration next to "
-                f"{source}. The weights would fit but compute something else; give the model the "
-                "checkpoint's configuration"
-                f"{_HINTS.get(field, '.')}"
+                f"{source}: give the model the checkpoint's configuration."
             )
     notes = []
     if model.layer_norm_eps != checkpoint.layer_norm_eps:
@@ -319,15 +297,6 @@ def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> 
     for note in notes:
         logger.warning("%s", note)
     return notes
-
-
-def _shape_problem(name: str, wanted: tuple[int, ...], found: tuple[int, ...]) -> str:
-    if name in _ROWS and wanted[1:] == found[1:]:
-        return (
-            f"{name} has {found[0]} rows in the checkpoint and {wanted[0]} in the model "
-            f"(`{_ROWS[name]}`)"
-        )
-    return f"{name} is {list(found)} in the checkpoint and {list(wanted)} in the model"
 
 
 def _refusal(

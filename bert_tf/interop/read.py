@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 
 import tensorflow as tf
 
@@ -37,7 +35,7 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
     `checkpoint`, which training writes, it is read as TensorFlow's. hf://org/name is downloaded first.
 
     Raises:
-        FileNotFoundError: nothing is found at the path; close matches are offered.
+        FileNotFoundError: nothing is found at the path.
         ImportError: a library for this format is not installed.
         ValueError: the file or folder is not supported, or damaged.
     """
@@ -58,9 +56,12 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
 
 
 def check_exists(path: str) -> None:
-    """Raise FileNotFoundError, with close matches, if nothing is found at a local path."""
+    """Raise FileNotFoundError if nothing is found at a local path."""
     if not (tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index") or data_files(path)):
-        raise _nothing_at(path)
+        raise FileNotFoundError(
+            f"There is no checkpoint {path}. A model of the Hugging Face hub is {SCHEME}org/name, such "
+            f"as {SCHEME}google-bert/bert-base-uncased."
+        )
 
 
 def _read_folder(folder: str) -> PretrainedCheckpoint:
@@ -78,21 +79,8 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
         return read_huggingface(folder)  # its error names the missing files
     check_no_export(folder)
     found = listed(sorted(names), 5) if names else "nothing"
-    inside = [
-        name
-        for name in sorted(names)
-        if tf.io.gfile.isdir(path := tf.io.gfile.join(folder, name)) and holds_checkpoint(path)
-    ]
     hint = _KERAS_HINT if of_keras else ""
-    if inside:
-        hint = f" Did you mean {tf.io.gfile.join(folder, max(inside, key=_step))}?"
     raise ValueError(f"{folder} contains {found}, and no checkpoint.{hint} Supported: {SUPPORTED}.")
-
-
-def _step(name: str) -> int:
-    """Return the number at the end of a folder's name such as `checkpoint-500`, or -1."""
-    found = re.search(r"-(\d+)$", name)
-    return int(found[1]) if found else -1
 
 
 def _read_tensorflow(path: str) -> PretrainedCheckpoint:
@@ -109,32 +97,3 @@ def folder_of(path: str | os.PathLike) -> str:
 def holds_checkpoint(folder: str) -> bool:
     """Return True if a folder itself contains weights, of TensorFlow or of Hugging Face."""
     return bool(prefixes_in(folder)) or weights_file(folder) is not None
-
-
-def _nothing_at(path: str) -> FileNotFoundError:
-    """Return the error for a missing path, with similar names in its folder.
-
-    Names in the form of the Hugging Face hub are proposed with hf:// before them.
-    """
-    folder, name = os.path.split(path.rstrip("/"))
-    hub_name = ""
-    if re.fullmatch(r"bert-(base|large)-[a-z-]+", path):  # older names of the hub, without an owner
-        hub_name = f" For the model of the Hugging Face hub give {SCHEME}google-bert/{path}."
-    elif re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", path) and "ckpt" not in name:
-        hub_name = f" For a model of the Hugging Face hub give {SCHEME}{path}."
-    folder = folder or "."
-    if not tf.io.gfile.isdir(folder):
-        return FileNotFoundError(
-            f"There is no checkpoint {path}: the folder {folder} does not exist.{hub_name}"
-        )
-    candidates = prefixes_in(folder) + [
-        entry.rstrip("/") for entry in tf.io.gfile.listdir(folder) if "." not in entry
-    ]
-    close = difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
-    hint = (
-        f" Did you mean {' or '.join(tf.io.gfile.join(folder, c) for c in close)}?" if close else ""
-    )
-    hub_name = "" if "/" in path else hub_name  # the folder exists, so the path is local
-    return FileNotFoundError(
-        f"There is no checkpoint {path}.{hub_name}{hint} Supported: {SUPPORTED}."
-    )

@@ -26,13 +26,6 @@ from bert_tf.interop.tensor_files import open_tensors, weights_file, write_safet
 
 _PROMPTS_FILE = "config_sentence_transformers.json"
 _POOLING_FILE = "1_Pooling/config.json"
-# Setting of `EmbeddingTask` -> the file that states it.
-SETTING_FILES = {
-    "pooling": _POOLING_FILE,
-    "normalize": MODULES_FILE,
-    "query_prefix": _PROMPTS_FILE,
-    "document_prefix": _PROMPTS_FILE,
-}
 _POOLINGS = ("mean", "cls", "max")  # names of both
 _OLD_NAMES = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
 _PROJECTION = {

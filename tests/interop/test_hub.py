@@ -9,10 +9,8 @@ from types import SimpleNamespace
 import pytest
 from tiny_checkpoints import arrays_of, assert_same, huggingface_tensors, write_huggingface
 
-import bert_tf
 from bert_tf.interop import hub
 from bert_tf.interop.read import folder_of, read_checkpoint
-from bert_tf.programs.calibration_file import training_records
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 
 pytest.importorskip("safetensors", reason="needs the extra [hf]")
@@ -54,11 +52,6 @@ def test_model_is_downloaded_once_and_read(fake_hub, tmp_path):
     assert folder_of("hf://org/tiny/") == str(folder)
     assert not (folder / "tf_model.h5").exists()
     assert fake_hub.calls == [("org/tiny", None)] * 2  # "/" at the end makes it another name
-
-
-def test_revision_is_passed_on(fake_hub):
-    hub.local_path("hf://org/tiny@refs/pr/1")
-    assert fake_hub.calls == [("org/tiny", "refs/pr/1")]
 
 
 def test_pickles_are_fetched_only_where_there_is_nothing_else(fake_hub, tmp_path):
@@ -109,19 +102,6 @@ def test_it_is_converted_from_the_hub(fake_hub, tmp_path):
     )
     assert_same(read_checkpoint(tmp_path / "out").arrays, ARRAYS)
     assert "license: mit\n" in (tmp_path / "out" / "README.md").read_text()
-
-
-def test_it_is_loaded_for_predictions(fake_hub):
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
-    (fake_hub.online / "org" / "tiny" / "vocab.txt").write_text("\n".join(tokens) + "\n")
-    (found,) = bert_tf.load("hf://org/tiny").predict(["a [MASK] b"])
-    assert found["masks"][0][0]["token"] in tokens
-    assert training_records("hf://org/tiny") is None
-
-
-def test_other_paths_stay_as_they_are(fake_hub):
-    assert hub.local_path("org/tiny") == "org/tiny"
-    assert fake_hub.calls == []
 
 
 def test_missing_library_is_an_error_with_the_extra(monkeypatch):

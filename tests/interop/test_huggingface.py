@@ -1,5 +1,3 @@
-import json
-import pickle
 import sys
 import types
 from pathlib import Path
@@ -47,12 +45,6 @@ def test_every_head_gets_the_names_and_layout_of_the_reference(tmp_path, heads, 
     assert_same(read_huggingface(folder).arrays, arrays)
 
 
-def test_gelu_there_is_the_exact_form_here(tmp_path):
-    config = read_huggingface(write_huggingface(tmp_path, huggingface_tensors(ENCODER))).config
-    assert config.hidden_act == "gelu_erf"
-    assert (config.num_hidden_layers, config.vocab_size) == (2, 13)
-
-
 def test_gelu_is_the_exact_form_even_where_no_other_key_is_huggingfaces(tmp_path):
     write_huggingface(tmp_path, huggingface_tensors(ENCODER))
     write_json(tmp_path / "config.json", CONFIG.to_dict())
@@ -67,12 +59,6 @@ def test_gamma_and_beta_are_the_old_names_of_weight_and_bias(tmp_path):
         for name, tensor in huggingface_tensors(ENCODER).items()
     }
     assert_same(read_huggingface(write_huggingface(tmp_path, tensors)).arrays, ENCODER)
-
-
-def test_buffers_are_no_weights(tmp_path):
-    buffer = {"bert.embeddings.position_ids": np.arange(9)[None]}
-    folder = write_huggingface(tmp_path, {**huggingface_tensors(ENCODER), **buffer})
-    assert_same(read_huggingface(folder).arrays, ENCODER)
 
 
 def test_tied_weights_under_a_second_name_are_read_once(tmp_path):
@@ -102,16 +88,6 @@ def test_unknown_tensors_keep_their_own_names(tmp_path):
     }
     folder = write_huggingface(tmp_path, {**huggingface_tensors(ENCODER), **own})
     assert_same(read_huggingface(folder).arrays, {**ENCODER, **own})
-
-
-def test_one_tensor_with_and_without_prefix_is_kept_twice(tmp_path):
-    second = {"pooler.dense.bias": np.full(8, 5, np.float32)}
-    folder = write_huggingface(tmp_path, {**huggingface_tensors(ENCODER), **second})
-    arrays = read_huggingface(folder).arrays
-    np.testing.assert_array_equal(
-        arrays["bert/pooler/dense/bias"], ENCODER["bert/pooler/dense/bias"]
-    )
-    np.testing.assert_array_equal(arrays["pooler.dense.bias"], second["pooler.dense.bias"])
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
@@ -179,9 +155,6 @@ def test_vocabulary_is_taken_from_tokenizer_json_where_there_is_no_vocab_txt(tmp
     write_json(path, {"model": {"type": "WordPiece", "vocab": {"[PAD]": 0, "b": 2}}})
     with pytest.raises(ValueError, match=rf"{path}: the ids of the vocabulary are not 0 to 1"):
         read_huggingface(folder)
-    write_json(path, {"model": {"type": "WordPiece", "vocab": {"[PAD]": 0, "b": 1}}})
-    with pytest.raises(ValueError, match=rf"{path}: the vocabulary of 2 tokens has no \[UNK\]"):
-        read_huggingface(folder)
     write_json(path, {"normalizer": None, "model": {"type": "BPE", "vocab": {}}})
     assert read_huggingface(folder).vocab is None
 
@@ -193,39 +166,11 @@ def test_shards_are_read_as_one(tmp_path):
     write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
     write_shards(tmp_path, huggingface_tensors(ENCODER))
     assert_same(read_huggingface(tmp_path).arrays, ENCODER)
-
-
-def test_missing_shard_is_an_error(tmp_path):
-    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
-    write_shards(tmp_path, huggingface_tensors(ENCODER))
+    (tmp_path / "model-00002-of-00002.safetensors").write_bytes(b"cut off")
+    with pytest.raises(ValueError, match="model-00002-of-00002"):
+        read_huggingface(tmp_path)
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"names 2 files, but model-00002-of-00002.safetensors"
-    ):
-        read_huggingface(tmp_path)
-
-
-def test_shard_without_its_tensor_is_an_error(tmp_path):
-    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
-    write_shards(tmp_path, huggingface_tensors(ENCODER))
-    index_file = tmp_path / "model.safetensors.index.json"
-    index = json.loads(index_file.read_text())
-    index["weight_map"]["new.bias"] = "model-00001-of-00002.safetensors"
-    write_json(index_file, index)
-    with pytest.raises(ValueError, match=r"'new.bias' to model-00001-of-00002.safetensors, which"):
-        read_huggingface(tmp_path)
-    for without in ({}, {"weight_map": ["a"]}, {"weight_map": {"new.bias": 1}}):
-        write_json(index_file, without)
-        with pytest.raises(ValueError, match=r"has no `weight_map` .* get it again"):
-            read_huggingface(tmp_path)
-
-
-@pytest.mark.parametrize("file", ["../elsewhere.safetensors", "/etc/model.safetensors"])
-def test_shards_outside_of_the_folder_are_refused(tmp_path, file):
-    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
-    index = {"weight_map": {"bert.pooler.dense.bias": file}}
-    write_json(tmp_path / "model.safetensors.index.json", index)
-    with pytest.raises(ValueError, match=f"names the file '{file}', but .* in its own folder"):
+    with pytest.raises(FileNotFoundError, match="model-00002-of-00002"):
         read_huggingface(tmp_path)
 
 
@@ -240,37 +185,6 @@ def test_transformer_of_a_sentence_transformers_folder_is_found(tmp_path, model_
     checkpoint = read_huggingface(tmp_path)
     assert Path(checkpoint.source).parent == tmp_path / model_path
     assert_same(checkpoint.arrays, ENCODER)
-
-
-def test_sentence_transformers_folder_without_a_transformer_is_an_error(tmp_path):
-    modules = [{"path": "", "type": "sentence_transformers.models.StaticEmbedding"}]
-    write_json(tmp_path / "modules.json", modules)
-    with pytest.raises(ValueError, match=r"only sentence_transformers.models.StaticEmbedding"):
-        read_huggingface(tmp_path)
-
-
-@pytest.mark.parametrize("part", ["../elsewhere", "/etc", "0/../../x"])
-def test_parts_of_a_model_outside_of_its_folder_are_refused(tmp_path, part):
-    modules = [{"type": "sentence_transformers.models.Transformer", "path": part}]
-    write_json(tmp_path / "modules.json", modules)
-    with pytest.raises(ValueError, match=r"names the folder .* in its own folder"):
-        read_huggingface(tmp_path)
-
-
-def test_weights_file_may_be_named_itself(tmp_path):
-    folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER))
-    assert_same(read_huggingface(f"{folder}/model.safetensors").arrays, ENCODER)
-
-
-def test_folder_without_weights_names_the_formats_that_are_not_read(tmp_path):
-    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
-    with pytest.raises(FileNotFoundError, match=r"pytorch_model.bin or tf_model.h5\."):
-        read_huggingface(tmp_path)
-    (tmp_path / "flax_model.msgpack").write_text("")
-    with pytest.raises(
-        FileNotFoundError, match=r"\(only flax_model.msgpack, which is not supported; .*save_pre"
-    ):
-        read_huggingface(tmp_path)
 
 
 @pytest.mark.parametrize("folder_has", ["weights and adapter", "adapter"])
@@ -294,26 +208,6 @@ def test_adapter_that_is_not_merged_is_an_error_with_the_remedy(tmp_path):
         read_checkpoint(tmp_path)
 
 
-def test_weights_without_a_configuration_are_an_error(tmp_path):
-    folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER))
-    (tmp_path / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"no config.json next to .*model.safetensors"):
-        read_huggingface(folder)
-
-
-def test_missing_path_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="was not found"):
-        read_huggingface(tmp_path / "model.safetensors")
-
-
-def test_truncated_safetensors_are_an_error(tmp_path):
-    write_huggingface(tmp_path, huggingface_tensors(ENCODER))
-    file = tmp_path / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"cannot be read as safetensors .* not fully downloaded"):
-        read_huggingface(tmp_path)
-
-
 def test_missing_safetensors_library_is_an_error_with_the_extra(tmp_path, monkeypatch):
     write_huggingface(tmp_path, huggingface_tensors(ENCODER))
     monkeypatch.setitem(sys.modules, "safetensors", None)
@@ -322,12 +216,6 @@ def test_missing_safetensors_library_is_an_error_with_the_extra(tmp_path, monkey
 
 
 # ---- Configurations ------------------------------------------------------------------------------
-
-
-def test_generation_settings_of_old_versions_are_passed_over(tmp_path):
-    old = {"num_beams": 1, "top_k": 50, "pruned_heads": {}, "xla_device": None}
-    folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER), **old)
-    assert read_huggingface(folder).config.hidden_size == 8
 
 
 def test_pruned_heads_are_refused(tmp_path):
@@ -353,56 +241,12 @@ def write_torch(path, tensors, **options):
     write_json(path.parent / "config.json", HUGGINGFACE_CONFIG)
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_pytorch_model_bin_is_read(tmp_path, zipped):
-    tensors = huggingface_tensors(ENCODER)
-    write_torch(tmp_path / "pytorch_model.bin", tensors, _use_new_zipfile_serialization=zipped)
-    assert_same(read_huggingface(tmp_path).arrays, ENCODER)
-
-
 def test_shards_of_pytorch_model_bin_are_read(tmp_path):
     tensors = huggingface_tensors(ENCODER)
     write_torch(tmp_path / "pytorch_model-00001-of-00001.bin", tensors)
     weight_map = dict.fromkeys(tensors, "pytorch_model-00001-of-00001.bin")
     write_json(tmp_path / "pytorch_model.bin.index.json", {"weight_map": weight_map})
     assert_same(read_huggingface(tmp_path).arrays, ENCODER)
-
-
-def test_bfloat16_of_pytorch_becomes_float32(tmp_path):
-    torch = pytest.importorskip("torch")
-    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
-    tensors = {"pooler.dense.bias": torch.tensor([1.5, -2.0], dtype=torch.bfloat16)}
-    torch.save(tensors, tmp_path / "pytorch_model.bin")
-    expected = {"bert/pooler/dense/bias": np.float32([1.5, -2.0])}
-    assert_same(read_huggingface(tmp_path).arrays, expected)
-
-
-class RunsCode:
-    """Writes a file when it is unpickled without a guard."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
-def test_pickle_that_would_run_code_is_refused(tmp_path):
-    torch = pytest.importorskip("torch")
-    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
-    trace = tmp_path / "trace"
-    torch.save({"bert.pooler.dense.bias": RunsCode(str(trace))}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"is rejected: .* would run code"):
-        read_huggingface(tmp_path)
-    assert not trace.exists()
-
-
-def test_truncated_pytorch_model_bin_is_an_error(tmp_path):
-    write_torch(tmp_path / "pytorch_model.bin", huggingface_tensors(ENCODER))
-    file = tmp_path / "pytorch_model.bin"
-    file.write_bytes(file.read_bytes()[:-500])
-    with pytest.raises(ValueError, match="damaged"):
-        read_huggingface(tmp_path)
 
 
 def test_missing_torch_is_an_error_with_the_remedies(tmp_path, monkeypatch):
@@ -421,34 +265,4 @@ def test_a_torch_whose_weights_only_can_be_got_round_is_refused(tmp_path, monkey
     with pytest.raises(
         ImportError, match=r"2\.5\.1\+cpu, but must be 2\.6 or later.*CVE-2025-32434"
     ):
-        read_huggingface(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "error, message",
-    [
-        (
-            pickle.UnpicklingError("a global"),
-            r"is rejected: .* would run code .* model\.safetensors",
-        ),
-        (
-            EOFError("Ran out of input"),
-            r"cannot be read as .* \(Ran out of input\).* fetch it again",
-        ),
-    ],
-)
-def test_what_torch_cannot_load_is_an_error_with_the_remedies(
-    tmp_path, monkeypatch, error, message
-):
-    """Of a stand-in that fails as torch does; the tests above ask torch itself, where there is one."""
-    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
-    (tmp_path / "pytorch_model.bin").write_bytes(5 * pickle.dumps({}, 2))
-
-    def load(path, **settings):
-        assert settings["weights_only"]
-        raise error
-
-    torch = types.SimpleNamespace(__version__="2.6.0", load=load)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    with pytest.raises(ValueError, match=message):
         read_huggingface(tmp_path)

@@ -69,23 +69,3 @@ def test_case_is_known_from_the_configuration_beside_the_checkpoint(tmp_path, ch
     validate_case_matches_checkpoint(False, tmp_path / checkpoint, UNCASED)
     with pytest.raises(ValueError, match=r"tokenizer_config.json sets cased text"):
         validate_case_matches_checkpoint(True, tmp_path / checkpoint, UNCASED)
-
-
-def test_a_configuration_that_says_nothing_is_passed_over(tmp_path):
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": null}')
-    assert validate_case_matches_checkpoint(True, tmp_path / "model.ckpt") is None
-    (tmp_path / "tokenizer_config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"tokenizer_config.json: this is not JSON"):
-        validate_case_matches_checkpoint(True, tmp_path / "model.ckpt")
-
-
-def test_the_normalizer_of_a_tokenizer_file_says_it_too(tmp_path):
-    (tmp_path / "tokenizer.json").write_text('{"normalizer": {"lowercase": false}}')
-    with pytest.raises(ValueError, match=r"tokenizer\.json sets cased text"):
-        validate_case_matches_checkpoint(True, tmp_path, UNCASED)
-
-
-def test_remote_files_are_read_through_gfile(tmp_path):
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    with pytest.raises(ValueError, match=r"tokenizer_config\.json sets lower-case text"):
-        validate_case_matches_checkpoint(False, f"file://{tmp_path}/model.ckpt")

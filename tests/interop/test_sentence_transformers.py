@@ -11,7 +11,6 @@ from bert_tf import BertForSentenceEmbedding, BertForSequenceClassification
 from bert_tf.interop.sentence_transformers import (
     cross_encoder_settings,
     embedding_settings,
-    lost_prompts,
 )
 from bert_tf.interop.tokenizer_files import stated_length
 from bert_tf.model_folder import load_model
@@ -76,23 +75,6 @@ def test_an_empty_prompt_is_a_prefix_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("config", "lost"),
-    [
-        ({"prompts": {"query": "q: ", "passage": ""}, "default_prompt_name": None}, []),
-        ({"prompts": {"query": "q: ", "s": "s: "}}, ["the prompt 's'"]),
-        (
-            {"prompts": {"query": "q: "}, "default_prompt_name": "query"},
-            ["the default prompt 'query' of `encode`"],
-        ),
-        (None, []),
-    ],
-)
-def test_prompts_for_which_there_is_no_prefix_are_named(tmp_path, config, lost):
-    folder = folder_with(tmp_path, ["Transformer", "Pooling"], CLS, None, config)
-    assert lost_prompts(folder) == lost
-
-
-@pytest.mark.parametrize(
     ("of_theirs", "of_tokenizer", "length"),
     [(64, 512, 64), (None, 256, 256), (None, 10**30, None), (None, None, None)],
 )
@@ -116,19 +98,6 @@ def test_a_cross_encoder_is_known_by_its_files(tmp_path):
     config = {"model_type": "CrossEncoder", "activation_fn": "Identity"}
     folder_with(tmp_path, ["Transformer"], config=config)
     assert cross_encoder_settings(folder, oldest) == {"activation_fn": "Identity"}
-
-
-def test_a_converted_cross_encoder_keeps_its_activation(tmp_path):
-    folder, there = tmp_path / "whole", tmp_path / "there"
-    model = BertForSequenceClassification(CONFIG, num_labels=1)
-    model.save_pretrained(folder, FullTokenizer(TOKENS))
-    values = json.loads((folder / "config.json").read_text())
-    assert "sentence_transformers" not in values
-    values["sentence_transformers"] = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
-    (folder / "config.json").write_text(json.dumps(values))
-    convert(folder, there)
-    kept = json.loads((there / "config.json").read_text())["sentence_transformers"]
-    assert kept == values["sentence_transformers"]
 
 
 @pytest.mark.parametrize(
@@ -211,53 +180,6 @@ def test_a_converted_embedder_keeps_its_modules(tmp_path, caplog):
     assert not (tmp_path / "encoder" / "modules.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("file", "values", "message"),
-    [
-        ("1_Pooling/config.json", {"pooling_mode": "max"}, "`pooling` is 'cls' in .* and 'max' in"),
-        (
-            "config_sentence_transformers.json",
-            {"prompts": {"query": "q: ", "document": ""}},
-            "`query_prefix` is '' in the former and 'q: ' in the latter",
-        ),
-    ],
-)
-def test_a_changed_file_that_contradicts_the_task_is_refused(tmp_path, file, values, message):
-    folder = tmp_path / "whole"
-    model = BertForSentenceEmbedding(CONFIG, "cls", None)
-    model.save_pretrained(folder, FullTokenizer(TOKENS))
-    assert load_model(str(folder)).task.pooling == "cls"
-    (folder / file).write_text(json.dumps(values))
-    with pytest.raises(ValueError, match=f"task.json and the {file} next to it .*: {message}"):
-        load_model(str(folder))
-    (folder / "task.json").unlink()
-    assert load_model(str(folder)).task.arguments()["normalize"]
-
-
-def test_other_modules_are_named_with_a_remedy_that_works(tmp_path):
-    folder = tmp_path / "whole"
-    BertModel(CONFIG).save_pretrained(folder, FullTokenizer(TOKENS))
-    folder_with(folder, ["Transformer", "Pooling"], {"pooling_mode": ["mean", "max"]})
-    with pytest.raises(
-        ValueError, match=r"'mean\+max' is not supported.* Its encoder can be exported"
-    ):
-        load_served(ExportOptions(model_dir=str(folder), export_dir="unused"))
-    served = load_served(ExportOptions(model_dir=str(folder), export_dir="unused", head="encoder"))
-    assert served.max_seq_length
-    with pytest.raises(
-        ValueError, match=r"is not supported.* Its embeddings can be used: `embed` with"
-    ):
-        bert_tf.load(str(folder)).predict(["a"])
-    with pytest.raises(ValueError, match=r"is not supported.* Give pooling=mean for the means"):
-        bert_tf.load(str(folder)).embed(["a"])
-    assert bert_tf.load(str(folder)).embed(["a"], pooling="mean").shape == (1, CONFIG.hidden_size)
-    with pytest.raises(
-        ValueError, match=r"is not supported.* Give `pooling` to load the encoder al"
-    ):
-        BertForSentenceEmbedding.from_pretrained(folder)
-    assert BertForSentenceEmbedding.from_pretrained(folder, pooling="max").pooling == "max"
-
-
 @pytest.mark.parametrize("file", ["1_Pooling/config.json", "config_sentence_transformers.json"])
 def test_a_folder_without_its_list_of_modules_is_refused(tmp_path, file):
     folder = tmp_path / "whole"
@@ -286,13 +208,6 @@ def test_vectors_that_are_cut_are_refused(tmp_path):
         embedding_settings(folder)
 
 
-def test_an_embedder_without_pooling_is_not_taken_for_a_cross_encoder(tmp_path):
-    config = {"model_type": "SentenceTransformer"}  # the vector is the pooled output
-    folder = folder_with(tmp_path, ["Transformer"], config=config)
-    with pytest.raises(ValueError, match="the modules Transformer are not supported"):
-        embedding_settings(folder)
-
-
 def test_modules_of_the_folder_above_belong_to_the_transformer_that_they_name(tmp_path):
     folder_with(tmp_path, ["Transformer", "Pooling"], CLS)
     modules = json.loads((tmp_path / "modules.json").read_text())
@@ -300,11 +215,6 @@ def test_modules_of_the_folder_above_belong_to_the_transformer_that_they_name(tm
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     assert embedding_settings(str(tmp_path / "0_Transformer"))["pooling"] == "cls"
     assert embedding_settings(str(tmp_path / "another")) is None
-
-
-def test_another_folder_and_a_cross_encoder_have_no_settings(tmp_path):
-    assert embedding_settings(str(tmp_path)) is None
-    assert embedding_settings(folder_with(tmp_path, ["Transformer"])) is None
 
 
 @pytest.mark.parametrize(

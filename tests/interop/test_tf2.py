@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_checkpoints import CONFIG, arrays_of, assert_same, write_json, write_tf1
+from tiny_checkpoints import CONFIG, arrays_of, assert_same, write_json
 from tiny_tf2 import (
     Encoder,
     Part,
@@ -19,14 +19,12 @@ from tiny_tf2 import (
 
 from bert_tf.interop.initial import initialize
 from bert_tf.interop.read import read_checkpoint
-from bert_tf.interop.tf1 import read_tf1
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
 )
-from bert_tf.tokenization import FullTokenizer
 
 ARRAYS = arrays_of("masked_lm", "next_sentence")
 ENCODER = {name: array for name, array in ARRAYS.items() if name.startswith("bert/")}
@@ -78,12 +76,6 @@ def test_pretraining_has_its_heads_and_the_pooler_that_was_trained(tmp_path, wit
     checkpoint = read_checkpoint(prefix)
     assert_same(checkpoint.arrays, ARRAYS)
     assert "the pooler is the head" in checkpoint.notes[0]
-
-
-def test_items_of_a_pretraining_without_the_model_have_the_pooler_that_was_trained(tmp_path):
-    items = {"next_sentence.pooler_dense": next_sentence(ARRAYS).dense}
-    checkpoint = read_checkpoint(save(tmp_path, encoder=untrained_pooler(ENCODER), **items))
-    assert_same(checkpoint.arrays, ENCODER)
 
 
 @pytest.mark.parametrize("inner", [True, False])
@@ -151,15 +143,6 @@ def test_two_encoders_are_an_error(tmp_path):
         read_checkpoint(save(tmp_path, **encoders))
 
 
-def test_two_variables_of_one_name_are_an_error(tmp_path):
-    tables = [
-        variable(ENCODER["bert/embeddings/word_embeddings"], "word_embeddings/embeddings")
-        for _ in range(2)
-    ]
-    with pytest.raises(ValueError, match=r"two variables are called 'word_embeddings/embeddings'"):
-        read_checkpoint(save(tmp_path, model=Part(tables=tables)))
-
-
 def test_object_based_checkpoint_of_something_else_is_an_error(tmp_path):
     prefix = save(tmp_path, net=Part(kernel=variable([1.0], "dense/kernel")))
     with pytest.raises(ValueError, match=r"no BERT encoder of tf-models.*variables: dense/kernel"):
@@ -180,31 +163,6 @@ def test_projected_embeddings_are_another_architecture(tmp_path):
         read_checkpoint(save(tmp_path, encoder=encoder))
 
 
-def test_truncated_values_are_an_error_when_they_are_read(tmp_path):
-    prefix = save(tmp_path, encoder=Encoder(CONFIG, ENCODER))
-    data = tmp_path / "ckpt.data-00000-of-00001"
-    content = data.read_bytes()
-    checkpoint = read_checkpoint(prefix)
-    data.write_bytes(content[: len(content) // 4])
-    with pytest.raises(ValueError, match=r"cannot be read"):
-        for name in checkpoint.arrays:
-            checkpoint.arrays[name]
-
-
-def test_a_saved_model_whose_index_is_damaged_is_an_error(tmp_path):
-    (tmp_path / "saved_model.pb").write_bytes(b"")
-    write_tf1(tmp_path / "variables", ENCODER, name="variables")
-    index = tmp_path / "variables" / "variables.index"
-    index.write_bytes(index.read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"variables\.index"):
-        read_checkpoint(str(tmp_path))
-
-
-def test_name_based_checkpoints_are_still_read_as_such(tmp_path):
-    prefix = write_tf1(tmp_path, ENCODER)
-    assert_same(read_checkpoint(prefix).arrays, read_tf1(prefix).arrays)
-
-
 # ---- SavedModels ---------------------------------------------------------------------------------
 
 
@@ -215,12 +173,6 @@ def test_saved_model_has_weights_vocabulary_and_case(tmp_path):
     assert checkpoint.config == CONFIG
     assert checkpoint.vocab_file == f"{folder}/assets/vocab.txt"
     assert checkpoint.do_lower_case is False
-
-
-def test_the_tokenizer_of_a_saved_model_has_its_vocabulary_and_case(tmp_path):
-    folder = save_hub_encoder(tmp_path / "hub", CONFIG, ENCODER, TOKENS, do_lower_case=False)
-    tokenizer = FullTokenizer.from_pretrained(folder)
-    assert (list(tokenizer.vocab), tokenizer.do_lower_case) == (TOKENS, False)
 
 
 def test_our_encoder_answers_like_the_saved_model(tmp_path):
@@ -237,9 +189,3 @@ def test_our_encoder_answers_like_the_saved_model(tmp_path):
     )
     for name in ("sequence_output", "pooled_output"):
         np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-5)
-
-
-def test_what_else_a_saved_model_holds_is_reported_as_not_used(tmp_path):
-    model = Part(encoder=Encoder(CONFIG, ENCODER), extra=Part(kernel=variable([1.0], "kernel")))
-    tf.saved_model.save(model, str(tmp_path))
-    assert initialize(BertModel(CONFIG), tmp_path).unexpected == ("extra/kernel",)

@@ -89,7 +89,7 @@ def test_labels_that_contradict_each_other_are_an_error(tmp_path):
     there = convert(source, tmp_path / "there", "huggingface", **flags)
     values = json.loads((there / "config.json").read_text())
     write_json(there / "config.json", {**values, "id2label": dict(enumerate("vwxyz"))})
-    with pytest.raises(ValueError, match=r"labels is a, b, c, d, e in the .* v, w, x"):
+    with pytest.raises(ValueError, match="v, w, x"):
         convert(there, tmp_path / "back", "tf1")
     back = convert(there, tmp_path / "back", "tf1", labels="v,w,x,y,z")
     assert read_task(str(back)).labels == tuple("vwxyz")
