@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 
-from bert_tf.interop.checkpoint import file_beside, read_json, typed
 from bert_tf.interop.hub import local_path
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
@@ -37,8 +36,7 @@ from bert_tf.prediction.encoder import (
     SentenceEncoder,
     cosine_similarity,
 )
-from bert_tf.prediction.exported import is_exported, load_exported, text_model
-from bert_tf.prediction.exports import EXTRA, METADATA_FILE
+from bert_tf.prediction.exported import ExportedNetwork, is_exported, load_exported, text_model
 from bert_tf.prediction.masked_lm import (
     Candidate,
     MaskFiller,
@@ -48,12 +46,6 @@ from bert_tf.prediction.masked_lm import (
 )
 from bert_tf.prediction.multiple_choice import ChoicePredictor
 from bert_tf.prediction.question_answering import QuestionAnswerer
-from bert_tf.prediction.saved_models import (
-    SavedAnswerer,
-    SavedClassifier,
-    is_saved_model,
-    load_saved_model,
-)
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.prediction.token_classification import EntityRecognizer
 from bert_tf.registry import TYPES
@@ -76,16 +68,12 @@ __all__ = [
     "Predictor",
     "PseudoPerplexity",
     "QuestionAnswerer",
-    "SavedAnswerer",
-    "SavedClassifier",
     "SentenceEncoder",
     "TextClassifier",
     "TextModel",
     "corpus_pseudo_perplexity",
     "cosine_similarity",
-    "is_saved_model",
     "load",
-    "load_saved_model",
 ]
 
 
@@ -108,16 +96,6 @@ def load(path: str | os.PathLike, **settings) -> Predictor:
     return Predictor(path, **settings)
 
 
-# Methods of SentenceTransformer and CrossEncoder, and the same here.
-_OF_SENTENCE_TRANSFORMERS = {
-    "encode": "embed(texts)",
-    "encode_document": "embed(texts)",
-    "encode_query": "embed(texts, as_query=True)",
-    "similarity": "bert_tf.cosine_similarity(a, b)",
-    "rank": "predict([(query, document), ...])",
-}
-
-
 class Predictor:
     """A model on raw text.
 
@@ -126,7 +104,7 @@ class Predictor:
             `model_folder.load_model`.
         batch_size: sequences per batch.
         precision: Keras precision policy, default float32; an export or a loaded model has its own.
-        max_seq_length, doc_stride: replace the values of the training; not for a SavedModel.
+        max_seq_length, doc_stride: replace the values of the training.
         null_score_diff_threshold, n_best_size, max_answer_length: as in `QuestionAnswerer`.
 
     Raises:
@@ -147,8 +125,6 @@ class Predictor:
         max_answer_length: int = 30,
     ):
         check_backend()
-        if batch_size < 1:
-            raise ValueError(f"`batch_size` is {batch_size}, but must be 1 or more.")
         self._batch_size = batch_size
         settings = AnswerSettings(
             n_best_size=n_best_size,
@@ -158,42 +134,20 @@ class Predictor:
         usual = vars(AnswerSettings())
         self._answer_settings = {n: v for n, v in vars(settings).items() if v != usual[n]}
         self._encoders: dict[tuple, SentenceEncoder] = {}
-        self._saved = self._trained = None
-        lengths: dict[str, Any] = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
+        lengths = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
         if not isinstance(model, TrainedModel):
-            model = local_path(model)
-        if isinstance(model, TrainedModel):
-            if precision is not None:
-                raise ValueError(
-                    f"`precision` is {precision}, but {model.source} is loaded already. Omit it, or "
-                    "pass it as `dtype` to `model_folder.load_model`."
-                )
-            self._trained = with_settings(model, **lengths)
-        elif is_saved_model(model):
-            fixed = {"precision": precision, **lengths, **self._answer_settings}
-            self._saved_folder = _checked_export(model, "a SavedModel", fixed)
-            self._saved = load_saved_model(self._saved_folder, batch_size)
-            return
-        elif is_exported(model):
-            self._saved_folder = _checked_export(model, "an export", {"precision": precision})
-            trained = with_settings(load_exported(self._saved_folder), **lengths)
-            self._check_answer_settings(trained)
-            self._saved = text_model(trained, batch_size=batch_size, **self._answer_settings)
-            return
-        else:
-            warn_if_unfinished(os.fspath(model))
-            self._trained = load_model(model, dtype=precision, **lengths)
+            path = local_path(model)
+            if is_exported(path):
+                model = load_exported(path)
+            else:
+                warn_if_unfinished(path)
+                model, precision = load_model(path, dtype=precision, **lengths), None
+        if precision is not None:
+            raise ValueError(
+                f"`precision` is {precision}, but a loaded model or an export has its own. Omit it."
+            )
+        self._trained = with_settings(model, **lengths)
         self._check_answer_settings(self._trained)
-
-    if not TYPE_CHECKING:  # type checkers would accept any name
-
-        def __getattr__(self, name: str) -> Any:
-            if name in _OF_SENTENCE_TRANSFORMERS:
-                raise AttributeError(
-                    f"{type(self).__name__} has no method {name!r}. Use "
-                    f"{_OF_SENTENCE_TRANSFORMERS[name]}; docs/migration.md has more."
-                )
-            return self.__getattribute__(name)  # raises the error of the first attempt
 
     @property
     def model(self) -> keras.Model:
@@ -203,12 +157,12 @@ class Predictor:
     @property
     def tokenizer(self) -> FullTokenizer:
         """Tokenizer of the model."""
-        return self._weights().tokenizer
+        return self._trained.tokenizer
 
     @property
     def task(self) -> Task | None:
         """Task of the model; None for a pre-trained model."""
-        return self._weights().task
+        return self._trained.task
 
     @property
     def is_embedder(self) -> bool:
@@ -216,16 +170,17 @@ class Predictor:
 
         False for an encoder alone, which gives the means of its tokens.
         """
-        if self._saved is not None:
-            return isinstance(self._saved, EmbeddingModel)
+        if self._is_export:
+            return isinstance(self.text_model, EmbeddingModel)
         return self.task is not None and self.task.name == "embeddings"
 
     @cached_property
     def text_model(self) -> TextModel:
         """Model for its trained task; a pre-trained model fills masks."""
-        if self._saved is not None:
-            return self._saved
-        trained, task = self._weights(), self._weights().task
+        trained, task = self._trained, self.task
+        settings = {"batch_size": self._batch_size, **self._answer_settings}
+        if self._is_export:
+            return text_model(trained, **settings)
         if isinstance(trained.model, BertForPreTraining):
             return self.mask_filler
         if task is not None:
@@ -235,7 +190,6 @@ class Predictor:
                     f"{trained.source} is for {task.name}, which has no predictor in registry.TYPES. "
                     "Use the model itself, or its embeddings: `embed`."
                 )
-            settings = {"batch_size": self._batch_size, **self._answer_settings}
             return entry.load("predictor")(trained, **settings)
         if trained.unused_head:
             raise ValueError(
@@ -255,8 +209,8 @@ class Predictor:
     @cached_property
     def mask_filler(self) -> MaskModel:
         """Pre-trained model that fills masks, or an export of one."""
-        if isinstance(self._saved, MaskModel):
-            return self._saved
+        if self._is_export and isinstance(self.text_model, MaskModel):
+            return self.text_model
         return MaskFiller(self._weights(), batch_size=self._batch_size)
 
     @cached_property
@@ -273,10 +227,10 @@ class Predictor:
             ValueError: the model is an export and `pooling` or `normalize` is given, or it has no
                 vectors.
         """
-        if isinstance(self._saved, EmbeddingModel):
-            fixed = {"pooling": pooling, "normalize": normalize}
-            _checked_export(self._saved_folder, "an export", fixed)
-            return self._saved.for_queries() if as_query else self._saved
+        if self._is_export and isinstance(self.text_model, EmbeddingModel):
+            if (pooling, normalize) != (None, None):
+                raise ValueError("`pooling` and `normalize` are fixed by the export. Omit them.")
+            return self.text_model.for_queries() if as_query else self.text_model
         key = (pooling, normalize, as_query)
         if key not in self._encoders:
             self._encoders[key] = SentenceEncoder(
@@ -319,12 +273,15 @@ class Predictor:
         """Return one vector per text, float32 [N, E], also for a single text. See `SentenceEncoder`."""
         return self.encoder(pooling, normalize, as_query).encode(texts)
 
+    @property
+    def _is_export(self) -> bool:
+        return isinstance(self._trained.model, ExportedNetwork)
+
     def _weights(self) -> TrainedModel:
-        if self._trained is None:
-            kind = "a SavedModel" if is_saved_model(self._saved_folder) else "an export"
+        if self._is_export:
             raise ValueError(
-                f"{self._saved_folder} is {kind}, which supports only its exported function. Name the "
-                "folder that was exported."
+                f"{self._trained.source} is an export, which supports only its exported function. Name "
+                "the folder that was exported."
             )
         return self._trained
 
@@ -339,26 +296,6 @@ class Predictor:
                 f"{name} is {value}, but it is for question_answering, unlike {trained.source}. "
                 "Omit it."
             )
-
-
-def _checked_export(folder: str, kind: str, fixed: Mapping[str, Any]) -> str:
-    """Return the folder; raise ValueError if a setting that the export fixed is given."""
-    for name, value in fixed.items():
-        if value is None or (name == "precision" and value == _precision_of(folder)):
-            continue
-        raise ValueError(
-            f"{name} is {value}, but {folder} is {kind}, which has its own, fixed by the export. Omit "
-            "it, or name the folder that was exported."
-        )
-    return folder
-
-
-def _precision_of(export: str) -> str:
-    """Return the precision of an export, float32 if its files do not state it."""
-    for folder in (export, os.path.join(export, EXTRA)):
-        if path := file_beside(folder, METADATA_FILE):
-            return typed(read_json(path), "precision", str, path) or "float32"
-    return "float32"
 
 
 _CHUNK = 1024  # texts between updates of the progress

@@ -30,7 +30,7 @@ class TaskType:
         uses_pooler: True if Hugging Face's class has a pooler. Our models and the reference's always
             do.
         has_labels: True if the outputs have names.
-        model, task, predictor, saved, served: `module:Class` in this package, or "". Several classes
+        model, task, predictor, served: `module:Class` in this package, or "". Several classes
             are separated by spaces.
         outputs: outputs of `model` that belong to this head; () for all.
         finetuning: `finetuning.run.Program` of this type, or "".
@@ -48,7 +48,6 @@ class TaskType:
     model: str
     task: str = ""
     predictor: str = ""
-    saved: str = ""
     served: str = ""
     outputs: tuple[str, ...] = ()
     finetuning: str = ""
@@ -84,7 +83,6 @@ TYPES = {
             model="modeling.bert:BertModel",
             outputs=("sequence_output", "pooled_output"),
             predictor="prediction.encoder:SentenceEncoder",
-            saved="prediction.saved_models:SavedEncoder",
             served="serving.encoder:ServedEncoder",
         ),
         TaskType(
@@ -106,7 +104,6 @@ TYPES = {
             model="modeling.models:BertForPreTraining",
             outputs=("masked_lm_logits",),
             predictor="prediction.masked_lm:MaskFiller",
-            saved="prediction.saved_models:SavedMaskFiller",
             served="serving.masked_lm:ServedMaskFiller",
             pipeline="fill-mask",
             usage=_FILL,
@@ -126,7 +123,6 @@ TYPES = {
             model="modeling.models:BertForSequenceClassification",
             task="tasks.classification:ClassificationTask",
             predictor="prediction.classification:TextClassifier",
-            saved="prediction.saved_models:SavedClassifier",
             served="serving.classification:ServedClassifier",
             finetuning="finetuning.classification:Classification",
             program="run_classifier",
@@ -142,7 +138,6 @@ TYPES = {
             model="modeling.models:BertForTokenClassification",
             task="tasks.token_classification:TokenClassificationTask",
             predictor="prediction.token_classification:EntityRecognizer",
-            saved="prediction.saved_models:SavedTagger",
             served="serving.token_classification:ServedTagger",
             finetuning="finetuning.token_classification:TokenClassification",
             program="run_ner",
@@ -157,7 +152,6 @@ TYPES = {
             model="modeling.models:BertForQuestionAnswering",
             task="tasks.question_answering:QuestionAnsweringTask",
             predictor="prediction.question_answering:QuestionAnswerer",
-            saved="prediction.saved_models:SavedAnswerer",
             served="serving.question_answering:ServedAnswerer",
             finetuning="finetuning.question_answering:QuestionAnswering",
             program="run_squad",
@@ -171,7 +165,6 @@ TYPES = {
             model="modeling.models:BertForMultipleChoice",
             task="tasks.multiple_choice:MultipleChoiceTask",
             predictor="prediction.multiple_choice:ChoicePredictor",
-            saved="prediction.saved_models:SavedChooser",
             served="serving.multiple_choice:ServedChooser",
             finetuning="finetuning.multiple_choice:MultipleChoice",
             program="run_swag",
@@ -185,7 +178,6 @@ TYPES = {
             model="modeling.models:BertForSentenceEmbedding",
             task="tasks.embeddings:EmbeddingTask",
             predictor="prediction.encoder:SentenceEncoder",
-            saved="prediction.saved_models:SavedEncoder",
             served="serving.embeddings:ServedEmbedder",
             finetuning="finetuning.embeddings:Embeddings",
             program="run_embeddings",

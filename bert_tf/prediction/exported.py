@@ -1,9 +1,10 @@
-"""Predictions of files on ids (TFLite, ONNX, OpenVINO): the text in Python, the model in its runtime.
+"""Predictions of exports: the text in Python, the model in its runtime.
 
     trained = load_exported("openvino_output")
     text_model(trained).answers([("A dog.", "A cat.")])
 
-The classes are those of models with weights. They call the file instead of the Keras model.
+The classes are those of models with weights. They call the signature `tokens` of a SavedModel, or a file
+of TFLite, ONNX or OpenVINO, instead of the Keras model.
 """
 
 from __future__ import annotations
@@ -16,15 +17,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.model_files import read_task
 from bert_tf.model_folder import TrainedModel, with_settings, with_special_tokens
 from bert_tf.prediction.encoder import SentenceEncoder, prefix_of
-from bert_tf.prediction.exports import (
-    METADATA_FILE,
-    POSITIONS,
-    Export,
-    read_export,
-)
+from bert_tf.prediction.exports import EXTRA, METADATA_FILE, POSITIONS, Export, read_export
 from bert_tf.prediction.masked_lm import NUM_BEST, MaskFiller
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.prediction.text_model import SequenceRunner, TextModel
@@ -33,21 +28,23 @@ _, _WORDS = POSITIONS
 
 
 def is_exported(folder: str) -> bool:
-    """Return True if `folder` contains a file on ids of export_saved_model."""
-    return os.path.isfile(os.path.join(folder, METADATA_FILE))
+    """Return True if `folder` contains an export of export_saved_model."""
+    places = (folder, os.path.join(folder, EXTRA))
+    return any(tf.io.gfile.exists(os.path.join(place, METADATA_FILE)) for place in places)
 
 
 def load_exported(folder: str) -> TrainedModel:
-    """Return an export on ids, with a network that calls its runtime.
+    """Return an export, with a network that calls its runtime.
 
     Raises:
         ImportError: its runtime is not installed.
+        ValueError: a SavedModel has no signature `tokens`.
     """
     export = read_export(folder)
     runtime, *_ = export.runtimes
     network = cast(keras.Model, ExportedNetwork(export, load(runtime, export.path)))
     length = export.max_seq_length
-    trained = TrainedModel(network, export.tokenizer, read_task(folder), length, source=folder)
+    trained = TrainedModel(network, export.tokenizer, export.task, length, source=folder)
     return with_settings(trained, length)
 
 
@@ -58,27 +55,31 @@ def text_model(trained: TrainedModel, **settings: Any) -> TextModel:
         trained: from `load_exported`.
         settings: of the class of its type of task, such as `batch_size`.
     """
-    head = cast(ExportedNetwork, trained.model).head
+    export = cast(ExportedNetwork, trained.model).export
     kind = {
         "encoder": ExportedEncoder,
         "embeddings": ExportedEncoder,
         "masked_lm": ExportedMaskFiller,
-    }.get(head.name)
-    return (kind or head.load("predictor"))(trained, **settings)
+    }.get(export.head.name)
+    return (kind or export.head.load("predictor"))(trained, **{**export.settings, **settings})
 
 
 class ExportedNetwork:
-    """A file on ids with the call of the Keras model that was exported.
+    """An export with the call of the Keras model that was exported.
 
     Attributes:
-        head: type of task.
-        gives: outputs: name -> {"dtype", "shape"}.
+        gives: numeric outputs: name -> {"dtype", "shape"}.
     """
 
     def __init__(self, export: Export, runtime: Runtime):
-        self.config, self.head = export.config, export.head
-        self.gives: Mapping[str, Any] = runtime.signatures[TOKENS]["outputs"]
-        self._runtime = runtime
+        if TOKENS not in runtime.signatures:
+            raise ValueError(
+                f"{export.path} has no signature {TOKENS}. Export it with that one too, or name the "
+                "folder that was exported."
+            )
+        self.export, self.config, self._runtime = export, export.config, runtime
+        outputs = runtime.signatures[TOKENS]["outputs"].items()
+        self.gives = {name: spec for name, spec in outputs if spec["dtype"] != "string"}
 
     def __call__(self, inputs: Mapping[str, Any], training: bool = False) -> dict[str, tf.Tensor]:
         def ask(*arrays: np.ndarray) -> list[np.ndarray]:
@@ -99,7 +100,11 @@ class ExportedEncoder(SentenceEncoder):
     def __init__(self, trained: TrainedModel, batch_size: int = 32):
         self._tokenizer, self.max_seq_length = trained.tokenizer, trained.max_seq_length
         self._width = cast(ExportedNetwork, trained.model).gives["embedding"]["shape"][-1]
-        self._run = SequenceRunner(trained.model, self.max_seq_length, batch_size)
+        self._run = SequenceRunner(
+            lambda inputs: {"embedding": trained.model(inputs)["embedding"]},
+            self.max_seq_length,
+            batch_size,
+        )
         self._task, self.as_query, self._prefix = trained.task, False, prefix_of(trained.task)
 
 

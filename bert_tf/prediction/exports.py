@@ -12,13 +12,16 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import config_from_values, read_json
+from bert_tf.model_files import read_task
 from bert_tf.modeling.inputs import OTHER_NAMES
 from bert_tf.modeling.quantized import OVERFLOW_FREE
 from bert_tf.prediction import runtimes
 from bert_tf.registry import TYPES, TaskType
+from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
 
@@ -47,6 +50,7 @@ _OUTPUTS = {
 }
 _IDS = ("input_ids", "input_mask", "segment_ids")
 POSITIONS = ("masked_lm_positions", "word_positions")  # another input of some models
+_SETTINGS = ("n_best_size", "max_answer_length", "null_score_diff_threshold")
 _SERVED = {
     entry.served.partition(":Served")[2].lower(): entry for entry in TYPES.values() if entry.served
 }
@@ -63,6 +67,8 @@ class Export:
         config: architecture.
         max_seq_length: longest input in tokens.
         tokenizer: of the files next to it.
+        task: of the model; None for an encoder or a masked language model.
+        settings: of the answers to questions, by the export; {} for other tasks.
     """
 
     format: str
@@ -71,6 +77,8 @@ class Export:
     config: BertConfig
     max_seq_length: int
     tokenizer: FullTokenizer
+    task: Task | None
+    settings: Mapping[str, Any]
 
     @property
     def runtimes(self) -> list[str]:
@@ -93,7 +101,7 @@ def read_export(folder: str) -> Export:
     Raises:
         ValueError: it has sums that overflow on this processor.
     """
-    is_saved_model = os.path.isfile(os.path.join(folder, FILES["saved_model"]))
+    is_saved_model = tf.io.gfile.exists(os.path.join(folder, FILES["saved_model"]))
     beside = os.path.join(folder, EXTRA) if is_saved_model else folder
     metadata = os.path.join(beside, METADATA_FILE)
     facts = read_json(metadata)
@@ -105,6 +113,12 @@ def read_export(folder: str) -> Export:
         config_from_values(facts["config"], metadata),
         facts["max_seq_length"],
         FullTokenizer(os.path.join(beside, "vocab.txt"), facts["do_lower_case"]),
+        read_task(beside),
+        {
+            name: value
+            for name, value in facts.get("answer_settings", {}).items()
+            if name in _SETTINGS
+        },
     )
 
 

@@ -21,6 +21,7 @@ import tempfile
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,7 @@ def metadata(served: Served, precision: str) -> dict[str, Any]:
         "vocab_sha256": hashlib.sha256(_vocabulary_text(served).encode()).hexdigest(),
         "config": served.config.to_dict(),
         "task": None if served.task is None else json.loads(task_text(served.task)),
+        "answer_settings": asdict(served.settings) if hasattr(served, "settings") else {},
         "source": served.source,
     }
 

@@ -26,7 +26,7 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.setup import trained_task
-from bert_tf.predictor import SavedClassifier
+from bert_tf.predictor import load
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
 NLI = ("contradiction", "entailment", "neutral")
@@ -153,14 +153,14 @@ def test_exported_they_answer_raw_text_as_the_run_predicted(kinds, tmp_path):
         export_saved_model(ExportOptions(model_dir=folder, export_dir=export_dir[kind]))
 
     expected = rows_of(folder_of(kinds.multi_label) / "test_results.tsv")
-    answers = SavedClassifier(export_dir["multi_label"]).predict(texts)
+    answers = load(export_dir["multi_label"]).predict(texts)
     for answer, row in zip(answers, expected, strict=True):
         assert sorted(answer) == ["labels", "probabilities"]
         np.testing.assert_allclose(list(answer["probabilities"].values()), row, atol=1e-5)
         assert answer["labels"] == [k for k, p in answer["probabilities"].items() if p > 0.5]
 
     expected = rows_of(folder_of(kinds.regression) / "test_results.tsv")
-    answers = SavedClassifier(export_dir["regression"]).predict(texts)
+    answers = load(export_dir["regression"]).predict(texts)
     assert [sorted(answer) for answer in answers] == [["score"]] * 9
     np.testing.assert_allclose(
         [answer["score"] for answer in answers], np.ravel(expected), atol=1e-5

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 from tiny_checkpoints import arrays_of, write_tf1
 from tiny_runs import assert_bit_equal, checkpoint_arrays, read_results
 from tiny_words_and_choices import conll, ner_options, ner_training
@@ -14,7 +15,6 @@ from bert_tf.data.word_splitting import join_words
 from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.finetuning.token_classification_options import NerOptions
 from bert_tf.metrics.conlleval import conlleval, entities
-from bert_tf.prediction.saved_models import load_saved_model
 from bert_tf.predictor import EntityRecognizer, load
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
@@ -166,13 +166,15 @@ def test_every_word_is_predicted_with_its_label_by_model_and_export(pos_model, t
     assert [(word["start"], word["end"]) for word in first[:2]] == [(0, 3), (4, 7)]
     given = {"export_dir": str(tmp_path / "1"), "signature": "serving_default", "warm_up": False}
     export_saved_model(ExportOptions(model_dir=str(pos_model), **given))
-    served = load_saved_model(str(tmp_path / "1"))
-    answers = served.answers(texts)
-    assert [list(answer) for answer in answers] == [["words"], ["words"]]
-    for word, expected in zip(answers[0]["words"], first, strict=True):
-        assert word == expected | {"probability": pytest.approx(expected["probability"], abs=1e-4)}
-    assert model.columns == served.columns == ("words",)
-    assert served.short(answers[0]) == "the/DT owl/NN is/VBZ in/IN a/DT barn/NN"
+    served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    found = served(text=tf.constant(texts))
+    for name, part in (("word", "text"), ("label", "label")):
+        assert [value.decode() for value in found[name].numpy()[0]] == [w[part] for w in first]
+    assert found["probability"].numpy()[0] == pytest.approx(
+        [word["probability"] for word in first], abs=1e-4
+    )
+    assert model.columns == ("words",)
+    assert model.short({"words": first}) == "the/DT owl/NN is/VBZ in/IN a/DT barn/NN"
 
 
 def offices(number, seed):
@@ -205,11 +207,15 @@ def test_entities_of_raw_text_are_those_of_the_evaluation(pretrained, tmp_path):
         (model_dir, written),
         (model_dir, typed),
         (model_dir, [list(row.words) for row in sentences]),
-        (given["export_dir"], written),
-        (given["export_dir"], typed),
     ):
         answers = load(folder).predict(items)
         found = [[(e["type"], e["text"]) for e in answer["entities"]] for answer in answers]
+        assert found == expected
+    served = tf.saved_model.load(given["export_dir"]).signatures["serving_default"]
+    for texts in (written, typed):
+        outputs = served(text=tf.constant(texts))
+        rows = zip(outputs["type"].numpy().astype(str), outputs["entity"].numpy(), strict=True)
+        found = [[(t, e.decode()) for t, e in zip(*row, strict=True) if t] for row in rows]
         assert found == expected
     (answer,) = load(model_dir).predict([["Yahoo!", "left", "the", "U.S.", "today", "."]])
     assert [(e["start"], e["end"]) for e in answer["entities"]] == [(0, 1), (3, 4)]

@@ -73,11 +73,20 @@ def check_tokens(outputs):
         assert set(found[len(words) :]) <= {-1} and not certain[len(words) :].any()
 
 
-def test_a_saved_model_answers_as_the_model_for_texts_of_any_length(saved, crf_model):
+def test_a_saved_model_answers_as_the_model_for_texts_of_any_length(saved, signatures, crf_model):
     ours, theirs = (load(str(folder)).predict(TEXTS) for folder in (crf_model, saved))
     assert len(ours[3]["entities"]) > 9
     assert entities(theirs) == entities(ours)
     np.testing.assert_allclose(certainties(theirs), certainties(ours), atol=1e-5)
+    found = {
+        n: v.numpy() for n, v in signatures["serving_default"](text=tf.constant(TEXTS)).items()
+    }
+    is_entity = found["start"] >= 0
+    assert found["start"][is_entity].tolist() == [e["start"] for a in ours for e in a["entities"]]
+    assert found["type"][is_entity].astype(str).tolist() == [
+        e["type"] for a in ours for e in a["entities"]
+    ]
+    np.testing.assert_allclose(found["probability"][is_entity], certainties(ours), atol=1e-5)
 
 
 def test_words_get_no_forbidden_transition(signatures):
