@@ -32,7 +32,6 @@ from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.classification import TextClassifier
 from bert_tf.prediction.encoder import (
     EMBEDDING_POOLINGS,
-    EmbeddingModel,
     SentenceEncoder,
     cosine_similarity,
 )
@@ -40,7 +39,6 @@ from bert_tf.prediction.exported import ExportedNetwork, is_exported, load_expor
 from bert_tf.prediction.masked_lm import (
     Candidate,
     MaskFiller,
-    MaskModel,
     PseudoPerplexity,
     corpus_pseudo_perplexity,
 )
@@ -171,7 +169,7 @@ class Predictor:
         False for an encoder alone, which gives the means of its tokens.
         """
         if self._is_export:
-            return isinstance(self.text_model, EmbeddingModel)
+            return isinstance(self.text_model, SentenceEncoder)
         return self.task is not None and self.task.name == "embeddings"
 
     @cached_property
@@ -207,9 +205,9 @@ class Predictor:
         )
 
     @cached_property
-    def mask_filler(self) -> MaskModel:
+    def mask_filler(self) -> MaskFiller:
         """Pre-trained model that fills masks, or an export of one."""
-        if self._is_export and isinstance(self.text_model, MaskModel):
+        if self._is_export and isinstance(self.text_model, MaskFiller):
             return self.text_model
         return MaskFiller(self._weights(), batch_size=self._batch_size)
 
@@ -220,14 +218,14 @@ class Predictor:
 
     def encoder(
         self, pooling: str | None = None, normalize: bool | None = None, as_query: bool = False
-    ) -> EmbeddingModel:
+    ) -> SentenceEncoder:
         """Return the encoder of any model, for embeddings; see `SentenceEncoder`.
 
         Raises:
             ValueError: the model is an export and `pooling` or `normalize` is given, or it has no
                 vectors.
         """
-        if self._is_export and isinstance(self.text_model, EmbeddingModel):
+        if self._is_export and isinstance(self.text_model, SentenceEncoder):
             if (pooling, normalize) != (None, None):
                 raise ValueError("`pooling` and `normalize` are fixed by the export. Omit them.")
             return self.text_model.for_queries() if as_query else self.text_model

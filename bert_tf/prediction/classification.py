@@ -25,8 +25,18 @@ logger = logging.getLogger(__name__)
 TextPair = tuple[str, str | None]
 
 
-class LabelModel(TextModel):
-    """Base of all classifiers of raw text.
+class TextClassifier(TextModel):
+    """A model trained by run_classifier.
+
+    A text beyond `max_seq_length` is truncated. If the model has a `doc_stride`, its windows are pooled
+    instead, as in the evaluation of run_classifier.
+
+    Args:
+        model: the --output_dir of run_classifier, or the loaded folder.
+        batch_size: windows per batch.
+
+    Raises:
+        ValueError: the folder has no such model.
 
     Attributes:
         labels: in the order of the probabilities; empty for a regression.
@@ -34,10 +44,19 @@ class LabelModel(TextModel):
         is_pair: True if inputs are pairs of sentences; None if unknown, so that both are accepted.
     """
 
-    labels: Sequence[str]
-    problem_type: str
-    is_pair: bool | None
     takes_tuples = True
+
+    def __init__(self, model: str | TrainedModel, batch_size: int = 32):
+        trained = loaded(model, "classification")
+        self.task = cast(ClassificationTask, trained.task)
+        self.labels, self.is_pair = self.task.labels, self.task.is_pair
+        self.problem_type = self.task.kind.name
+        self._tokenizer = trained.tokenizer
+        self._run = SequenceRunner(
+            lambda inputs: trained.model(inputs, training=False),
+            self.task.max_seq_length,
+            batch_size,
+        )
 
     @property
     def fields(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -91,6 +110,25 @@ class LabelModel(TextModel):
             )
         return text_a, None if text_b is None else checked_text(text_b)
 
+    def prepare(self, item: str | TextPair) -> list[PackedSequence]:
+        text_a, text_b = self.checked(item)
+        example = InputExample("", text_a, text_b)
+        windows, is_cut = self.task.windows(example, self._tokenizer)
+        self.num_cut += is_cut
+        return [trimmed(window) for window in windows]
+
+    def answer(self, prepared: Sequence[list[PackedSequence]]) -> list[dict[str, Any]]:
+        if not prepared:
+            return []
+        windows = [window for windows in prepared for window in windows]
+        owners = np.repeat(np.arange(len(prepared)), [len(windows) for windows in prepared])
+        logits = np.stack([outputs["logits"] for outputs in self._run(windows)])
+        kept = {"logits": logits, "example_numbers": owners, "label_ids": owners}
+        logits = self.task.per_example(kept)["logits"]
+        kind = self.task.kind
+        rows = zip(kind.shown(logits), kind.predictions(logits), strict=True)
+        return [self.named(shown, chosen) for shown, chosen in rows]
+
     def predict(self, texts: Sequence[str | TextPair]) -> list[dict[str, Any]]:
         """Predict the labels of a batch.
 
@@ -125,49 +163,3 @@ class LabelModel(TextModel):
         if "labels" in answer:
             return ", ".join(answer["labels"])
         return answer["label"] if "label" in answer else f"{answer['score']:.6g}"
-
-
-class TextClassifier(LabelModel):
-    """A model trained by run_classifier.
-
-    A text beyond `max_seq_length` is truncated. If the model has a `doc_stride`, its windows are pooled
-    instead, as in the evaluation of run_classifier.
-
-    Args:
-        model: the --output_dir of run_classifier, or the loaded folder.
-        batch_size: windows per batch.
-
-    Raises:
-        ValueError: the folder has no such model.
-    """
-
-    def __init__(self, model: str | TrainedModel, batch_size: int = 32):
-        trained = loaded(model, "classification")
-        self.task = cast(ClassificationTask, trained.task)
-        self.labels, self.is_pair = self.task.labels, self.task.is_pair
-        self.problem_type = self.task.kind.name
-        self._tokenizer = trained.tokenizer
-        self._run = SequenceRunner(
-            lambda inputs: trained.model(inputs, training=False),
-            self.task.max_seq_length,
-            batch_size,
-        )
-
-    def prepare(self, item: str | TextPair) -> list[PackedSequence]:
-        text_a, text_b = self.checked(item)
-        example = InputExample("", text_a, text_b)
-        windows, is_cut = self.task.windows(example, self._tokenizer)
-        self.num_cut += is_cut
-        return [trimmed(window) for window in windows]
-
-    def answer(self, prepared: Sequence[list[PackedSequence]]) -> list[dict[str, Any]]:
-        if not prepared:
-            return []
-        windows = [window for windows in prepared for window in windows]
-        owners = np.repeat(np.arange(len(prepared)), [len(windows) for windows in prepared])
-        logits = np.stack([outputs["logits"] for outputs in self._run(windows)])
-        kept = {"logits": logits, "example_numbers": owners, "label_ids": owners}
-        logits = self.task.per_example(kept)["logits"]
-        kind = self.task.kind
-        rows = zip(kind.shown(logits), kind.predictions(logits), strict=True)
-        return [self.named(shown, chosen) for shown, chosen in rows]

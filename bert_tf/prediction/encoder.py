@@ -13,7 +13,6 @@ Shapes: B batch, S sequence, H hidden, E embedding (H, 4 * H, or the projection'
 
 from __future__ import annotations
 
-import abc
 import copy
 import logging
 from collections.abc import Mapping, Sequence
@@ -38,47 +37,7 @@ logger = logging.getLogger(__name__)
 EMBEDDING_POOLINGS = tuple(POOLINGS)
 
 
-class EmbeddingModel(TextModel):
-    """Base of all models that compute one vector per text.
-
-    Attributes:
-        max_seq_length: longest input in tokens; None if unknown, so that `num_cut` stays 0.
-    """
-
-    columns = ("embedding",)
-    max_seq_length: int | None = None
-
-    @property
-    @abc.abstractmethod
-    def width(self) -> int:
-        """Size of a vector, E."""
-
-    @abc.abstractmethod
-    def vectors(self, prepared: Sequence[Any]) -> list[np.ndarray]:
-        """Return float32 [E] for each prepared input."""
-
-    @abc.abstractmethod
-    def for_queries(self) -> EmbeddingModel:
-        """Return the same model with the prefix of queries, if it has one."""
-
-    def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return {"embedding": [E numbers]} for each prepared input."""
-        # The shortest digits of the same float32. Files are half as large as with `tolist`.
-        return [
-            {"embedding": [float(str(value)) for value in vector]}
-            for vector in self.vectors(prepared)
-        ]
-
-    def encode(self, texts: str | Sequence[str]) -> np.ndarray:
-        """Return float32 [N, E]; a single text is one row."""
-        rows = self.vectors([self.prepare(text) for text in self.inputs(texts)])
-        return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)
-
-    def short(self, answer: Mapping[str, Any]) -> str:
-        return " ".join(map(str, answer["embedding"]))
-
-
-class SentenceEncoder(EmbeddingModel):
+class SentenceEncoder(TextModel):
     """Vectors of texts; a text beyond the longest input is truncated.
 
         encoder = SentenceEncoder("all-MiniLM-L6-v2")
@@ -100,7 +59,7 @@ class SentenceEncoder(EmbeddingModel):
             is not given, and that of the folder is not supported.
     """
 
-    max_seq_length: int
+    columns = ("embedding",)
 
     def __init__(
         self,
@@ -148,9 +107,11 @@ class SentenceEncoder(EmbeddingModel):
 
     @property
     def width(self) -> int:
+        """Size of a vector, E."""
         return self._width
 
     def for_queries(self) -> SentenceEncoder:
+        """Return the same model with the prefix of queries, if it has one."""
         found = copy.copy(self)
         found.as_query, found._prefix = True, prefix_of(self._task, as_query=True)
         return found
@@ -163,7 +124,24 @@ class SentenceEncoder(EmbeddingModel):
         return pack(ids, max_seq_length=length, cls_id=cls_id, sep_id=sep_id)
 
     def vectors(self, prepared: Sequence[PackedSequence]) -> list[np.ndarray]:
+        """Return float32 [E] for each prepared input."""
         return [row["embedding"] for row in self._run(prepared)]
+
+    def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
+        """Return {"embedding": [E numbers]} for each prepared input."""
+        # The shortest digits of the same float32. Files are half as large as with `tolist`.
+        return [
+            {"embedding": [float(str(value)) for value in vector]}
+            for vector in self.vectors(prepared)
+        ]
+
+    def encode(self, texts: str | Sequence[str]) -> np.ndarray:
+        """Return float32 [N, E]; a single text is one row."""
+        rows = self.vectors([self.prepare(text) for text in self.inputs(texts)])
+        return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return " ".join(map(str, answer["embedding"]))
 
 
 def prefix_of(task: Task | None, as_query: bool = False) -> str:

@@ -5,7 +5,6 @@ Shapes: B batch, S sequence, P masks of a text, V vocabulary, K best tokens.
 
 from __future__ import annotations
 
-import abc
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -45,32 +44,7 @@ class _MaskedTokens(NamedTuple):
     positions: list[int]
 
 
-class MaskModel(TextModel):
-    """Base of all models that fill masks.
-
-    Answers are {"masks": for each [MASK] a list of {"token", "probability"}, the best first}.
-    """
-
-    columns = ("masks",)
-    top_k: int | None = None  # tokens per [MASK] in `answer`; None for all that an export returns
-
-    @abc.abstractmethod
-    def predict(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
-        """Return the `top_k` best tokens for each [MASK], at most those of the model, the best first.
-
-        Raises:
-            TypeError: `text` is not a text.
-            ValueError: the text contains no [MASK].
-        """
-
-    def no_mask(self, text: str) -> ValueError:
-        return ValueError(f"There is no [MASK] in {beginning(text)}, so there is nothing to fill.")
-
-    def short(self, answer: Mapping[str, Any]) -> str:
-        return " ".join(candidates[0]["token"] for candidates in answer["masks"])
-
-
-class MaskFiller(MaskModel):
+class MaskFiller(TextModel):
     """A pre-trained model that predicts tokens for [MASK].
 
         MaskFiller("pretrained").predict("The dog [MASK] at the cat.")
@@ -85,7 +59,7 @@ class MaskFiller(MaskModel):
         ValueError: the model is not pre-trained, or its vocabulary has no [MASK].
     """
 
-    top_k: int
+    columns = ("masks",)
 
     def __init__(self, model: str | TrainedModel, top_k: int = 5, batch_size: int = 32):
         trained = _pretrained(model)
@@ -112,7 +86,7 @@ class MaskFiller(MaskModel):
         )
         ids = self._tokenizer.encode(text)
         if mask_id not in ids:
-            raise self.no_mask(text)
+            raise ValueError(f"There is no [MASK] in {beginning(text)}, so nothing can be filled.")
         packed = pack(
             ids,
             max_seq_length=min(self._max_seq_length, len(ids) + 2),
@@ -157,6 +131,7 @@ class MaskFiller(MaskModel):
         ]
 
     def answer(self, prepared: Sequence[_MaskedTokens]) -> list[dict[str, Any]]:
+        """Return {"masks": for each [MASK] a list of {"token", "probability"}, the best first}."""
         return [
             {"masks": [[c._asdict() for c in candidates] for candidates in masks]}
             for masks in self.candidates(prepared, self.top_k)
@@ -171,6 +146,9 @@ class MaskFiller(MaskModel):
         """
         (item,) = self.inputs([text])
         return self.candidates([self.prepare(item)], top_k)[0]
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return " ".join(candidates[0]["token"] for candidates in answer["masks"])
 
 
 class PseudoPerplexity(TextModel):

@@ -29,12 +29,29 @@ from bert_tf.prediction.text_model import (
 )
 
 
-class ChoiceModel(TextModel):
-    """Base of all multiple-choice models; answers are {"prediction", "choice", "probabilities"}."""
+class ChoicePredictor(TextModel):
+    """A model trained by run_swag.
+
+    Args:
+        model: the --output_dir of run_swag, or the loaded folder.
+        batch_size: choices per batch.
+
+    Raises:
+        ValueError: the folder has no such model.
+    """
 
     fields = ("text_a", "choices")
     takes_tuples = True
     columns = ("prediction", "choice", "probabilities")
+
+    def __init__(self, model: str | TrainedModel, batch_size: int = 32):
+        self._trained = loaded(model, "multiple_choice")
+
+        def scores(inputs):  # the score of a choice does not depend on the others
+            alone = {name: value[:, None] for name, value in inputs.items()}  # [B, 1, S]
+            return {"score": self._trained.model(alone, training=False)["logits"][:, 0]}
+
+        self._run = SequenceRunner(scores, self._trained.max_seq_length, batch_size)
 
     def checked(self, item: tuple[str, Sequence[str]]) -> tuple[str, list[str]]:
         """Return (text, choices); raise ValueError for other types or fewer than two choices."""
@@ -59,27 +76,6 @@ class ChoiceModel(TextModel):
 
     def short(self, answer: Mapping[str, Any]) -> str:
         return answer["choice"]
-
-
-class ChoicePredictor(ChoiceModel):
-    """A model trained by run_swag.
-
-    Args:
-        model: the --output_dir of run_swag, or the loaded folder.
-        batch_size: choices per batch.
-
-    Raises:
-        ValueError: the folder has no such model.
-    """
-
-    def __init__(self, model: str | TrainedModel, batch_size: int = 32):
-        self._trained = loaded(model, "multiple_choice")
-
-        def scores(inputs):  # the score of a choice does not depend on the others
-            alone = {name: value[:, None] for name, value in inputs.items()}  # [B, 1, S]
-            return {"score": self._trained.model(alone, training=False)["logits"][:, 0]}
-
-        self._run = SequenceRunner(scores, self._trained.max_seq_length, batch_size)
 
     def prepare(self, item: tuple[str, Sequence[str]]) -> tuple[list[str], list[PackedSequence]]:
         text, choices = self.checked(item)

@@ -23,49 +23,7 @@ from bert_tf.tasks.question_answering import QuestionAnsweringTask
 Logits = tuple[np.ndarray, np.ndarray]  # of start and end, float32 [S] each
 
 
-class QuestionModel(TextModel):
-    """Base of all models that answer questions.
-
-    Attributes:
-        has_null_odds: True if the model can return no answer.
-        certainty: key of the confidence value in an answer.
-    """
-
-    fields = ("question", "context")
-    takes_tuples = True
-    has_null_odds: bool
-    certainty: str = "probability"
-
-    @property
-    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        null_odds = ("null_odds",) if self.has_null_odds else ()
-        return ("answer", "start", "end", self.certainty, *null_odds)
-
-    def parse_line(self, line: str) -> tuple[str, str]:
-        """Return (question, text), separated by a tab."""
-        question, tab, text = line.partition("\t")
-        if not tab:
-            raise ValueError("A line must be a question, a tab, and the text with the answer.")
-        return question, text
-
-    def checked(self, item: tuple[str, str]) -> tuple[str, str]:
-        question, text = checked_parts(item, self.fields)
-        return checked_text(question), checked_text(text)
-
-    def predict(self, questions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Answer a batch of (question, text).
-
-        Returns:
-            One dict each: {"answer": text[start:end], "start": characters, "end": characters,
-            `certainty`: number}, and with SQuAD 2.0 "null_odds". Without an answer: "", None, None.
-        """
-        return self.answers(questions)
-
-    def short(self, answer: Mapping[str, Any]) -> str:
-        return answer["answer"]
-
-
-class QuestionAnswerer(QuestionModel):
+class QuestionAnswerer(TextModel):
     """A model of run_squad that answers questions with parts of texts.
 
         QuestionAnswerer("squad_output").predict([("Who won?", "Denver beat Carolina.")])
@@ -82,6 +40,9 @@ class QuestionAnswerer(QuestionModel):
     Raises:
         ValueError: the folder has no question-answering model.
     """
+
+    fields = ("question", "context")
+    takes_tuples = True
 
     def __init__(
         self,
@@ -108,6 +69,22 @@ class QuestionAnswerer(QuestionModel):
             self.task.max_seq_length,
             batch_size,
         )
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        null_odds = ("null_odds",) if self.has_null_odds else ()
+        return ("answer", "start", "end", "probability", *null_odds)
+
+    def parse_line(self, line: str) -> tuple[str, str]:
+        """Return (question, text), separated by a tab."""
+        question, tab, text = line.partition("\t")
+        if not tab:
+            raise ValueError("A line must be a question, a tab, and the text with the answer.")
+        return question, text
+
+    def checked(self, item: tuple[str, str]) -> tuple[str, str]:
+        question, text = checked_parts(item, self.fields)
+        return checked_text(question), checked_text(text)
 
     def prepare(self, item: tuple[str, str]) -> tuple[str, list[Window]]:
         question, text = self.checked(item)
@@ -150,3 +127,15 @@ class QuestionAnswerer(QuestionModel):
             "probability": best.probability,
         }
         return answer if found.null_odds is None else answer | {"null_odds": found.null_odds}
+
+    def predict(self, questions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Answer a batch of (question, text).
+
+        Returns:
+            One dict each: {"answer": text[start:end], "start": characters, "end": characters,
+            "probability": number}, and with SQuAD 2.0 "null_odds". Without an answer: "", None, None.
+        """
+        return self.answers(questions)
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return answer["answer"]

@@ -25,26 +25,7 @@ from bert_tf.prediction.text_model import (
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
 
 
-class EntityModel(TextModel):
-    """Base of all models that label words.
-
-    An answer is {"entities": [{"type", "start", ...}, ...]}. For labels of words it is
-    {"words": [{"label", "start", ...}, ...]}.
-    """
-
-    word_labels = False
-
-    @property
-    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("words",) if self.word_labels else ("entities",)
-
-    def short(self, answer: Mapping[str, Any]) -> str:
-        if self.word_labels:
-            return " ".join(f"{found['text']}/{found['label']}" for found in answer["words"])
-        return "; ".join(f"{found['text']} ({found['type']})" for found in answer["entities"])
-
-
-class EntityRecognizer(EntityModel):
+class EntityRecognizer(TextModel):
     """A model trained by run_ner.
 
     Args:
@@ -59,6 +40,10 @@ class EntityRecognizer(EntityModel):
         self._trained = loaded(model, "token_classification")
         self.word_labels = cast(TokenClassificationTask, self._trained.task).word_labels
         self._run = RecordRunner(self._trained.model, batch_size)
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("words",) if self.word_labels else ("entities",)
 
     def inputs(self, items: Any) -> list[Any]:
         items = plain_texts(items)
@@ -117,6 +102,11 @@ class EntityRecognizer(EntityModel):
         """
         (column,) = self.columns
         return [answer[column] for answer in self.answers(items)]
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        if self.word_labels:
+            return " ".join(f"{found['text']}/{found['label']}" for found in answer["words"])
+        return "; ".join(f"{found['text']} ({found['type']})" for found in answer["entities"])
 
 
 def _part(item: str | list[str], start: int, end: int) -> str:

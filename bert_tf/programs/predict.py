@@ -16,7 +16,7 @@ from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import ending_of
 from bert_tf.interop.hub import local_path
 from bert_tf.options import option
-from bert_tf.prediction.masked_lm import MaskModel
+from bert_tf.prediction.masked_lm import MaskFiller
 from bert_tf.predictor import EMBEDDING_POOLINGS, Predictor, TextModel, corpus_pseudo_perplexity
 from bert_tf.programs.predict_input import INPUT_FORMATS, Input, InputColumnsOptions, read_inputs
 from bert_tf.programs.predict_output import OUTPUT_FORMATS, make_writer, open_output
@@ -190,7 +190,7 @@ def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
     if options.task == "pseudo_perplexity":
         return predictor.scorer
     model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
-    if isinstance(model, MaskModel) and options.top_k is not None:
+    if isinstance(model, MaskFiller) and options.top_k is not None:
         model.top_k = options.top_k
     return model
 
