@@ -195,24 +195,6 @@ def test_other_labels_take_the_place_of_the_old_ones_and_nothing_else_changes(wr
     ]
 
 
-def test_the_same_labels_give_the_same_file(written):
-    text = "1  O  a b\n\n2  B-X  c d\n"
-    columns = Columns(word=3, label=2)
-    path = written(text)
-    labels = [label for sentence in read_conll(path, columns) for label in sentence.labels]
-    assert "\n".join(relabelled_lines(path, labels, columns)) + "\n" == text
-
-
-def test_appended_labels_are_the_input_of_conlleval_which_has_no_docstart(written):
-    lines = list(relabelled_lines(written(CONLL_2003), "ABCD", Columns(), append=True))
-    assert [line for line in lines if line] == [
-        "EU NNP B-NP B-ORG A",
-        "rejects VBZ B-VP O B",
-        "Peter NNP B-NP B-PER C",
-        ". . O O D",
-    ]
-
-
 def test_a_file_without_labels_gets_a_column(written):
     assert list(relabelled_lines(written("a\n\nb\n"), "XY", Columns())) == ["a\tX", "", "b\tY"]
 

@@ -108,23 +108,6 @@ def test_evaluation_afterwards_needs_only_the_data_and_the_folder(
     assert found == pytest.approx({**expected, "global_step": found["global_step"]}, rel=1e-4)
 
 
-def test_windows_that_are_too_short_for_a_sentence_still_predict_every_word(
-    ner_model, conll_folder, tmp_path
-):
-    run_ner(
-        NerOptions(
-            output_dir=str(tmp_path),
-            init_checkpoint=str(ner_model),
-            predict_file=str(conll_folder / "test.txt"),
-            do_predict=True,
-            max_seq_length=6,
-        )
-    )
-    assert len((tmp_path / "test_predictions.txt").read_text().splitlines()) == len(
-        (conll_folder / "test.txt").read_text().splitlines()
-    )
-
-
 @pytest.fixture(scope="module")
 def pos_model(pretrained, tmp_path_factory):
     """A run of run_ner on parts of speech: determiners, nouns, verbs and prepositions."""
@@ -296,11 +279,6 @@ def test_the_feature_based_way_learns_and_leaves_the_encoder_as_it_was(
         run_ner(ner_training(pretrained, conll_folder, tmp_path))
 
 
-def test_layers_that_the_model_does_not_have_are_refused(pretrained, conll_folder, tmp_path):
-    with pytest.raises(ValueError, match="feature_layers"):
-        run_ner(ner_training(pretrained, conll_folder, tmp_path, feature_based=True))
-
-
 # ----------------------------------------------------------------------------------------- bad input
 
 
@@ -336,34 +314,6 @@ def test_bad_input_is_an_error_that_says_where(
     with pytest.raises((ValueError, OSError), match=message):
         run_ner(options)
     assert not list(tmp_path.glob("output/model.ckpt*"))
-
-
-@pytest.mark.usefixtures("steps_without_training")
-def test_labels_that_break_the_scheme_are_counted_and_named(
-    pretrained, conll_folder, tmp_path, caplog
-):
-    folder = changed(conll_folder, tmp_path, valid="a x O\ncat x I-A\n\nthe x I-B\nbarn x I-B\n")
-    options = ner_training(
-        pretrained, folder, tmp_path / "output", do_eval=True, num_train_epochs=0.2
-    )
-    run_ner(options)
-    assert "2 labels break the scheme iob2" in caplog.text
-    assert f"{folder}/valid.txt:2: I-A after O" in caplog.text
-    report = (tmp_path / "output" / "eval_report.txt").read_text()
-    assert report.startswith("processed 4 tokens with 2 phrases")
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({}, "Nothing to do"),
-        ({"do_train": True}, "train_file"),
-        ({"do_predict": True, "eval_file": "a"}, "predict_file"),
-    ],
-)
-def test_flags_that_contradict_each_other_are_refused(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
-        ner_options(tmp_path, **changes)
 
 
 def test_a_checkpoint_that_does_not_know_its_labels_is_refused(conll_folder, tmp_path):

@@ -8,16 +8,14 @@ import pytest
 from tiny_runs import checkpoint_arrays, read_results
 from tiny_words_and_choices import ner_options, ner_training
 
-import bert_tf
 from bert_tf.data.label_schemes import breaks
 from bert_tf.data.token_classification import read_conll
 from bert_tf.finetuning.setup import make_optimizer
 from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.finetuning.token_classification_data import read_data
-from bert_tf.metrics.conlleval import entities
 from bert_tf.model_files import read_task
 from bert_tf.modeling.models import BertForTokenClassification
-from bert_tf.predictor import EntityRecognizer, load
+from bert_tf.predictor import EntityRecognizer
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.tokenization import FullTokenizer
 
@@ -61,17 +59,6 @@ def test_a_folder_of_the_class_keeps_it(crf_model, tmp_path):
         convert(crf_model, tmp_path / "converted")
     convert(crf_model, tmp_path / "converted", head="token_classification")
     assert "crf" not in json.loads((tmp_path / "converted" / "task.json").read_text())
-
-
-def test_the_model_of_a_folder_knows_its_labels(crf_model, sentence_model, tmp_path):
-    model = load(str(crf_model)).model
-    model.save_pretrained(str(tmp_path / "tf1"), format="tf1")
-    for name in ("labels", "crf"):
-        there, here = (
-            json.loads((f / "task.json").read_text()) for f in (crf_model, tmp_path / "tf1")
-        )
-        assert here[name] == there[name]
-    assert list(load(str(sentence_model)).model.labels) == ["bad", "good"]
 
 
 def test_raw_text_is_one_sentence_however_long(crf_model):
@@ -127,23 +114,3 @@ def test_a_folder_without_a_crf_gets_none(ner_model, crf_model, conll_folder, tm
         resumed = ner_training(ner_model, conll_folder, folder, crf=crf)
         with pytest.raises(ValueError, match=rf"output_dir.*`crf` {there}"):
             run_ner(resumed)
-
-
-@pytest.mark.slow
-def test_on_the_bilstm_of_a_fine_tuned_model(pretrained, conll_folder, tmp_path):
-    steps = {"do_eval": True, "do_predict": True, "crf": True, "num_bilstm_layers": 1}
-    run_ner(ner_training(pretrained, conll_folder, tmp_path, **steps, num_train_epochs=4.0))
-    assert json.loads((tmp_path / "bert_config.json").read_text())["num_bilstm_layers"] == 1
-    assert {"crf/transitions", "bert/bilstm_0/forward_lstm/lstm_cell/kernel"} <= set(
-        checkpoint_arrays(tmp_path)
-    )
-    assert read_results(tmp_path)["eval_f1"] > 0.8
-    predicted = read_conll(str(tmp_path / "test_predictions.txt"))
-    assert any(label != "O" for sentence in predicted for label in sentence.labels)
-    answers = bert_tf.load(tmp_path).predict([" ".join(each.words) for each in predicted])
-    for sentence, answer in zip(predicted, answers, strict=True):
-        found = [(each["type"], each["text"]) for each in answer["entities"]]
-        assert found == [
-            (each.type, " ".join(sentence.words[each.start : each.end]))
-            for each in entities(sentence.labels)
-        ]

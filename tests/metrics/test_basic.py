@@ -41,12 +41,6 @@ def test_f1_is_the_harmonic_mean_of_precision_and_recall():
     assert f1(LABELS, LABELS) == 1.0
 
 
-def test_f1_can_be_of_the_other_class():
-    precision, recall = 1 / 3, 1 / 2
-    expected = 2 * precision * recall / (precision + recall)
-    assert f1(PREDICTIONS, LABELS, positive=0) == pytest.approx(expected)
-
-
 def test_f1_of_constant_predictions():
     assert f1(ONES, LABELS) == pytest.approx(2 * 4 / (6 + 4))  # precision 4/6, recall 1
     assert f1(ZEROS, LABELS) == 0.0
@@ -60,17 +54,6 @@ def test_matthews_correlation_is_that_of_the_two_sequences():
     expected = (2 * 3 - 1 * 1) / math.sqrt(3 * 3 * 4 * 4)
     assert matthews_correlation(predictions, labels) == pytest.approx(expected)
     assert np.corrcoef(predictions, labels)[0, 1] == pytest.approx(expected)
-
-
-def test_matthews_correlation_reaches_both_ends():
-    assert matthews_correlation(LABELS, LABELS) == 1.0
-    assert matthews_correlation(1 - LABELS, LABELS) == -1.0
-
-
-@pytest.mark.parametrize("constant", [ZEROS, ONES])
-def test_matthews_correlation_of_a_constant_is_zero(constant):
-    assert matthews_correlation(constant, LABELS) == 0.0
-    assert matthews_correlation(LABELS, constant) == 0.0
 
 
 def test_a_large_set_does_not_overflow_the_matthews_correlation():
@@ -156,17 +139,6 @@ def test_pearson_and_spearman_agree_with_other_formulas_ties_included(seed):
     assert pearson(predictions, labels) == pytest.approx(np.corrcoef(predictions, labels)[0, 1])
     ranks = np.corrcoef(brute_force_ranks(predictions.tolist()), brute_force_ranks(labels.tolist()))
     assert spearman(predictions, labels) == pytest.approx(ranks[0, 1], rel=1e-12)
-
-
-def test_spearman_without_ties_is_the_formula_of_the_textbooks():
-    labels, predictions = (
-        np.array([3.0, 1.0, 2.0, 5.0, 4.0]),
-        np.array([10.0, 2.0, 1.0, 30.0, 40.0]),
-    )
-    differences = [3 - 3, 1 - 2, 2 - 1, 5 - 4, 4 - 5]
-    expected = 1 - 6 * sum(d * d for d in differences) / (5 * 24)
-    assert spearman(predictions, labels) == pytest.approx(expected)
-    assert spearman(np.exp(predictions), labels) == pytest.approx(expected)  # only the order counts
 
 
 @pytest.mark.parametrize("metric", [pearson, spearman])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_tf.metrics.conlleval import Counts, Entity, Scores, conlleval, entities, report
+from bert_tf.metrics.conlleval import Counts, Scores, conlleval, entities, report
 
 # --------------------------------------------------------------------------------------- the oracle
 
@@ -108,11 +108,6 @@ def test_entities_of(labels, expected):
     assert [f"{e.type}{e.start}{e.end}" for e in entities(labels.split())] == expected
 
 
-def test_an_entity_does_not_go_on_in_the_next_sentence():
-    actual = [["O", "B-PER"], ["I-PER", "O"]]
-    assert conlleval(actual, actual).overall == Counts(2, 2, 2)
-
-
 def test_an_entity_is_wrong_if_its_type_or_an_end_is_and_words_are_counted_by_themselves():
     actual = [["B-PER", "I-PER", "O", "B-LOC", "O", "B-ORG"]]
     predicted = [["B-PER", "I-PER", "I-PER", "B-ORG", "O", "B-ORG"]]
@@ -139,12 +134,3 @@ def test_the_report_is_that_of_the_script():
         "               NP: precision:  50.00%; recall: 100.00%; FB1:  66.67  2\n"
         "    creative-work: precision:   0.00%; recall:   0.00%; FB1:   0.00  0\n"
     )
-
-
-def test_sentences_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match="shorter"):
-        conlleval([["O", "O"]], [["O"]])
-
-
-def test_an_entity_names_its_words_by_first_and_last_plus_one():
-    assert entities(["O", "B-PER", "I-PER"]) == [Entity("PER", 1, 3)]

@@ -115,17 +115,6 @@ def test_a_saved_model_is_the_same_and_still_frozen(tmp_path):
     ]
 
 
-def test_it_computes_in_bfloat16_with_float32_logits_and_weights():
-    built = model("weighted_sum_last_four_hidden", dtype="mixed_bfloat16")
-    logits = built(inputs())["logits"]
-    assert logits.dtype == "float32"
-    assert {v.dtype for v in built.weights} == {"float32"}
-    exact = model("weighted_sum_last_four_hidden")
-    for variable, other in zip(exact.weights, built.weights, strict=True):
-        variable.assign(other)
-    np.testing.assert_allclose(logits, exact(inputs())["logits"], atol=0.05)
-
-
 def test_two_layers_of_768_units_in_each_direction_are_the_default():
     built = BertBiLstmForTokenClassification(config(), L, "concat_last_four_hidden")
     shapes = {

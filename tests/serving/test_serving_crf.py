@@ -117,24 +117,3 @@ def test_other_formats_label_ids_too_and_answer_on_text(crf_model, tmp_path, for
     ours, theirs = (load(str(each)).predict(TEXTS) for each in (crf_model, folder))
     assert entities(theirs) == entities(ours)
     np.testing.assert_allclose(certainties(theirs), certainties(ours), atol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "format, precision",
-    [
-        ("saved_model", "bfloat16"),
-        ("saved_model", "int8"),
-        ("onnx", "int8"),
-        ("openvino", "bfloat16"),
-        ("openvino", "int8"),
-        ("tflite", "float16"),
-    ],
-)
-def test_lower_precisions_keep_the_crf_in_float32(crf_model, tmp_path, format, precision):
-    pytest.importorskip({"onnx": "tf2onnx", "openvino": "nncf"}.get(format, "tensorflow"))
-    folder = exported(crf_model, tmp_path / format, format=format, precision=precision)
-    assert entities(load(str(folder)).predict(TEXTS[:1])) == [
-        [("A", 2, 5, "owl"), ("B", 12, 20, "the barn")]
-    ]

@@ -52,15 +52,6 @@ def test_the_label_stands_at_the_first_piece_of_each_word(tmp_path):
     }
 
 
-def test_a_sentence_that_is_too_long_is_several_windows_and_loses_no_word(tmp_path):
-    task = TokenClassificationTask(LABELS, 6)
-    labels = "B-X I-X O B-X I-X I-X O"
-    batch = written(task, [sentence("a c ab c a a c", labels)], tmp_path / "r")
-    assert len(batch["input_ids"]) == 3
-    kept = {**batch, "predictions": batch["label_ids"]}
-    assert task.sentence_labels(kept, "predictions") == [labels.split()]
-
-
 def test_with_document_context_a_window_holds_its_neighbours_and_no_other_document(tmp_path):
     sentences = [
         sentence("a a", "B-X I-X", document=1),

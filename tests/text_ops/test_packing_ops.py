@@ -59,14 +59,6 @@ def test_random_pairs_are_packed_as_pack_does(max_seq_length):
     assert as_lists(tensors) == expected
 
 
-@pytest.mark.parametrize("max_seq_length", [2, 3, 7, 40])
-def test_random_single_sentences_are_packed_as_pack_does(max_seq_length):
-    rows = random_rows(random.Random(max_seq_length), batch=30, longest=9)
-    expected = packed_rows(rows, None, max_seq_length)
-    tensors = pack_ragged(ragged(rows), None, max_seq_length=max_seq_length, cls_id=CLS, sep_id=SEP)
-    assert as_lists(tensors) == expected
-
-
 def test_every_pair_of_lengths_is_cut_as_pack_does():
     lengths = [(a, b) for a in range(8) for b in range(8)]
     rows_a, rows_b = ([[i + 1] * pair[i] for pair in lengths] for i in range(2))

@@ -104,19 +104,6 @@ def test_no_text_and_empty_texts_have_no_ids(tokenizer_pairs):
     assert graph(tf.constant(["", " \n", "\u0301"])).to_list() == [[], [], []]
 
 
-def test_vocabulary_is_a_mapping_or_the_tokens_in_order():
-    text = tf.constant(["aba c"])
-    for vocab in (["b", "##a", "[UNK]", "ab", "", "##"], {"ab": 3, "[UNK]": 2, "##a": 1, "b": 7}):
-        assert GraphTokenizer(vocab)(text).to_list() == [[3, 1, 2]]
-
-
-def test_tokens_that_no_word_can_match_do_no_harm():
-    vocab = ["[UNK]", "a", "", "##", "b\0", "##\0", "x" * 201, "c d", "##a"]
-    texts = ["aa", "##", "b\0", "x" * 201, "c d", " no token 2 "]
-    ids = GraphTokenizer(vocab)(tf.constant(texts)).to_list()
-    assert ids == [[1, 8], [0, 0], [0], [0], [0, 0], [0, 0, 0]]
-
-
 @pytest.mark.parametrize(
     "vocab, message",
     [
