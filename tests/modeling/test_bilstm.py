@@ -102,22 +102,6 @@ def test_it_is_new_on_top_of_a_checkpoint_without_one():
     assert "no BiLSTM" in report.notes[0]
 
 
-def test_half_of_one_is_refused():
-    model = BertForSequenceClassification(with_bilstm(), num_labels=2)
-    arrays = {v.path: np.asarray(v) for v in model.weights if "bilstm_1/" not in v.path}
-    with pytest.raises(ValueError, match=r"missing in it \(6\): bert/bilstm_1/"):
-        assign(model.weights, arrays)
-
-
-def test_the_configuration_says_what_it_may_be():
-    assert "num_bilstm_layers" not in PLAIN.to_dict()
-    assert with_bilstm(1).to_dict()["num_bilstm_layers"] == 1
-    with pytest.raises(ValueError, match=r"`num_bilstm_layers` is -1, but must be 0 or more"):
-        with_bilstm(-1)
-    with pytest.raises(ValueError, match=r"`hidden_size` is 5, but must be even"):
-        with_bilstm(1, hidden_size=5, num_attention_heads=1)
-
-
 def test_hugging_face_has_no_place_for_it():
     with pytest.raises(ValueError, match=r"`num_bilstm_layers` is 2, but .*Hugging Face"):
         config_values(with_bilstm(), TYPES["encoder"])

@@ -46,19 +46,6 @@ def test_masks_of_other_steps_and_layers_are_independent():
         assert correlation(first, other) < 0.02  # 5 standard deviations
 
 
-def test_neighbouring_positions_are_independent():
-    mask = kept(3)
-    assert correlation(mask[:, 1:], mask[:, :-1]) < 0.02
-    assert correlation(mask[1:], mask[:-1]) < 0.02
-
-
-def test_masks_of_two_steps_are_not_shifted_copies_of_each_other():
-    first, second = kept(1, shape=(4096,)).astype(float), kept(2, shape=(4096,)).astype(float)
-    spectrum = np.fft.fft(first - first.mean()) * np.conj(np.fft.fft(second - second.mean()))
-    at_every_shift = np.fft.ifft(spectrum).real / (4096 * first.std() * second.std())
-    assert np.abs(at_every_shift).max() < 0.1  # 6 standard deviations; a copy would reach 1
-
-
 def test_no_constant_is_as_large_as_the_mask():
     # XLA would compute it on the host, which took 54 GB for a training of BERT-Large.
     function = tf.function(

@@ -113,13 +113,3 @@ def test_a_saved_model_is_the_same_and_still_frozen(tmp_path):
     assert [v.path for v in loaded.trainable_variables] == [
         v.path for v in built.trainable_variables
     ]
-
-
-def test_two_layers_of_768_units_in_each_direction_are_the_default():
-    built = BertBiLstmForTokenClassification(config(), L, "concat_last_four_hidden")
-    shapes = {
-        v.path: tuple(v.shape) for v in built.trainable_variables if "recurrent" not in v.path
-    }
-    kernels = [shape for path, shape in shapes.items() if path.endswith("lstm_cell/kernel")]
-    assert kernels == [(4 * H, 4 * 768)] * 2 + [(2 * 768, 4 * 768)] * 2
-    assert shapes["classifier/kernel"] == (2 * 768, L)

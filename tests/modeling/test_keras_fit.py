@@ -10,9 +10,6 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import split
-from bert_tf.modeling.attention import SelfAttention
-from bert_tf.modeling.embeddings import Embeddings
-from bert_tf.modeling.keras_losses import check_loss
 from bert_tf.modeling.models import (
     BertForMaskedLM,
     BertForPreTraining,
@@ -21,7 +18,6 @@ from bert_tf.modeling.models import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
-from bert_tf.modeling.transformer import ResidualOutput, TransformerBlock
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
@@ -138,11 +134,6 @@ def test_a_loss_that_takes_logits_for_probabilities_is_an_error(loss):
         model.fit(classification_batches().take(1), verbose=0)
 
 
-def test_losses_of_logits_are_taken():
-    for loss in (cross_entropy(), "mse", {"logits": keras.losses.BinaryCrossentropy(True)}):
-        check_loss(loss, {"logits": None})
-
-
 def test_pre_training_learns_by_fit_and_reports_both_losses():
     keras.utils.set_random_seed(2)
     model = compiled(BertForPreTraining(CONFIG), "masked_lm_logits", "next_sentence_logits")
@@ -222,16 +213,3 @@ def test_frozen_parts_are_still_frozen_in_a_saved_and_in_a_cloned_model(tmp_path
     assert len(copy.trainable_variables) == 2
     copy.trainable = False
     assert not type(model).from_config(copy.get_config()).trainable
-
-
-def test_the_layers_of_the_encoder_can_be_saved_in_another_model(tmp_path):
-    ids, bias = keras.Input((None,), dtype="int32"), keras.Input((1, 1, None))
-    hidden, _ = TransformerBlock(CONFIG, "layer_0")(Embeddings(CONFIG)(ids, ids // 99), bias)
-    model = keras.Model([ids, bias], hidden)
-    model.save(tmp_path / "layers.keras")
-    loaded = keras.saving.load_model(tmp_path / "layers.keras")
-    values = [np.array([[5, 6, 7]]), np.zeros((1, 1, 1, 3))]
-    np.testing.assert_array_equal(loaded(values), model(values))
-    for layer in (SelfAttention(CONFIG), ResidualOutput(CONFIG, 3, dtype="mixed_bfloat16")):
-        copy = type(layer).from_config(layer.get_config())
-        assert copy.get_config() == layer.get_config()
