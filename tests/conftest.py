@@ -76,7 +76,6 @@ SLOW = (
     "test_answerers.py::test_a_saved_model_needs_tensorflow_and_tensorflow_text_alone",
     "test_prepare_corpus.py::test_the_script_does_it_and_names_what_is_wrong",
     "test_compiled_runs.py",
-    "test_cli.py::test_messages_below_the_level_that_a_user_set_are_not_shown",
     "test_serving_files.py::test_the_script_exports_and_says_how_the_model_is_asked",
     "test_serving_files.py::test_a_file_for_ids_has_no_custom_operation_and_loads_with_tensorflow_alone",
     "test_serving_classifier.py::test_an_export_that_is_killed_leaves_no_folder_and_the_next_one_succeeds",
@@ -88,7 +87,6 @@ SLOW = (
     "test_fused.py::test_in_bfloat16_the_gradients_are_no_worse_than_those_of_the_plain_layers",
     "test_keras_fit.py::test_pre_training_learns_by_fit_and_reports_both_losses",
     "test_files.py::test_standard_output_is_written_into_and_keeps_what_was_there",
-    "test_package.py::test_a_keras_file_is_loaded_where_only_the_package_was_imported",
     "test_huggingface_labels.py::test_training_permutes_the_classes_and_starts_a_new_classifier_for_other_labels",
     "test_serving_classifier.py::test_kernels_that_are_packed_once_answer_every_request_as_before",
     "test_serving_int8.py::test_an_export_answers_nearly_like_the_model_and_describes_each_product",
@@ -214,7 +212,6 @@ LONG = (
     "test_loop.py::test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume[lamb",
     "test_models.py::test_a_left_to_right_model_is_saved_and_compiled_as_one[True",
     "test_models.py::test_keras_predict_works_with_and_without_jit[True",
-    "test_cli.py::test_messages_below_the_level",  # test_a_log_is_cut_down_to_its_severe_messages
     "test_cli.py::test_packed_kernels_are_kept_where_no_weight_changes[True-0",
     "test_commands_of_pretraining.py",  # test_commands.py runs the README's, which pre-train too
     "test_commands_of_guides.py::test_the_commands_of_a_guide_do_what_it_says[squad.md",
@@ -243,7 +240,6 @@ LONG = (
     "test_serving_encoder.py::test_embeddings_are_pooled_from_the_real_tokens_alone[pooled",
     "test_serving_classifier.py::test_a_classifier_with_windows_reads_the_whole_text[9",
     "test_static_shapes.py::test_outputs_of_two_devices_are_compared_in_static_shapes[1",
-    "test_runners.py::test_workers_load_tensorflow_without_its_messages",
     "test_tokenization.py::test_every_code_point_is_treated_as_the_rules_say[False",
     "test_tokenizer.py::test_every_code_point_becomes_what_full_tokenizer_says[False",
     "test_files.py::test_standard_output_is_written_into_and_keeps_what_was_there[False",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
@@ -88,7 +89,7 @@ VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 class ObjectGraph:
     """Objects by number: edges (attribute -> number), and the variables among them."""
 
-    def __init__(self, serialized: bytes) -> None:
+    def __init__(self, serialized: Any) -> None:
         graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
         self.edges = [{c.local_name: c.node_id for c in node.children} for node in graph.nodes]
         self.keys: dict[int, str] = {}  # number -> key in the checkpoint
