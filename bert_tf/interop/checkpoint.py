@@ -7,7 +7,6 @@ layout: kernels [in, out], weights of heads [out, in].
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -101,11 +100,6 @@ def shape_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[int, ...]:
     if isinstance(arrays, LazyArrays):
         return arrays.shape(name)
     return tuple(np.shape(arrays[name]))
-
-
-def num_values(arrays: Mapping[str, np.ndarray]) -> int:
-    """Return the number of values in all arrays without reading lazy ones."""
-    return sum(math.prod(shape_of(arrays, name)) for name in arrays)
 
 
 def as_float32(array: np.ndarray) -> np.ndarray:

@@ -48,7 +48,6 @@ _OUTPUTS = {
     "seq_relationship_logits": "next_sentence_logits",
     "prediction_logits": "masked_lm_logits",
 }
-_IDS = ("input_ids", "input_mask", "segment_ids")
 POSITIONS = ("masked_lm_positions", "word_positions")  # another input of some models
 _SETTINGS = ("n_best_size", "max_answer_length", "null_score_diff_threshold")
 _SERVED = {
@@ -138,23 +137,13 @@ def check_sums(folder: str, facts: Mapping[str, Any]) -> None:
         )
 
 
-def ids_signatures(runtime: runtimes.Runtime) -> list[str]:
-    """Return the signatures that take ids, under whatever names."""
-    found = []
-    for name, signature in runtime.signatures.items():
-        ours = {_INPUTS.get(given, given) for given in signature["inputs"]}
-        if ours - set(POSITIONS) == set(_IDS):
-            found.append(name)
-    return found
-
-
 def ask_ids(
     runtime: runtimes.Runtime, signature: str, head: TaskType, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Return the outputs for ids, under our names.
 
     Args:
-        signature: one of `ids_signatures`.
+        signature: takes ids, under whatever names.
         head: type of the outputs that are called "logits".
         batch: int32 [B, S] by our names, or [B, K, S]; those that the signature lacks are left out.
     """
@@ -164,38 +153,3 @@ def ask_ids(
     if head.outputs and head.outputs[0].endswith("_logits"):
         renamed["logits"] = head.outputs[0]
     return {renamed.get(name, name): value for name, value in outputs.items()}
-
-
-def largest_difference(
-    ours: Mapping[str, np.ndarray],
-    theirs: Mapping[str, np.ndarray],
-    input_mask: np.ndarray | None = None,
-) -> tuple[float, float]:
-    """Return the largest difference and the largest magnitude of our outputs.
-
-    A value that is not a number differs infinitely.
-
-    Args:
-        ours, theirs: name -> output.
-        input_mask: 1 = compared, 0 = padding; the first dimensions of an output. None compares all.
-
-    Raises:
-        ValueError: an output is missing, or has another shape.
-    """
-    difference = magnitude = 0.0
-    for name, value in ours.items():
-        if name not in theirs or theirs[name].shape != value.shape:
-            found = theirs[name].shape if name in theirs else "absent"
-            raise ValueError(f"{name} is {value.shape} here, but {found} there.")
-        other = theirs[name]
-        if input_mask is not None and value.shape[: input_mask.ndim] == input_mask.shape:
-            value, other = value[input_mask == 1], other[input_mask == 1]
-        gaps = np.abs(value - other)
-        difference = max(difference, float(np.where(np.isnan(gaps), np.inf, gaps).max(initial=0)))
-        magnitude = max(magnitude, float(np.abs(value).max(initial=0)))
-    return difference, magnitude
-
-
-def is_within(difference: float, magnitude: float, tolerance: float) -> bool:
-    """Return True if a difference is at most `tolerance`, relative to a magnitude above 1."""
-    return difference <= tolerance * max(1.0, magnitude)
