@@ -53,7 +53,6 @@ from bert_tf.tasks.question_answering import QuestionAnsweringTask, check_thresh
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import check_backend
-from bert_tf.training.unfinished import warn_if_unfinished
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +137,6 @@ class Predictor:
             if is_exported(path):
                 model = load_exported(path)
             else:
-                warn_if_unfinished(path)
                 model, precision = load_model(path, dtype=precision, **lengths), None
         if precision is not None:
             raise ValueError(

@@ -124,21 +124,6 @@ def _process_in(path: str) -> str:
     return "?"  # it has just ended
 
 
-def lock_holder(path: str) -> str | None:
-    """Return the number of the other process that holds the file of `run_lock`, or None."""
-    if not has_locks(path):
-        return None
-    try:
-        with open(path, encoding="ascii") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        process = _process_in(path)
-        return None if process == str(os.getpid()) else process
-    except OSError:  # no file, or a file system without locks
-        pass
-    return None
-
-
 @contextmanager
 def _only_writer(
     path: str, target: str, *, is_folder: bool = False, wait: bool = False

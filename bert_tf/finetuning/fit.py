@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import keras
 import tensorflow as tf
 
-from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.globs import expand_files
 from bert_tf.finetuning import loop
@@ -25,15 +24,11 @@ from bert_tf.finetuning.same_run import (
     check_same_tokenizer,
 )
 from bert_tf.finetuning.setup import Setup, make_trainer
-from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.read import folder_of, read_checkpoint
-from bert_tf.interop.sentence_transformers import embedding_settings
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.limits import listed
-from bert_tf.model_files import has_task_of_ours, model_files, write_files
+from bert_tf.model_files import model_files, write_files
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.options import TrainingOptions
@@ -73,12 +68,10 @@ class Trainer:
         tokenizer: as above; None if not found.
 
     Raises:
-        TypeError: an option is unknown, a whole number has another type than int, or `config` is not a
-            BertConfig.
+        TypeError: an option is unknown, or a whole number has another type than int.
         ValueError: the run would overwrite other files in `output_dir`, an option is out of range, no
             architecture was found, or `output_dir` contains a model of another architecture, task or
-            labels. `best_metric` is not a metric of the task. The embedder of `init_checkpoint` has an
-            unsupported module.
+            labels. `best_metric` is not a metric of the task.
     """
 
     def __init__(
@@ -93,7 +86,6 @@ class Trainer:
         tokenizer: FullTokenizer | None = None,
         **options: Any,
     ):
-        _check_arguments(num_train_steps, config, options)
         if init_checkpoint is not None:
             init_checkpoint = os.fspath(init_checkpoint)
         self.task = task
@@ -113,13 +105,9 @@ class Trainer:
         check_same_task(self._options.output_dir, task)
         own = TYPES.get(task.name)
         is_custom = own is None or own.load("task") is not type(task)
-        if checkpoint is not None:
-            # The task.json of a custom task may have arguments that ours do not take.
-            is_unreadable = is_custom and has_task_of_ours(folder_of(checkpoint.source))
-            if isinstance(task, EmbeddingTask) and not is_unreadable:
-                _compare_vectors(task, checkpoint)
-            if not is_custom:
-                checkpoint = with_labels_of(self._options, checkpoint, task)
+        # The task.json of a custom task may have arguments that ours do not take.
+        if checkpoint is not None and not is_custom:
+            checkpoint = with_labels_of(self._options, checkpoint, task)
         if tokenizer is None and checkpoint is not None:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)
         if tokenizer is not None:
@@ -153,29 +141,21 @@ class Trainer:
                 them. Files are a path, a comma list, a glob or a list of these. Their records are
                 shuffled and batched by length. A dataset keeps its order and repeats when it ends. A
                 resumed run skips the batches it has seen.
-            evaluate: data for the evaluation at the end, and at every `evaluate_steps`.
+            evaluate: data for the evaluation at the end, and at every `evaluate_steps`. A dataset must
+                end, and its first batch must be the largest.
 
         Returns:
             `task.metrics` of `evaluate`, and `global_step`.
 
         Raises:
-            TypeError: `data` or `evaluate` is of another type.
-            ValueError: a file does not exist, or `data` has fewer examples than a batch. A dataset lacks
-                a label or a weight of the task, or has it in another rank or type. A label is unknown.
-                `evaluate` repeats without end, or has a batch larger than its first. With
-                `lr_batch_size`, the batches of `data` must have the size `train_batch_size`.
+            ValueError: a file does not exist, or `data` has fewer examples than a batch. A dataset has a
+                label or a weight of another rank than the task's. A label is unknown. `evaluate` repeats
+                without end.
         """
-        source, options = _source(data, "data", self.task), self._options
+        source, options = _source(data, self.task), self._options
         if isinstance(source, tf.data.Dataset):
-            size = _batch_size(source)
-            if options.lr_batch_size is not None and options.train_batch_size != size:
-                raise ValueError(
-                    f"lr_batch_size={options.lr_batch_size} scales the learning rate to "
-                    f"train_batch_size={options.train_batch_size}, but the batches of `data` have "
-                    f"{size} examples. Set train_batch_size={size}."
-                )
-            options = replace(options, train_batch_size=size)
-        held_out = None if evaluate is None else _held_out(evaluate, "evaluate", self.task)
+            options = replace(options, train_batch_size=_batch_size(source))
+        held_out = None if evaluate is None else _held_out(evaluate, self.task)
         if self._loop.step < self._num_train_steps:
             write_files(self._folder, self._files())
         results = loop.train(
@@ -196,16 +176,10 @@ class Trainer:
         """Return the metrics of a data set. Write them to `eval_results.txt`.
 
         Args:
-            data: as in `fit`, but a dataset must end.
-
-        Raises:
-            TypeError: `data` is of another type.
-            ValueError: a file does not exist. A dataset lacks a label or a weight of the task, or has it
-                in another rank or type. It repeats without end, or has a batch that is larger than its
-                first.
+            data: as `evaluate` in `fit`.
         """
         with self._loop.averaged_weights():
-            return self._results(self._metrics(_held_out(data, "data", self.task)))
+            return self._results(self._metrics(_held_out(data, self.task)))
 
     def _results(self, metrics: Mapping[str, float]) -> dict[str, float]:
         results = {"global_step": self._loop.step, **metrics}
@@ -215,112 +189,34 @@ class Trainer:
 
     def _metrics(self, source: list[str] | tf.data.Dataset) -> Mapping[str, float]:
         batch_size = self._options.eval_batch_size
-        is_dataset = isinstance(source, tf.data.Dataset)
-        if is_dataset:
+        if isinstance(source, tf.data.Dataset):
             batch_size = _batch_size(source)
-        try:
-            return self.task.metrics(loop.run_model(self._loop, self.task, source, batch_size))
-        except tf.errors.InvalidArgumentError as error:
-            if is_dataset:
-                _check_first_is_largest(source, batch_size, error)
-            raise
+        return self.task.metrics(loop.run_model(self._loop, self.task, source, batch_size))
 
 
-def _check_arguments(
-    num_train_steps: int, config: BertConfig | None, options: Mapping[str, Any]
-) -> None:
-    """Raise TypeError or ValueError unless these arguments of `Trainer` can be used."""
-    if num_train_steps < 1:
-        raise ValueError(f"`num_train_steps` is {num_train_steps}, but must be 1 or more.")
-    if config is not None and not isinstance(config, BertConfig):
-        raise TypeError(
-            f"`config` is {config!r:.60}, but must be a BertConfig. Make one with "
-            "BertConfig.from_dict or BertConfig.from_json_file."
-        )
-    if given := {"do_train", "do_eval"} & options.keys():
-        raise TypeError(
-            f"bert_tf.Trainer() has no argument {min(given)!r}: `fit` trains, `evaluate` evaluates."
-        )
-
-
-def _compare_vectors(task: EmbeddingTask, checkpoint: PretrainedCheckpoint) -> None:
-    """Warn of settings that differ from those of the embedder that the run begins with.
-
-    Raises:
-        ValueError: the embedder has a module that this package does not have.
-    """
-    known = known_task(checkpoint)
-    try:
-        theirs = embedding_settings(folder_of(checkpoint.source)) if known is None else None
-    except ValueError as error:
-        raise ValueError(
-            f"{error} Begin with its encoder alone, which convert_checkpoint with head=encoder writes."
-        ) from error
-    if isinstance(known, EmbeddingTask):
-        theirs = known.arguments()
-    ours = task.arguments()
-    theirs = theirs or {}
-    differing = [n for n in OF_THE_VECTORS if n in theirs and theirs[n] != ours[n]]
-    if differing:
-        logger.warning(
-            "%s has %s, but the task has %s. To keep the former, make the EmbeddingTask with them.",
-            checkpoint.source,
-            ", ".join(f"{name}={theirs[name]!r}" for name in differing),
-            ", ".join(f"{name}={ours[name]!r}" for name in differing),
-        )
-
-
-def _source(data: Data, name: str, task: Task) -> list[str] | tf.data.Dataset:
-    """Return the paths of record files, or a dataset."""
-    if isinstance(data, tf.data.Dataset):
-        _check_features(data.element_spec, name, task)
-        return data
-    paths = [data] if isinstance(data, (str, os.PathLike)) else data
-    if isinstance(paths, Sequence) and all(isinstance(path, (str, os.PathLike)) for path in paths):
-        if not paths:
-            raise ValueError(f"`{name}` is an empty list. Give the paths of record files.")
+def _source(data: Data, task: Task) -> list[str] | tf.data.Dataset:
+    """Return the paths of record files, or a dataset whose labels and weights have the task's ranks."""
+    if not isinstance(data, tf.data.Dataset):
+        paths = [data] if isinstance(data, (str, os.PathLike)) else data
         return [file for path in paths for file in expand_files(os.fspath(path))]
-    raise TypeError(
-        f"`{name}` must be paths of record files or a tf.data.Dataset of batches, but is of type "
-        f"{type(data).__name__}."
-    )
-
-
-def _check_features(batch: Any, name: str, task: Task) -> None:
-    """Raise unless a batch is a dict with the labels and weights of a task."""
-    if not isinstance(batch, Mapping):
-        raise TypeError(
-            f"The batches of `{name}` must be dicts of the task's features, but are of type "
-            f"{type(batch).__name__}."
-        )
-    wanted = [spec for spec in task.record_features if spec.role in ("label", "weight")]
-    if missing := [spec.name for spec in wanted if spec.name not in batch]:
-        raise ValueError(
-            f"The batches of `{name}` have no {', '.join(missing)}, which the task {task.name} needs. "
-            f"They have {listed(batch)}. Add what is missing."
-        )
-    for spec in wanted:
-        shape, needed = batch[spec.name].shape, ("batch", *spec.shape)
-        if shape.rank not in (None, len(needed)):
+    for spec in task.record_features:
+        if spec.role not in ("label", "weight"):
+            continue
+        rank, shape = data.element_spec[spec.name].shape.rank, ("batch", *spec.shape)
+        if rank not in (None, len(shape)):  # would be broadcast
             raise ValueError(
-                f"The batches of `{name}` have {spec.name} of the shape {tuple(shape)}, but the task "
-                f"{task.name} needs [{', '.join(map(str, needed))}]. Reshape it with `map`."
+                f"The batches have {spec.name} of rank {rank}, but {task.name} needs "
+                f"[{', '.join(map(str, shape))}]."
             )
-        found = batch[spec.name].dtype
-        known = (tf.int32, tf.int64) if spec.dtype == "int32" else (spec.dtype,)
-        if spec.role == "label" and found not in known:
-            raise ValueError(
-                f"The batches of `{name}` have {spec.name} of the type {found.name}, but the task "
-                f"{task.name} needs {spec.dtype}. Convert it with tf.cast in `map`."
-            )
+    return data
 
 
-def _held_out(data: Data, name: str, task: Task) -> list[str] | tf.data.Dataset:
+def _held_out(data: Data, task: Task) -> list[str] | tf.data.Dataset:
     """Return `_source`, but a dataset of known size."""
-    source = _source(data, name, task)
+    source = _source(data, task)
     if isinstance(source, tf.data.Dataset):
         if source.cardinality() == tf.data.INFINITE_CARDINALITY:
-            raise ValueError(f"`{name}` repeats without end. Give a dataset without `repeat()`.")
+            raise ValueError("The evaluation data repeat without end: omit `repeat()`.")
         if source.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             count = source.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
             source = source.apply(tf.data.experimental.assert_cardinality(count))
@@ -328,22 +224,5 @@ def _held_out(data: Data, name: str, task: Task) -> list[str] | tf.data.Dataset:
 
 
 def _batch_size(dataset: tf.data.Dataset) -> int:
-    for features in dataset.take(1):
-        return int(tf.shape(next(iter(features.values())))[0])
-    raise ValueError("The dataset has no batches. Give at least one batch.")
-
-
-def _check_first_is_largest(
-    dataset: tf.data.Dataset, first: int, error: tf.errors.InvalidArgumentError
-) -> None:
-    """Raise ValueError from `error` if a batch has more than `first` examples."""
-
-    def larger(largest, features):
-        return tf.maximum(largest, tf.shape(next(iter(features.values())))[0])
-
-    largest = int(dataset.reduce(tf.constant(0), larger))
-    if largest > first:
-        raise ValueError(
-            f"The first batch of an evaluation must be the largest, but has {first} examples, and a "
-            f"later one has {largest}. Give batches of one size, of which the last may be smaller."
-        ) from error
+    features = next(iter(dataset))
+    return int(tf.shape(next(iter(features.values())))[0])

@@ -39,7 +39,7 @@ from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.strategy import choose_precision
-from bert_tf.training.unfinished import ALL_STEPS, DATA, FLAGS, LAST_STEP, USED, planned_step
+from bert_tf.training.unfinished import ALL_STEPS, DATA, FLAGS, LAST_STEP, USED, read_note
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ def train(
     if trainer.is_chief and is_over:
         if first_step:
             check_same_data(options, num_all_steps)
-        if (planned_step(options.output_dir) or 0) > first_step:
+        if read_note(options.output_dir).get(LAST_STEP, 0) > first_step:
             note_end(options.output_dir, first_step)  # it was planned to be longer
     elif trainer.is_chief:
         note: dict[str, Any] = {

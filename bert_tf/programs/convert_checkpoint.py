@@ -29,7 +29,6 @@ from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import default_labels, make_task, split_labels
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.unfinished import warn_if_unfinished
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +110,6 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         ValueError: the source is damaged or incomplete, or its parts do not match.
     """
     check_new_folder(options.output_dir, "output_dir")
-    warn_if_unfinished(options.init_checkpoint)
     source = read_checkpoint(options.init_checkpoint)
     checkpoint, head, task, left_out = _describe(source, options)
     vocab = sidecar.find_vocabulary(options.vocab_file, checkpoint)

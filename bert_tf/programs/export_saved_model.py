@@ -28,7 +28,6 @@ from bert_tf.serving.quantization import INT8, Quantization, check_int8, quantiz
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import TOKENS, Served
 from bert_tf.training.strategy import check_backend
-from bert_tf.training.unfinished import warn_if_unfinished
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +107,6 @@ def _check(options: ExportOptions) -> None:
         expand_files(options.calibration_file)  # raises if there is none
     if options.eval_file is not None and not tf.io.gfile.exists(options.eval_file):
         raise MissingFileError(options.eval_file)
-    warn_if_unfinished(options.model_dir)
     if options.format == "saved_model":
         _warn_of_version(options.export_dir)
     if options.format == "saved_model" and options.device == "cpu":

@@ -27,7 +27,7 @@ from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask, check_threshold
 from bert_tf.training.checkpoints import checkpoint_step
-from bert_tf.training.unfinished import planned_step
+from bert_tf.training.unfinished import LAST_STEP, read_note
 
 if TYPE_CHECKING:
     from bert_tf.programs.export_options import ExportOptions
@@ -195,7 +195,7 @@ def describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:
         "checkpoint": name,
         "files": {os.path.basename(f): file_facts(f) for f in files_of_checkpoint(checkpoint)},
         "step": checkpoint_step(checkpoint) if is_ours else None,
-        "last_step": planned_step(folder) if is_ours else None,
+        "last_step": read_note(folder).get(LAST_STEP) if is_ours else None,
         "exported": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "flags": changed_flags(options, shown=without_folders),
     }

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_runs import Interruption, interrupt_at
 
 import bert_tf
 from bert_tf.finetuning import loop
@@ -13,7 +12,6 @@ from bert_tf.model_files import write_files
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import save_checkpoint
-from bert_tf.training.unfinished import warn_if_unfinished
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "cat", "dog"]
 CONFIG = bert_tf.BertConfig(
@@ -77,18 +75,12 @@ def test_it_learns_from_record_files_and_leaves_a_folder_that_can_be_asked(recor
     assert [answer["label"] for answer in answers] == ["good", "bad"]
 
 
-def test_a_task_longer_than_the_positions_is_refused(tmp_path):
-    task = bert_tf.ClassificationTask(["bad", "good"], max_seq_length=9)
-    with pytest.raises(ValueError, match=r"max_seq_length is 9.* 8"):
-        bert_tf.Trainer(task, output_dir=tmp_path, num_train_steps=1, **SETTINGS)
-
-
 def test_a_tokenizer_of_another_case_than_in_the_folder_is_refused(tmp_path):
     trainer = trainer_of(tmp_path)
     write_files(str(tmp_path), trainer._files())
     save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
     cased = bert_tf.FullTokenizer(TOKENS, do_lower_case=False)
-    with pytest.raises(ValueError, match=r"do_lower_case: True in .*, False now\nUse another"):
+    with pytest.raises(ValueError, match="do_lower_case"):
         bert_tf.Trainer(
             task(), output_dir=tmp_path, num_train_steps=2, **SETTINGS | {"tokenizer": cased}
         )
@@ -110,10 +102,10 @@ def test_a_run_in_two_parts_has_the_batches_of_one(tmp_path, monkeypatch, caplog
         for name in ("whole", "parts")
     )
     assert bert_tf.Trainer(task(), **whole).fit(dataset) == {"global_step": 6}
-    bert_tf.Trainer(task(), stop_step=5, **parts).fit(dataset)
+    bert_tf.Trainer(task(), **{**parts, "num_train_steps": 5}).fit(dataset)
     bert_tf.Trainer(task(), **parts).fit(dataset)
     assert taken[6:] == taken[:6] and taken[5] not in taken[3:5]
-    assert "resumes with a change" not in caplog.text  # of the batch size, here 8 for batches of 5
+    assert "train_batch_size" not in caplog.text  # here 8 for batches of 5
 
 
 @pytest.mark.usefixtures("steps_without_training")
@@ -124,30 +116,6 @@ def test_a_dataset_of_unknown_size_is_evaluated_whole(tmp_path):
     expected = trainer.evaluate(dataset)
     found = trainer.evaluate(dataset.filter(lambda batch: True))
     assert found == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"num_train_steps": 0}, ValueError, "`num_train_steps` is 0"),
-        ({"learning_rat": 1.0}, TypeError, "learning_rat"),
-        ({"config": None}, ValueError, "config"),
-        ({"config": {"hidden_size": 8}}, TypeError, r"`config` is \{.*BertConfig\.from_dict"),
-    ],
-)
-def test_a_wrong_argument_is_named(tmp_path, change, error, message):
-    values = {"output_dir": str(tmp_path), "num_train_steps": 2, **SETTINGS, **change}
-    with pytest.raises(error, match=message):
-        bert_tf.Trainer(task(), **values)
-
-
-def test_data_of_another_type_is_a_type_error(tmp_path):
-    trainer = bert_tf.Trainer(task(), output_dir=str(tmp_path), num_train_steps=2, **SETTINGS)
-    with pytest.raises(TypeError, match=r"`data`.*dict"):
-        trainer.fit(features())
-    dataset = tf.data.Dataset.from_tensor_slices(features()).batch(4)
-    with pytest.raises(TypeError, match=r"`evaluate`.*dicts.*tuple"):
-        trainer.fit(dataset, evaluate=dataset.map(lambda batch: (batch, batch["label_ids"])))
 
 
 @pytest.mark.usefixtures("steps_without_training")
@@ -198,15 +166,15 @@ def test_a_task_with_arguments_of_its_own_begins_with_its_folder(record_file, tm
     [
         (
             bert_tf.ClassificationTask(["good", "bad"], 8),
-            r"another task:\n  labels: bad, good there, good, bad now\nUse another output_dir",
+            "labels",
         ),
         (
             bert_tf.ClassificationTask(["bad", "good"], 8, problem_type="multi_label"),
-            "problem_type: single_label there, multi_label now",
+            "problem_type",
         ),
         (
             bert_tf.TokenClassificationTask(["bad", "good"], 8),
-            "task: classification there, token_classification now",
+            "token_classification",
         ),
     ],
 )
@@ -215,35 +183,8 @@ def test_another_task_than_in_the_folder_is_refused(record_file, tmp_path, other
     given = {"output_dir": tmp_path / "out", "num_train_steps": 3, **SETTINGS}
     with pytest.raises(ValueError, match=message):
         bert_tf.Trainer(other, **given)
-    source = {"init_checkpoint": tmp_path / "out", "init_optimizer": True}
-    with pytest.raises(ValueError, match=message):
-        bert_tf.Trainer(other, **given | source | {"output_dir": tmp_path / "new"})
     longer = bert_tf.ClassificationTask(["bad", "good"], max_seq_length=7)
     assert bert_tf.Trainer(longer, **given)._loop.step == 2
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [([], "`evaluate` is an empty list"), (["missing.tf_record"], "No file .*missing.tf_record")],
-)
-def test_missing_files_of_an_evaluation_are_found_before_the_training(
-    record_file, tmp_path, files, message
-):
-    trainer = trainer_of(tmp_path / "out")
-    with pytest.raises(ValueError, match=message):
-        trainer.fit([record_file], evaluate=files)
-    assert trainer._loop.step == 0
-
-
-@pytest.mark.parametrize("missing", ["label_ids", "is_real_example"])
-def test_a_dataset_without_a_label_or_weight_is_an_error_that_names_it(tmp_path, missing):
-    batches = {name: values for name, values in features().items() if name != missing}
-    dataset = tf.data.Dataset.from_tensor_slices(batches).batch(4)
-    trainer = trainer_of(tmp_path)
-    message = f"batches of `data` have no {missing}, which the task classification needs"
-    for use in (trainer.fit, trainer.evaluate):
-        with pytest.raises(ValueError, match=message):
-            use(dataset)
 
 
 @pytest.mark.parametrize("name", ["label_ids", "is_real_example"])
@@ -251,19 +192,8 @@ def test_labels_and_weights_of_another_rank_are_an_error(tmp_path, name):
     batches = features()
     batches[name] = batches[name][:, None]  # losses of a regression would be [B, B]
     dataset = tf.data.Dataset.from_tensor_slices(batches).batch(4)
-    message = rf"{name} of the shape \(None, 1\), but the task classification needs \[batch\]"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=name):
         trainer_of(tmp_path).fit(dataset)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.str_])
-def test_labels_of_another_type_are_an_error(tmp_path, dtype):
-    batches = features() | {"label_ids": np.array(LABELS).astype(dtype)}
-    dataset = tf.data.Dataset.from_tensor_slices(batches).batch(4)
-    message = r"label_ids of the type \w+, but the task classification needs int32\. .* tf\.cast"
-    for use in (trainer_of(tmp_path).fit, trainer_of(tmp_path).evaluate):
-        with pytest.raises(ValueError, match=message):
-            use(dataset)
 
 
 @pytest.mark.parametrize(("label", "dtype"), [(-1, np.int32), (2, np.int64)])
@@ -271,11 +201,9 @@ def test_labels_that_are_no_ids_of_the_task_are_an_error(tmp_path, label, dtype)
     batches = features() | {"label_ids": np.array([*LABELS[1:], label], dtype)}
     dataset = tf.data.Dataset.from_tensor_slices(batches).batch(16)
     trainer = trainer_of(tmp_path)
-    with pytest.raises(
-        ValueError, match=r"A batch of the dataset .* Valid are `label_ids` 0 to 1\."
-    ):
+    with pytest.raises(ValueError, match="label_ids"):
         trainer.fit(dataset)
-    with pytest.raises(ValueError, match=rf"1 of 16 examples have a label such as {label}, "):
+    with pytest.raises(ValueError, match=f"label such as {label}"):
         trainer.evaluate(dataset)
 
 
@@ -289,46 +217,9 @@ def test_a_dataset_without_end_is_for_training_alone(tmp_path):
     spec = {n: tf.TensorSpec([4, *s.shape[1:]], s.dtype) for n, s in batches.element_spec.items()}
     dataset = tf.data.Dataset.from_generator(endless, output_signature=spec)
     trainer = bert_tf.Trainer(task(), output_dir=str(tmp_path), num_train_steps=2, **SETTINGS)
-    with pytest.raises(ValueError, match="`evaluate` repeats without end"):
+    with pytest.raises(ValueError, match="repeat"):
         trainer.fit(dataset, evaluate=batches.repeat())
     assert trainer.fit(dataset) == {"global_step": 2}
-
-
-def test_files_that_are_not_of_a_run_are_not_overwritten(tmp_path):
-    (tmp_path / "vocab.txt").write_text("mine\n")
-    with pytest.raises(ValueError, match=r"^output_dir=.*vocab.txt"):
-        bert_tf.Trainer(task(), output_dir=str(tmp_path), num_train_steps=2, **SETTINGS)
-    assert (tmp_path / "vocab.txt").read_text() == "mine\n"
-
-
-def test_evaluations_on_the_way_need_data(tmp_path):
-    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
-    with pytest.raises(ValueError, match="evaluate_steps is 1, but there is nothing to evaluate"):
-        trainer_of(tmp_path, evaluate_steps=1).fit(data)
-
-
-def test_an_unknown_best_metric_is_an_error_before_the_training(tmp_path):
-    labelled = ClassificationTask(("no", "yes"), 8)
-    settings = {"num_train_steps": 2, "evaluate_steps": 1, "best_metric": "eval_acuracy"}
-    message = (
-        'best_metric is eval_acuracy.* eval_accuracy, eval_loss, loss; did you mean "eval_accu'
-    )
-    with pytest.raises(ValueError, match=message):
-        bert_tf.Trainer(labelled, output_dir=str(tmp_path), config=CONFIG, **settings)
-
-
-@pytest.mark.usefixtures("steps_without_training")
-def test_averages_do_not_replace_the_weights_of_a_checkpoint_before_the_first_step(tmp_path):
-    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
-    first = trainer_of(tmp_path / "first")
-    first.model.weights[-1].assign([1.0, 2.0])  # unlike the initial values of the second
-    first.fit(data)
-    given = {"init_checkpoint": tmp_path / "first", "ema_decay": 0.5}
-    trainer = trainer_of(tmp_path / "second", **given)
-    before = weights(trainer)
-    with trainer._loop.averaged_weights():
-        for found, expected in zip(weights(trainer), before, strict=True):
-            np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.usefixtures("steps_without_training")
@@ -342,54 +233,7 @@ def test_the_same_command_again_keeps_what_is_noted_of_the_training(tmp_path):
     assert [file.read_text() for file in files] == before
 
 
-@pytest.mark.usefixtures("steps_without_training")
-def test_an_interrupted_training_is_warned_of_until_it_ends(tmp_path, monkeypatch, caplog):
-    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
-    given = {**SETTINGS, "output_dir": tmp_path, "num_train_steps": 4, "save_checkpoints_steps": 1}
-    with monkeypatch.context() as patch, pytest.raises(Interruption):
-        interrupt_at(patch, 3)
-        bert_tf.Trainer(task(), **given).fit(data)
-    warn_if_unfinished(str(tmp_path))
-    assert "training has reached step 2 of 4" in caplog.text
-    bert_tf.Trainer(task(), **given).fit(data)
-    caplog.clear()
-    warn_if_unfinished(str(tmp_path))
-    assert "has reached" not in caplog.text
-
-
-def test_a_loss_that_is_lost_is_told_with_its_step(tmp_path, monkeypatch):
-    lost = dict.fromkeys(("loss", "gradient_norm"), np.nan)
-    monkeypatch.setattr(BatchTrainer, "take_steps", lambda *args: (lost, 1, False))
-    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
-    with pytest.raises(FloatingPointError, match=r"at step 1\. Lower learning_rate"):
-        trainer_of(tmp_path).fit(data)
-
-
-def test_batches_of_a_dataset_are_not_packed(tmp_path):
-    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
-    with pytest.raises(
-        ValueError, match=r"packs the examples of record files, but the data are a tf"
-    ):
-        trainer_of(tmp_path, pack_sequences=True).fit(data)
-
-
-def test_the_rate_is_not_scaled_to_another_batch_than_that_of_the_dataset(tmp_path):
-    data = tf.data.Dataset.from_tensor_slices(features()).batch(4)
-    with pytest.raises(ValueError, match=r"scales .* `data` have 4 .* Set train_batch_size=4"):
-        trainer_of(tmp_path, lr_batch_size=16).fit(data)
-    assert not (tmp_path / "training.json").exists()
-
-
-def test_a_batch_larger_than_the_first_is_not_evaluated(tmp_path):
-    rows = tf.data.Dataset.from_tensor_slices(features())
-    data = rows.take(4).batch(4).concatenate(rows.skip(4).batch(6))
-    with pytest.raises(ValueError, match=r"first batch .* has 4 examples, and a later one has 6"):
-        trainer_of(tmp_path).evaluate(data)
-
-
-def test_the_last_step_is_evaluated_once_and_a_new_process_evaluates_its_averages_too(
-    tmp_path, monkeypatch
-):
+def test_the_last_step_is_evaluated_once(tmp_path, monkeypatch):
     run_model, evaluated = loop.run_model, []
 
     def noted(trainer, *args):
@@ -398,7 +242,7 @@ def test_the_last_step_is_evaluated_once_and_a_new_process_evaluates_its_average
 
     monkeypatch.setattr(loop, "run_model", noted)
     data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
-    given = {"evaluate_steps": 1, "ema_decay": 0.5}
+    given = {"evaluate_steps": 1}
     trainer = trainer_of(tmp_path, **given)
     results = trainer.fit(data, evaluate=data)
     assert evaluated == [1, 2]
@@ -406,7 +250,22 @@ def test_the_last_step_is_evaluated_once_and_a_new_process_evaluates_its_average
     assert trainer_of(tmp_path, **given).evaluate(data) == pytest.approx(results)
 
 
-@pytest.mark.parametrize("name", ["do_train", "do_eval"])
-def test_flags_of_what_its_methods_do_are_no_arguments(tmp_path, name):
-    with pytest.raises(TypeError, match=rf"no argument '{name}': `fit` trains, `evaluate` eval"):
-        trainer_of(tmp_path, **{name: True})
+@pytest.mark.parametrize(
+    ("change", "error", "name"),
+    [
+        ({"learning_rat": 1.0}, TypeError, "learning_rat"),
+        ({"config": None}, ValueError, "config"),
+        ({"best_metric": "eval_acuracy", "evaluate_steps": 1}, ValueError, "best_metric"),
+    ],
+)
+def test_a_wrong_argument_is_named(tmp_path, change, error, name):
+    values = {"output_dir": str(tmp_path), "num_train_steps": 2, **SETTINGS, **change}
+    with pytest.raises(error, match=name):
+        bert_tf.Trainer(task(), **values)
+
+
+@pytest.mark.parametrize("name", ["evaluate_steps", "pack_sequences"])
+def test_options_that_a_dataset_cannot_fulfil_are_errors(tmp_path, name):
+    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
+    with pytest.raises(ValueError, match=name):
+        trainer_of(tmp_path, **{name: True}).fit(data)
