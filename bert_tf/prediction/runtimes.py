@@ -1,4 +1,4 @@
-"""Runtimes that answer with an export: TensorFlow, TFLite, ONNX Runtime, OpenVINO, transformers.
+"""Runtimes that answer with an export: TensorFlow, TFLite, ONNX Runtime, OpenVINO.
 
 runtime = load("onnx", "exported/model.onnx")
 runtime.signatures                                # {"tokens": {"inputs": ..., "outputs": ...}}
@@ -8,17 +8,14 @@ runtime.ask("tokens", {"input_ids": ids, ...})    # name -> array
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
-
-_LOCAL = {"local_files_only": True, "trust_remote_code": False}  # nothing of others is run
 
 # Signatures: on text; the same with the prefix of queries; on ids, the only one of files without names.
 TEXT, QUERY, TOKENS = "serving_default", "query", "tokens"
@@ -28,12 +25,10 @@ class Runtime:
     """A loaded export.
 
     Attributes:
-        version: name and version of the library.
         signatures: name -> {"inputs": name -> {"dtype", "shape"}, "outputs": the same}.
         seconds: duration of the last `ask`.
     """
 
-    version = ""
     signatures: dict[str, dict[str, Any]]
     seconds = 0.0
 
@@ -64,25 +59,13 @@ class SavedModel(Runtime):
     def __init__(self, path: str, threads: int | None = None):
         import tensorflow as tf
 
-        problem = None
-        try:
+        with suppress(ImportError, tf.errors.OpError):
             import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
-        except (ImportError, tf.errors.OpError) as error:
-            problem = str(error)
-        self.version = f"TensorFlow {tf.__version__}"
-        try:
-            with tf.io.gfile.GFile(f"{path}/saved_model.pb", "rb") as file:
-                # A graph in oneDNN's layout has a LayerNorm that TensorFlow cannot compute on a GPU.
-                self._device = "CPU:0" if b"FusedBatchNormV3" in file.read() else ""
-            with tf.device(self._device):
-                self._model = tf.saved_model.load(path)  # owns the weights
-        except Exception as error:
-            if problem is None or "not registered" not in str(error):
-                raise
-            raise ImportError(
-                f"{path} needs tensorflow_text, which cannot be imported ({problem}). Install the "
-                f"version for TensorFlow {tf.__version__}."
-            ) from error
+        with tf.io.gfile.GFile(f"{path}/saved_model.pb", "rb") as file:
+            # A graph in oneDNN's layout has a LayerNorm that TensorFlow cannot compute on a GPU.
+            self._device = "CPU:0" if b"FusedBatchNormV3" in file.read() else ""
+        with tf.device(self._device):
+            self._model = tf.saved_model.load(path)  # owns the weights
         self.signatures = {
             name: _signature(
                 _spec, each.structured_input_signature[1].items(), each.structured_outputs.items()
@@ -120,7 +103,6 @@ class Lite(Runtime):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the interpreter's move to another package
             interpreter = tf.lite.Interpreter(path, num_threads=threads)
-        self.version = f"TFLite of TensorFlow {tf.__version__}"
         self._lock = threading.Lock()  # the signatures share the interpreter's tensors
         names = interpreter.get_signature_list()
         self._runners = {name: interpreter.get_signature_runner(name) for name in names}
@@ -154,7 +136,6 @@ class Onnx(Runtime):
         self._session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
         )
-        self.version = f"ONNX Runtime {onnxruntime.__version__}"
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         self.signatures = {TOKENS: _signature(_onnx_spec, inputs, outputs)}
 
@@ -197,7 +178,6 @@ class OpenVino(Runtime):
             settings["INFERENCE_NUM_THREADS"] = threads
         self._model = openvino.Core().compile_model(model, "CPU", settings)
         self._lock = threading.Lock()  # all calls share one request
-        self.version = f"OpenVINO {openvino.__version__}"
         inputs, outputs = self._model.inputs, self._model.outputs
         self.signatures = {TOKENS: _signature(_openvino_spec, inputs, outputs)}
 
@@ -220,50 +200,11 @@ def openvino_name(port: Any) -> str:
     return min(port.get_names(), key=lambda name: ("/" in name or ":" in name, name))
 
 
-class Transformers(Runtime):
-    """A Hugging Face folder in transformers and PyTorch, in float32.
-
-    triton, which ends a process that has loaded TensorFlow, cannot be imported afterwards.
-
-    Args:
-        architecture: class of transformers.
-    """
-
-    def __init__(self, path: str, architecture: str, threads: int | None = None):
-        if "triton" not in sys.modules:
-            sys.modules["triton"] = None  # type: ignore[assignment]  # PyTorch does without it
-        import torch
-        import transformers
-
-        if threads:
-            torch.set_num_threads(threads)
-        transformers.utils.logging.disable_progress_bar()
-        model_class: Any = getattr(transformers, architecture)
-        # config.json could name attention from a hub, whose code would be run.
-        attention = "sdpa" if getattr(model_class, "_supports_sdpa", False) else "eager"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # from the imported libraries
-            model = model_class.from_pretrained(path, attn_implementation=attention, **_LOCAL)
-        self._model = model.eval().float()
-        self.version = f"transformers {transformers.__version__}"
-        ids = {"dtype": "int64", "shape": [None, None]}
-        names = ("input_ids", "attention_mask", "token_type_ids")
-        self.signatures = {TOKENS: {"inputs": dict.fromkeys(names, ids), "outputs": {}}}
-
-    def _ask(self, signature, inputs):
-        import torch
-
-        tensors = {name: torch.tensor(np.asarray(v)).long() for name, v in inputs.items()}
-        with torch.no_grad():
-            return {name: value.numpy() for name, value in self._model(**tensors).items()}
-
-
 RUNTIMES = {
     "saved_model": SavedModel,
     "tflite": Lite,
     "onnx": Onnx,
     "openvino": OpenVino,
-    "huggingface": Transformers,
 }
 
 
@@ -284,7 +225,7 @@ def load(format: str, path: str, **settings: Any) -> Runtime:
 
     Args:
         format: key of `RUNTIMES`.
-        settings: `threads`, and `architecture` of a Hugging Face folder.
+        settings: `threads`.
 
     Raises:
         ImportError: the runtime is not installed.

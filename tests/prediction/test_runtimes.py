@@ -1,6 +1,5 @@
 """Runtimes of exports: each thread gets the answer to its own inputs."""
 
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.prediction.runtimes import Lite, OpenVino, Transformers
+from bert_tf.prediction.runtimes import Lite, OpenVino
 
 SIZE = 257
 SHIFT = np.roll(np.eye(SIZE, dtype=np.float32), 1, axis=0)
@@ -66,22 +65,3 @@ def test_two_threads_get_their_own_answers(tmp_path, quick_switches, kind, make)
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(wrong, (1, 2))) == [0, 0]
-
-
-# ------------------------------------------------------------------------ folders of transformers
-
-
-def test_a_configuration_of_transformers_runs_no_code_of_others(tmp_path, monkeypatch):
-    transformers = pytest.importorskip("transformers")
-    given = {}
-
-    def from_pretrained(path, **kwargs):
-        given.update(kwargs)
-        raise KeyError
-
-    monkeypatch.setattr(transformers.BertModel, "from_pretrained", from_pretrained)
-    (tmp_path / "config.json").write_text(json.dumps({"attn_implementation": "stranger/kernel"}))
-    with pytest.raises(KeyError):
-        Transformers(str(tmp_path), "BertModel")
-    local = {"local_files_only": True, "trust_remote_code": False}
-    assert given == {"attn_implementation": "sdpa", **local}

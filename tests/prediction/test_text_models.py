@@ -51,18 +51,6 @@ def test_a_lone_text_is_one_text(classifying, filling, text):
     np.testing.assert_array_equal(classifying.embed(text), classifying.embed(["owls"]))
 
 
-@pytest.mark.parametrize("text", ["a [MASK]", b"a [MASK]", tf.constant("a [MASK]")])
-def test_masks_are_filled_in_a_lone_text(filling, text):
-    assert filling.fill_mask(text) == filling.fill_mask("a [MASK]")
-    assert filling.predict(text) == filling.predict(["a [MASK]"])
-
-
-@pytest.mark.parametrize("top_k", [0, -1])
-def test_a_mask_is_filled_with_one_token_or_more(filling, top_k):
-    with pytest.raises(ValueError, match=f"`top_k` is {top_k}, but must be 1 or more"):
-        filling.fill_mask("a [MASK]", top_k=top_k)
-
-
 @pytest.mark.parametrize(
     "texts",
     [
@@ -92,30 +80,14 @@ def test_half_of_a_surrogate_pair_counts_as_u_fffd(classifying):
     [
         (["owls", 3], r"items\[1\].* int"),
         (["owls", "a", None], r"items\[2\].* None"),
-        (["owls", float("nan")], r"items\[1\].* float"),
         (np.array([1.5, 2.5]), r"items\[0\].* float"),
-        (tf.constant([[1, 2]]), r"items\[0\]\[0\].* int"),
-        (7, "items.* int"),
+        (["owls", ["a", "log"]], r"items\[1\].* list"),
         ({"text": "owls"}, "items.* dict"),
-        (None, "items.* None"),
     ],
 )
-def test_what_is_no_text_is_a_type_error_with_its_index(classifying, filling, texts, place):
-    for function in (classifying.predict, classifying.embed, filling.pseudo_perplexity):
-        with pytest.raises(TypeError, match=place):
-            function(texts)
-
-
-def test_a_list_of_texts_within_the_list_is_no_text(filling, classifying):
-    with pytest.raises(TypeError, match=r"items\[1\].* list"):
-        classifying.embed(["owls", ["a", "log"]])
-    with pytest.raises(TypeError, match="list"):
-        filling.fill_mask(["a [MASK]"])
-
-
-def test_bytes_that_are_not_utf8_are_named(classifying):
-    with pytest.raises(ValueError, match=r"items\[1\].*UTF-8"):
-        classifying.predict(["owls", b"\xff\xfe"])
+def test_other_values_than_texts_are_type_errors_with_their_index(classifying, texts, place):
+    with pytest.raises(TypeError, match=place):
+        classifying.embed(texts)
 
 
 def test_pairs_may_be_bytes_and_rows_of_an_array():
@@ -127,21 +99,24 @@ def test_pairs_may_be_bytes_and_rows_of_an_array():
 
 
 @pytest.mark.parametrize(
-    "item", ["ab", ["who ?", "a log"], [("who ?", "a log", "a")], [("who ?",)]]
+    "make, items, message",
+    [
+        (tiny.classifier, ["owls", b"\xff\xfe"], r"items\[1\].*UTF-8"),
+        (tiny.classifier, [("a", "log", "owls")], r"\(text_a, text_b\)"),
+        (tiny.classifier, [("x", "y")], "'y'"),
+        (lambda: tiny.classifier(is_pair=True), ["x"], "'x'"),
+        (tiny.answerer, ["who ?", "a log"], r"\(question, context\)"),
+        (tiny.answerer, [("who ?",)], r"\(question, context\)"),
+        (tiny.chooser, ["ab"], r"\(text_a, choices\)"),
+        (tiny.chooser, [("who ?", ["a dog"])], "'who \\?'"),
+        (tiny.chooser, [("who ?", "a dog")], "'who \\?'"),
+        (tiny.pretrained, ["no mask"], r"\[MASK\]"),
+        (lambda: tiny.trained(None), ["the cat"], "embed"),
+    ],
 )
-def test_what_is_no_question_with_its_text_is_refused(item):
-    with pytest.raises(ValueError, match=r"\(question, context\)"):
-        Predictor(tiny.answerer()).predict(item)
-
-
-def test_what_is_no_text_with_its_choices_is_refused():
-    with pytest.raises(ValueError, match=r"\(text_a, choices\)"):
-        Predictor(tiny.chooser()).predict(["ab"])
-
-
-def test_what_is_no_pair_is_refused(classifying):
-    with pytest.raises(ValueError, match=r"\(text_a, text_b\)"):
-        classifying.predict([("a", "log", "owls")])
+def test_invalid_inputs_are_errors(make, items, message):
+    with pytest.raises(ValueError, match=message):
+        Predictor(make()).predict(items)
 
 
 # ---------------------------------------------------------------------------------- classification
@@ -203,25 +178,11 @@ def test_doc_stride_can_be_asked_of_a_model_that_was_trained_without():
     assert whole.predict([long])[0]["label"] == expected[0]["label"]
 
 
-def test_a_pair_needs_two_texts_and_a_single_text_has_one():
-    pair, single = TextClassifier(tiny.classifier(is_pair=True)), TextClassifier(tiny.classifier())
+def test_a_pair_is_one_sequence():
+    pair = TextClassifier(tiny.classifier(is_pair=True))
     (answer,) = pair.predict([("the cat", "a dog")])
     logits = logits_alone(tiny.classifier(is_pair=True), alone("the cat", "a dog"))
     assert answer["label"] == ("bad", "fair", "good")[int(logits.argmax())]
-    with pytest.raises(ValueError, match=r"pairs of sentences.* only one: 'x'"):
-        pair.predict(["x"])
-    with pytest.raises(ValueError, match=r"single sentences.* second one: 'y'"):
-        single.predict([("x", "y")])
-
-
-def test_a_hundred_thousand_characters_are_answered():
-    text = "the cat sat on a mat . " * 4400 + "x" * 1000
-    assert len(text) > 100_000
-    trained = tiny.classifier()
-    (whole,) = TextClassifier(trained).predict([text])
-    expected = logits_alone(trained, alone(text))
-    assert whole["label"] == ("bad", "fair", "good")[int(expected.argmax())]
-    assert len(TextClassifier(tiny.classifier(doc_stride=9)).predict([text, "owl"])) == 2
 
 
 # -------------------------------------------------------------------------------- multiple choice
@@ -305,11 +266,6 @@ def test_pseudo_perplexity_masks_each_token_in_turn(batch_size):
     assert corpus_pseudo_perplexity(answers) == pytest.approx(math.exp(-total / count), rel=1e-4)
 
 
-def test_a_text_without_a_token_has_no_pseudo_perplexity():
-    with pytest.raises(ValueError, match="There is no token in ' '"):
-        PseudoPerplexity(tiny.pretrained()).predict([" "])
-
-
 @pytest.mark.parametrize(
     "kind, trained, answer, text",
     [
@@ -349,47 +305,25 @@ def test_a_pre_trained_model_fills_masks_scores_and_embeds():
     assert predictor.embed(["the cat", "a dog", "owl"]).shape == (3, 12)
 
 
-def test_what_a_model_cannot_do_is_said():
-    encoder = Predictor(tiny.trained(None))
-    assert encoder.embed(["the cat"]).shape == (1, 12)
-    with pytest.raises(ValueError, match=r"an encoder without a head.*task=embeddings"):
-        encoder.predict(["the cat"])
-    with pytest.raises(ValueError, match=r"an encoder, and only a pre-trained one can fill"):
-        encoder.fill_mask("[MASK]")
-    with pytest.raises(ValueError, match=r"a fine-tuned model, and only a pre-trained one"):
-        Predictor(tiny.classifier()).pseudo_perplexity(["the cat"])
-
-
-def test_a_vocabulary_without_a_mask_is_refused_before_the_first_text():
+@pytest.mark.parametrize("name", ["mask_filler", "scorer"])
+def test_masks_need_a_pretrained_model_with_mask(name):
     tokenizer = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat"])
-    predictor = Predictor(dataclasses.replace(tiny.pretrained(), tokenizer=tokenizer))
-    for name in ("mask_filler", "scorer"):
-        with pytest.raises(ValueError, match=r"this model has no \[MASK\], .* Give the vocab_file"):
-            getattr(predictor, name)
+    without = dataclasses.replace(tiny.pretrained(), tokenizer=tokenizer)
+    for trained in (tiny.trained(None), tiny.classifier(), without):
+        with pytest.raises(ValueError, match="MASK"):
+            getattr(Predictor(trained), name)
 
 
 @pytest.mark.parametrize(
-    "make, settings, message",
+    "make, settings",
     [
-        (
-            tiny.chooser,
-            {"doc_stride": 3},
-            "doc_stride is for models with windows of long texts, not for",
-        ),
-        (
-            tiny.pretrained,
-            {"max_seq_length": 24},
-            "max_seq_length is 24, but must be from 3 to 23",
-        ),
-        (tiny.classifier, {"max_seq_length": 2}, "max_seq_length is 2, but must be from 3 to 23"),
-        (tiny.classifier, {"n_best_size": 3}, "n_best_size is 3, but .* question_answering"),
-        (
-            tiny.answerer,
-            {"null_score_diff_threshold": 2.0},
-            "null_score_diff_threshold is 2.0, but .* without version_2_with_negative",
-        ),
+        (tiny.chooser, {"doc_stride": 3}),
+        (tiny.pretrained, {"max_seq_length": 24}),
+        (tiny.classifier, {"max_seq_length": 2}),
+        (tiny.classifier, {"n_best_size": 3}),
+        (tiny.answerer, {"null_score_diff_threshold": 2.0}),
     ],
 )
-def test_settings_that_a_model_does_not_have_are_refused(make, settings, message):
-    with pytest.raises(ValueError, match=message):
+def test_settings_that_a_model_does_not_have_are_errors(make, settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
         Predictor(make(), **settings)
