@@ -17,8 +17,8 @@ A classifier of the original run_classifier.py has no names for its outputs:
         --output_format=huggingface --output_dir=mnli_hf
 """
 
-from bert_tf import cli
-from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
+
     cli.run(ConvertOptions, convert_checkpoint)

@@ -11,9 +11,9 @@ python run_scripts/export_saved_model.py --model_dir=mrpc_output --export_dir=li
 docs/serving.md describes inputs and outputs of each model, and requests to servers.
 """
 
-from bert_tf import cli
-from bert_tf.programs.export_options import ExportOptions
-from bert_tf.programs.export_saved_model import export_saved_model
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.programs.export_options import ExportOptions
+    from bert_tf.programs.export_saved_model import export_saved_model
+
     cli.run(ExportOptions, export_saved_model)

@@ -8,8 +8,8 @@ input.txt contains one example per line; " ||| " separates the sentences of a pa
 describes --output_format and --examples_per_shard.
 """
 
-from bert_tf import cli
-from bert_tf.programs.extract_features import ExtractionOptions, extract_features
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.programs.extract_features import ExtractionOptions, extract_features
+
     cli.run(ExtractionOptions, extract_features)

@@ -13,8 +13,8 @@ embeddings. docs/prediction.md has the details.
 An invalid input gets {"error": "file:line: why"}. It does not affect the others.
 """
 
-from bert_tf import cli
-from bert_tf.programs.predict import PredictionOptions, predict
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.programs.predict import PredictionOptions, predict
+
     cli.run(PredictionOptions, predict)

@@ -18,9 +18,9 @@ interruption, the same command resumes. After training, --do_eval and --do_predi
 --output_dir.
 """
 
-from bert_tf import cli
-from bert_tf.finetuning.classification import run_classifier
-from bert_tf.finetuning.classification_options import ClassifierOptions
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.finetuning.classification import run_classifier
+    from bert_tf.finetuning.classification_options import ClassifierOptions
+
     cli.run(ClassifierOptions, run_classifier)

@@ -11,9 +11,9 @@ A table has the columns anchor and positive (and negative), or text_a, text_b an
 and label. A SQuAD file gives questions and their passages. docs/embeddings.md has the details.
 """
 
-from bert_tf import cli
-from bert_tf.finetuning.embeddings import run_embeddings
-from bert_tf.finetuning.embeddings_options import EmbeddingOptions
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.finetuning.embeddings import run_embeddings
+    from bert_tf.finetuning.embeddings_options import EmbeddingOptions
+
     cli.run(EmbeddingOptions, run_embeddings)

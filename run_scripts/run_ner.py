@@ -20,9 +20,9 @@ A file has one line per word and an empty line after each sentence. It has 2 or 
 word first and its label (IOB1, IOB2 or BIOES) last. docs/ner.md has the details.
 """
 
-from bert_tf import cli
-from bert_tf.finetuning.token_classification import run_ner
-from bert_tf.finetuning.token_classification_options import NerOptions
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.finetuning.token_classification import run_ner
+    from bert_tf.finetuning.token_classification_options import NerOptions
+
     cli.run(NerOptions, run_ner)

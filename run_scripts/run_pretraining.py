@@ -11,8 +11,8 @@ After an interruption, the same command resumes. Records of create_pretraining_d
 new masks in each epoch. They need the vocabulary: --vocab_file, or a file next to the configuration.
 """
 
-from bert_tf import cli
-from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
+
     cli.run(PretrainingOptions, run_pretraining)

@@ -11,9 +11,9 @@ The data is that of run_embeddings.py: anchors with positives (and negatives), o
 docs/embeddings.md has the details.
 """
 
-from bert_tf import cli
-from bert_tf.finetuning.reranking import run_reranker
-from bert_tf.finetuning.reranking_options import RerankerOptions
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.finetuning.reranking import run_reranker
+    from bert_tf.finetuning.reranking_options import RerankerOptions
+
     cli.run(RerankerOptions, run_reranker)

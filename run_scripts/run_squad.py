@@ -20,9 +20,9 @@ interruption, the same command resumes. After training, --do_predict needs only 
 --output_dir. To continue an earlier run with its head, name its folder in --init_checkpoint.
 """
 
-from bert_tf import cli
-from bert_tf.finetuning.question_answering import run_squad
-from bert_tf.finetuning.question_answering_options import SquadOptions
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.finetuning.question_answering import run_squad
+    from bert_tf.finetuning.question_answering_options import SquadOptions
+
     cli.run(SquadOptions, run_squad)

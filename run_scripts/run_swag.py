@@ -15,8 +15,8 @@ Your own lines are {"text_a": "...", "choices": ["...", "..."], "label": 0}. The
 vary. docs/multiple_choice.md has the details.
 """
 
-from bert_tf import cli
-from bert_tf.finetuning.multiple_choice import SwagOptions, run_swag
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.finetuning.multiple_choice import SwagOptions, run_swag
+
     cli.run(SwagOptions, run_swag)

@@ -6,8 +6,8 @@ r"""Write a page that explains a model's answer: attention heads, and the contri
 ' ||| ' separates the sentences of a pair, a question and its text, a text and its choices.
 """
 
-from bert_tf import cli
-from bert_tf.programs.visualize import VisualizationOptions, visualize
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.programs.visualize import VisualizationOptions, visualize
+
     cli.run(VisualizationOptions, visualize)

@@ -2,130 +2,66 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing.connection import wait as wait_for_process
-from types import ModuleType
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-Send = Callable[[Any], None]
-
 _AHEAD = 4  # parts per worker whose results are not taken yet
-_SECONDS_BETWEEN_LOOKS = 0.2  # at the messages of workers
-_REMEDY = "Use fewer num_workers."
 
 
 def map_in_order(
     function: Callable[[Part], Result], parts: Iterable[Part], num_workers: int
 ) -> Iterator[Result]:
-    """Yield `function` of each part, in the order of the parts for any number of workers.
+    """Yield `function(part)` in input order, regardless of `num_workers`.
 
     Args:
-        function: picklable; sent to each worker once. Each worker imports its module, which takes
-            seconds if that imports TensorFlow. Workers do not import the program (`__main__`), so
-            the function must not be from there.
+        function: picklable; each worker loads it once and imports its module, which takes seconds if
+            that imports TensorFlow.
         parts: picklable; taken when they are needed.
         num_workers: processes; 1 is this one. They end when this process ends for any reason, when a
-            part fails, and when no more results are taken.
+            part fails, and when no more results are taken. Python imports the main script in each of
+            them, so it needs `if __name__ == "__main__":`.
 
     Raises:
         Exception: an exception of `function`.
         RuntimeError: a worker was killed, for example because memory ran out.
     """
     if num_workers <= 1:
-        return map(function, parts)
-    return _run_pool(function, parts, num_workers, None, _REMEDY)
-
-
-def map_as_done(
-    function: Callable[[Part, Send], Result],
-    parts: Iterable[Part],
-    num_workers: int,
-    on_message: Send,
-    remedy: str = _REMEDY,
-) -> Iterator[Result]:
-    """Yield `function` of each part as soon as it is done, with messages from the workers.
-
-    Args:
-        function: takes a part and a function that sends a picklable message to this process. Workers
-            import TensorFlow first, without the messages of its start.
-        parts: as in `map_in_order`.
-        num_workers: as in `map_in_order`.
-        on_message: called in this process with each message.
-        remedy: the end of the error about a worker that was killed.
-
-    Raises:
-        Exception: as in `map_in_order`.
-        RuntimeError: as in `map_in_order`.
-    """
-    if num_workers <= 1:
-        return (function(part, on_message) for part in parts)
-    return _run_pool(function, parts, num_workers, on_message, remedy)
-
-
-def _run_pool(
-    function: Callable, parts: Iterable, num_workers: int, on_message: Send | None, remedy: str
-) -> Iterator:
-    """Yield the results of the workers: in order without `on_message`, else as soon as done."""
+        yield from map(function, parts)
+        return
     context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
-    messages: Any = context.Queue() if on_message else None
-    with _main_not_imported():
-        pickled = pickle.dumps(function)
-    pool = ProcessPoolExecutor(
-        num_workers, mp_context=context, initializer=_start, initargs=(pickled, messages)
-    )
+    ours, theirs = context.Pipe()
+    pool = ProcessPoolExecutor(num_workers, context, _start, (theirs,))
+    pickled = pickle.dumps(function)
     parts, waiting = iter(parts), deque[Future]()
     try:
         while True:
             for part in itertools.islice(parts, _AHEAD * num_workers - len(waiting)):
-                with _main_not_imported():
-                    waiting.append(pool.submit(_call, part))
+                waiting.append(pool.submit(_call, pickled, part))
             if not waiting:
                 return
-            if on_message is None:
-                yield waiting.popleft().result()
-                continue
-            done, _ = wait(waiting, _SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
-            while not messages.empty():
-                on_message(messages.get())
-            for future in done:
-                waiting.remove(future)
-                yield future.result()
+            yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise RuntimeError(
-            f"A worker process was killed, perhaps because memory ran out. {remedy}"
+            "A worker process ended: use fewer num_workers if memory ran out. A script needs "
+            '`if __name__ == "__main__":`.'
         ) from error
     finally:
-        for process in list((pool._processes or {}).values()):
-            process.kill()
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _main_not_imported() -> Iterator[None]:
-    """Keep processes that start here from importing the program, and with it TensorFlow.
-
-    multiprocessing looks up `__main__` to import it again.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+        ours.close()  # ends the workers, also within a part
+        pool.shutdown(cancel_futures=True)
 
 
 def usable_cores() -> int:
@@ -136,25 +72,22 @@ def usable_cores() -> int:
         return os.cpu_count() or 1
 
 
-_function: Any = None  # of a worker, set by `_start`
-_send: Send | None = None  # of a worker of `map_as_done`
-
-
-def _start(pickled: bytes, messages: Any) -> None:
-    """Start a worker: leave Ctrl-C to the parent, end with the parent, load the function."""
-    global _function, _send
+def _start(parent: Connection) -> None:
+    """Start a worker: leave Ctrl-C to the parent, and end when it closes the connection or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    if messages is not None:
-        _send = messages.put
-    _function = pickle.loads(pickled)  # noqa: S301
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    if (parent := multiprocessing.parent_process()) is not None:
-        wait_for_process([parent.sentinel])
-        os._exit(1)
+def _end_with(parent: Connection) -> None:
+    parent.poll(None)
+    os._exit(1)
 
 
-def _call(part: Any) -> Any:
-    return _function(part) if _send is None else _function(part, _send)
+def _call(pickled: bytes, part: Any) -> Any:
+    return _load(pickled)(part)
+
+
+@functools.lru_cache(maxsize=1)
+def _load(pickled: bytes) -> Callable[[Any], Any]:
+    """Load a function once in each worker, with its caches."""
+    return pickle.loads(pickled)  # noqa: S301
