@@ -13,7 +13,7 @@ TESTS = $(VENV)/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile
 .PHONY: quickstart test test-slow test-all faults fuzz coverage docs lint format clean
 
 quickstart: $(VENV)/.installed
-	$(VENV)/bin/python run_scripts/quickstart.py
+	$(VENV)/bin/python examples/quickstart.py
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

@@ -1,7 +1,9 @@
 """The examples run as they stand, without anything to download, and do what they say."""
 
+import gzip
 import json
 import os
+import random
 import re
 import runpy
 import subprocess
@@ -36,7 +38,76 @@ def run_file(path, *flags):
 def test_every_example_is_run_here():
     text = Path(__file__).read_text(encoding="utf-8")
     names = [path.name for path in EXAMPLES.glob("*.py")]
-    assert all(f'run("{name}"' in text for name in names)
+    assert all(f'"{name}"' in text for name in names)
+
+
+def write_library(folder, word):
+    """Ten source files whose docstrings have words of their own."""
+    generator = random.Random(word)
+    for number in range(10):
+        words = [f"{word}{ending}" for ending in ("at", "en", "ip", "ox", "um")]
+        lines = [" ".join(generator.choices(words, k=9)) for _ in range(6)]
+        text = " ".join(
+            f"The {line} is of {number} and {index}." for index, line in enumerate(lines)
+        )
+        (folder / f"file_{number}.py").write_text(f'"""{text}"""\n')
+
+
+def test_quickstart_goes_the_whole_way(tmp_path, capfd):
+    quickstart = runpy.run_path(str(EXAMPLES.joinpath("quickstart.py")))
+    small = {"VOCAB_SIZE": 160, "TRAIN_STEPS": 8, "TRAIN_BATCH_SIZE": 4}
+    run_all = quickstart["quickstart"]
+    run_all.__globals__.update(small, TRAIN_SENTENCES=9, DEV_SENTENCES=9)
+    folders = {}
+    for library, word in zip(("python", "numpy", "keras", "tensorflow"), "bcdf", strict=True):
+        folders[library] = tmp_path / library
+        folders[library].mkdir()
+        write_library(folders[library], word)
+    run_all(tmp_path / "out", folders)
+    assert (tmp_path / "out/exported/1/saved_model.pb").exists()
+    printed = capfd.readouterr().out
+    assert "from the pre-trained encoder" in printed and "from scratch" in printed
+    for text in (*quickstart["SENTENCES"], *quickstart["MASKED"]):  # served, filled
+        assert text in printed
+
+
+def test_quickstart_reads_prose_of_docstrings(tmp_path):
+    quickstart = runpy.run_path(str(EXAMPLES / "quickstart.py"))
+    (tmp_path / "file.py").write_text(
+        '"""Return the sum of all elements.\n\nArgs:\n  a: The values to be added, `int`. If `a` is\n'
+        "    not an array, it is made one.\n\n```\nThis is a line of code.\n```\n"
+        'If x[i] == y[j] and a < b, then z.\n\n>>> f()\nThis is what it shows.\n"""\n'
+    )
+    assert quickstart["sentences_of_file"](tmp_path / "file.py") == [
+        "Return the sum of all elements.",
+        "The values to be added, int.",
+        "If a is not an array, it is made one.",
+    ]
+
+
+def test_prepare_corpus_writes_a_sentence_per_line(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/wiki_00").write_text(
+        '<doc id="9" url="https://x.org" title="Tides">\nTides\n\nDr. Li saw it. It was &lt; 3.14 m!\n'
+        'History.\n</doc>\n<doc id="10" title="Moon">\nMoon\n\n</doc>\n',
+        encoding="utf-8",
+    )
+    article = {"title": "Sun", "text": "Sun\nSee also\nIt shines. Why does it shine?"}
+    (tmp_path / "in/wiki_01.json").write_text(json.dumps(article) + "\n")
+    with gzip.open(tmp_path / "in/book.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("Call me Jo. Some\tyears  ago I went.\n— \n\nHe came back after a long time.\n")
+    run(
+        "prepare_corpus.py",
+        f"--input_file={tmp_path / 'in'}",
+        f"--output_file={tmp_path / 'corpus.txt'}",
+    )
+    assert (tmp_path / "corpus.txt").read_text().split("\n\n") == [
+        "Call me Jo.\nSome years ago I went.",
+        "He came back after a long time.",
+        "Dr. Li saw it.\nIt was < 3.14 m!",
+        "It shines.\nWhy does it shine?",
+        "",
+    ]
 
 
 def test_keras_fit_learns_and_the_saved_model_says_so():
