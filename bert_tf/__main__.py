@@ -24,8 +24,6 @@ PROGRAMS = {
     "export_saved_model": ("programs.export_saved_model", "ExportOptions"),
     "extract_features": ("programs.extract_features", "ExtractionOptions"),
     "predict": ("programs.predict", "PredictionOptions"),
-    "prepare_corpus": ("programs.prepare_corpus", "CorpusPreparationOptions"),
-    "quickstart": ("programs.quickstart", "QuickstartOptions"),
     "run_classifier": ("finetuning.classification", "ClassifierOptions"),
     "run_embeddings": ("finetuning.embeddings", "EmbeddingOptions"),
     "run_ner": ("finetuning.token_classification", "NerOptions"),
