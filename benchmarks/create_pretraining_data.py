@@ -13,7 +13,7 @@ prints megabytes of text per second and the peak resident memory of the largest 
 * ours with one worker: static masks at --dupe_factor 1 and 10, and --masking=none;
 * ours with one and two workers on groups of --group_mb, because several workers need groups.
 
-`--memory` compares a corpus with one of ten times its size at the same --max_group_bytes, for each of
+`--memory` compares a corpus with one of ten times its size with groups of the same size, for each of
 --dupe_factors. The larger corpus is ten copies in a temporary folder, each with permuted letters, so
 that its words are new.
 
@@ -176,19 +176,18 @@ def measure(case: dict) -> dict:
 
 
 def ours(case: dict) -> tuple[float, int]:
-    from bert_tf.programs.create_pretraining_data import create_pretraining_data
-    from bert_tf.programs.pretraining_data_options import PretrainingDataOptions
+    from bert_tf.programs import create_pretraining_data as program
 
-    names = ("dupe_factor", "num_workers", "max_group_bytes", "masking")
-    options = PretrainingDataOptions(
+    program.MAX_GROUP_BYTES = case.get("max_group_bytes", program.MAX_GROUP_BYTES)
+    names = ("dupe_factor", "num_workers", "masking")
+    options = program.PretrainingDataOptions(
         input_file=case["text"],
         output_file=os.path.join(case["output"], "data.tf_record"),
         vocab_file=case["vocab"],
-        num_logged_instances=0,
         **{name: case[name] for name in names if name in case},
     )
     start = time.perf_counter()
-    summary = create_pretraining_data(options)
+    summary = program.create_pretraining_data(options)
     return time.perf_counter() - start, summary.counts.instances
 
 

@@ -7,9 +7,11 @@ r"""Make TFRecords for pre-training from text: one sentence per line, a blank li
         --masked_lm_prob=0.15 --random_seed=12345 --dupe_factor=5
 """
 
-from bert_tf import cli
-from bert_tf.programs.create_pretraining_data import create_pretraining_data
-from bert_tf.programs.pretraining_data_options import PretrainingDataOptions
-
 if __name__ == "__main__":
+    from bert_tf import cli
+    from bert_tf.programs.create_pretraining_data import (
+        PretrainingDataOptions,
+        create_pretraining_data,
+    )
+
     cli.run(PretrainingDataOptions, create_pretraining_data)

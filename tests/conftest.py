@@ -74,7 +74,6 @@ SLOW = (
     "test_bilstm.py",
     "test_serving_classifier.py::test_a_new_process_needs_nothing_but_tensorflow_and_tensorflow_text",
     "test_answerers.py::test_a_saved_model_needs_tensorflow_and_tensorflow_text_alone",
-    "test_prepare_corpus.py::test_the_script_does_it_and_names_what_is_wrong",
     "test_compiled_runs.py",
     "test_serving_files.py::test_the_script_exports_and_says_how_the_model_is_asked",
     "test_serving_files.py::test_a_file_for_ids_has_no_custom_operation_and_loads_with_tensorflow_alone",
@@ -98,9 +97,7 @@ SLOW = (
     "test_tokenization.py::test_every_code_point_is_treated_as_the_rules_say",
     "test_tokenizer.py::test_every_code_point_becomes_what_full_tokenizer_says",
     "test_create_pretraining_data.py::test_the_records_do_not_depend_on_the_number_of_workers",
-    "test_parallel.py::test_results_may_come_as_they_are_done_with_messages",
     "test_examples.py",
-    "test_quickstart.py",
     "test_packaging.py",
     "fuzzing",
 )

@@ -47,7 +47,8 @@ SHORTER = {
     "--num_warmup_steps=800": "--num_warmup_steps=1",
     "--num_warmup_steps=200": "--num_warmup_steps=1",
     "--train_batch_size=256": "--train_batch_size=8",
-    "--vocab_size=30522": "--vocab_size=150 --model_size=tiny",
+    "--vocab_size=30522": "--vocab_size=150",
+    "--bert_config_file=model/": "--vocab_file=model/vocab.txt --bert_config_file=tiny/",
     "--init_layers=0,2,4,6,8,10": "--init_layers=0",  # checkpoints of one layer
     "--layers=-1,-2,-3,-4": "--layers=-1",  # so that checkpoints of one layer will do
     "--eval_file=labelled.tsv": "--eval_file=labelled.tsv --max_accuracy_loss=100",
@@ -79,7 +80,6 @@ FRAGMENTS = (
 )
 NOT_RUN = (
     NotRun(r"^make ", "minutes to hours; `make test` is what runs this file"),
-    NotRun(r"^python run_scripts/quickstart\.py$", "minutes; test_quickstart.py runs a short one"),
     NotRun(r"^pip install ", "changes the environment that the tests run in"),
     NotRun(r"^python examples/", "test_examples.py runs them"),
     NotRun(r"^python benchmarks/", "minutes to hours, with data and peers that need not be there"),

@@ -40,6 +40,8 @@ def write_files(folder: Path) -> None:
 
 def write_checkpoints(folder: Path) -> None:
     """Random weights with both heads, with our vocabularies; and the encoder as Hugging Face has it."""
+    (folder / "tiny").mkdir()
+    BertConfig(150, num_hidden_layers=1, **SIZES).to_json_file(folder / "tiny/bert_config.json")
     for name, vocabulary, layers in (
         ("BERT", "uncased_30522", 1),
         ("uncased_L-12_H-768_A-12", "uncased_30522", 1),
@@ -62,7 +64,7 @@ def write_checkpoints(folder: Path) -> None:
 
 
 def write_texts(folder: Path) -> None:
-    """Lines, corpora, the output of WikiExtractor, and records."""
+    """Lines, corpora, and records."""
     for name in (
         "lines.txt",
         "input.txt",
@@ -80,18 +82,9 @@ def write_texts(folder: Path) -> None:
     (folder / "more_pairs.tsv").write_text(
         "".join(f"{a}\t{b}\n" for a, b, _ in [("text_a", "text_b", ""), *pairs(9, seed=6)])
     )
-    articles = [text.replace("\n", " ") for text in documents(40, seed=1).split("\n\n")]
-    wiki = "".join(
-        f'<doc id="{number}" url="https://x.org/{number}" title="T{number}">\n'
-        f"T{number}\n\n{article}\n</doc>\n"
-        for number, article in enumerate(articles)
-    )
-    (folder / "extracted" / "AA").mkdir(parents=True)
-    (folder / "extracted" / "AA" / "wiki_00").write_text(wiki)
-    (folder / "texts").mkdir()
-    (folder / "texts" / "field.txt").write_text(
-        documents(40, seed=2).replace("\n\n", "\f").replace("\n", " ").replace("\f", "\n\n")
-    )
+    (folder / "corpus").mkdir()
+    for name, seed in (("corpus/wiki.txt", 1), ("own.txt", 2)):
+        (folder / name).write_text(documents(40, seed=seed))
     (folder / "records").mkdir()
     for length, predictions in ((128, 20), (512, 77)):
         write_records(

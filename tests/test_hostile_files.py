@@ -1,7 +1,6 @@
 """Third-party files: no code runs, and nothing outside of their folder is read or changed."""
 
 import os
-from pathlib import Path
 
 import pytest
 from tiny_checkpoints import arrays_of, write_json, write_tf1
@@ -13,9 +12,6 @@ from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.limits import MAX_WHOLE_FILE
-from bert_tf.pretraining.make_group import GroupJob
-from bert_tf.pretraining.manifest import Counts, DoneGroup, Manifest, Shard
-from bert_tf.pretraining.runners import replace_records, start_or_resume
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.vocabulary import load_vocab
 
@@ -87,28 +83,6 @@ def test_modules_and_shards_outside_of_their_folder_are_rejected(tmp_path, part)
     write_json(index, {"weight_map": {"a": part}})
     with pytest.raises(ValueError, match=r"index\.json"):
         open_tensors(str(index))
-
-
-def test_overwriting_keeps_files_that_only_a_foreign_manifest_names(tmp_path):
-    folder = tmp_path / "out"
-    folder.mkdir()
-    old = ("x.tf_record-00000-of-00002", "x.tf_record-00001-of-00002")
-    kept = ("../victim", "notes.txt", "x.tf_record.gz", "y.tf_record")
-    for name in (*old, *kept):
-        (folder / name).write_text("precious")
-    shards = [Shard(name, 1, 8) for name in (*old, *kept, str(tmp_path / "victim"))]
-    values = {"flags": {"max_seq_length": 9}, "input": [], "vocabulary": {"sha256": "", "size": 1}}
-    path = str(folder / "x.tf_record.manifest.json")
-    manifest = Manifest(**values, num_groups=1, groups={0: DoneGroup(0, 1, [], shards, Counts())})
-    manifest.write(path)
-    job = GroupJob(0, 1, (), (str(folder / "x.tf_record"),), path, 0)
-    _, jobs = start_or_resume(manifest, [job], overwrite=True)
-    Path(jobs[0].output_files[0]).parent.mkdir()
-    Path(jobs[0].output_files[0]).write_text("new")
-    group = DoneGroup(0, 1, [], [Shard("x.tf_record", 1, 3)], Counts())
-    replace_records([job], jobs, Manifest(**values, num_groups=1, groups={0: group}))
-    assert (folder / "x.tf_record").read_text() == "new"
-    assert [name for name in (*old, *kept) if (folder / name).exists()] == list(kept)
 
 
 def test_a_new_folder_keeps_files_behind_links_of_an_unfinished_one(tmp_path):

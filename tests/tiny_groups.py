@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from unittest import mock
 
-from bert_tf.programs.create_pretraining_data import create_pretraining_data
-from bert_tf.programs.pretraining_data_options import PretrainingDataOptions
+from tiny_runs import script_command
+
+from bert_tf.programs import create_pretraining_data as program
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "pretraining_data.json").read_text("utf-8"))
 
@@ -47,7 +49,7 @@ def corpus_of(num_documents):
     return "\n\n".join("\n".join(sentences[i : i + 3]) for i in range(0, len(sentences), 3)) + "\n"
 
 
-def run_groups(folder, name, **changes):
+def run_groups(folder, name, max_group_bytes=1500, **changes):
     """Records of a corpus of several groups in folder/name; the corpus is written once."""
     if not (folder / "vocab.txt").exists():
         write_inputs(folder, {"a.txt": corpus_of(40), "b.txt": corpus_of(25)})
@@ -57,11 +59,19 @@ def run_groups(folder, name, **changes):
         "output_file": f"{folder}/{name}/x,{folder}/{name}/y",
         "max_seq_length": 24,
         "dupe_factor": 2,
-        "max_group_bytes": 1500,
         **changes,
     }
-    return create_pretraining_data(PretrainingDataOptions(**options))
+    with mock.patch.object(program, "MAX_GROUP_BYTES", max_group_bytes):
+        return program.create_pretraining_data(program.PretrainingDataOptions(**options))
 
 
 def contents(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def command_with_small_groups(max_group_bytes, **flags):
+    """Arguments of `subprocess.run` for create_pretraining_data whose groups are small."""
+    command = script_command("create_pretraining_data", **flags)
+    script = str(Path(__file__).parent / "small_groups.py")
+    command["args"][1:2] = [script, str(max_group_bytes)]
+    return command

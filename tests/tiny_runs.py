@@ -237,8 +237,10 @@ def write_toy_text(folder):
 
 def write_records(text_file: Path, output_file: Path, **changes) -> str:
     """create_pretraining_data with the toy vocabulary; the path of the records."""
-    from bert_tf.programs.create_pretraining_data import create_pretraining_data
-    from bert_tf.programs.pretraining_data_options import PretrainingDataOptions
+    from bert_tf.programs.create_pretraining_data import (
+        PretrainingDataOptions,
+        create_pretraining_data,
+    )
 
     values = {
         "vocab_file": str(text_file.parent / "vocab.txt"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import itertools
 import logging
 import os
@@ -104,56 +103,6 @@ def check_not_an_input(
             raise ValueError(
                 f"{output} would be written, but it is also an input. Choose another {name}."
             )
-
-
-def check_not_read_again(outputs: Iterable[str], pattern_list: str, name: str) -> None:
-    """Raise ValueError if `expand_files` would find an output, so that the next run would read it.
-
-    Args:
-        outputs: files to be written.
-        pattern_list: globs and folders of the input.
-        name: of the output's parameter, for the message.
-    """
-    outputs = list(outputs)
-    for pattern in _patterns(pattern_list):
-        found = _matches(pattern)
-        folders = _folders(found)
-        for output in outputs:
-            is_below = any(_is_below(output, folder) for folder in folders)
-            if is_below or (found != [pattern] and _is_matched(output, pattern)):
-                raise ValueError(
-                    f"{output} would be one of the files of input_file={pattern}, and the next run "
-                    "would read it as text. Choose another folder for "
-                    f"{name}, or name the input files in another way: not by their whole folder, and "
-                    "not by a glob that matches the output."
-                )
-
-
-def _is_below(file: str, folder: str) -> bool:
-    """Return True if `_files_below` finds a file, which need not exist."""
-    if "://" not in folder and "://" not in file:
-        folder, file = os.path.realpath(folder), _real_place(file)
-    start = os.path.join(folder, "")
-    return file.startswith(start) and not _is_hidden(file.removeprefix(start))
-
-
-def _is_matched(file: str, pattern: str) -> bool:
-    """Return True if a glob matches a file, which need not exist."""
-    parent, glob = os.path.split(pattern)
-    name = os.path.basename(file)
-    if not fnmatch.fnmatchcase(name, glob) or (name.startswith(".") and not glob.startswith(".")):
-        return False
-    parents = tf.io.gfile.glob(parent) if set(parent) & set("*?[") else [parent]
-    return any(is_same_file(each or ".", os.path.dirname(file) or ".") for each in parents)
-
-
-def _is_hidden(path: str) -> bool:
-    return any(part.startswith(".") for part in path.replace(os.sep, "/").split("/"))
-
-
-def _real_place(file: str) -> str:
-    """Return the path of a file without links to folders. A link to a file keeps its own name."""
-    return os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file))
 
 
 def is_same_file(one: str, other: str) -> bool:

@@ -27,13 +27,10 @@ def place_of(file: str, line: int | None = None) -> str:
     return name if line is None else f"{name}:{line}"
 
 
-def read_lines(
-    path: str | os.PathLike, errors: str = "strict", *, start: int = 0, end: int | None = None
-) -> Iterator[str]:
+def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = None) -> Iterator[str]:
     """Yield the lines of a text file, without their ends.
 
     Args:
-        errors: "strict", or "replace" for U+FFFD instead of bytes that are not UTF-8.
         start, end: byte range of the (uncompressed) file to read, at starts of lines. None means the
             end of the file.
 
@@ -42,7 +39,7 @@ def read_lines(
             without a byte order mark, or it is a spreadsheet workbook.
     """
     file = os.fspath(path)
-    errors = "replace" if file == STANDARD_INPUT else errors
+    errors = "replace" if file == STANDARD_INPUT else "strict"
     offset = start
     with open_binary(file) as stream:
         if start:

@@ -19,8 +19,6 @@ from bert_tf.data.files import whole_file
 from bert_tf.data.record_checks import assert_ids, check_records, count_records
 from bert_tf.data.record_order import epochs_of
 
-COMPRESSIONS = (None, "GZIP")
-
 # Records (serialized, about 1 kB each) from which the next one is drawn. The reference has 100.
 SHUFFLE_BUFFER = 10_000
 
@@ -32,24 +30,15 @@ class RecordWriter:
 
     Args:
         path: local, or remote through `tf.io.gfile`.
-        compression: None or "GZIP".
 
     >>> with RecordWriter("train.tf_record", specs) as writer:   # doctest: +SKIP
     ...     writer.write({"input_ids": [101, 7592, 102], "label_ids": 1})
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike,
-        specs: Sequence[FeatureSpec],
-        compression: str | None = None,
-    ) -> None:
-        if compression not in COMPRESSIONS:
-            raise ValueError(f"`compression` is {compression!r}, but must be None or 'GZIP'.")
+    def __init__(self, path: str | os.PathLike, specs: Sequence[FeatureSpec]) -> None:
         check_specs(specs)
         self.path = os.fspath(path)
         self.specs = tuple(specs)
-        self.compression = compression
         self.count = 0  # examples written
         self._writer: Any = None  # a tf.io.TFRecordWriter while open
 
@@ -58,7 +47,7 @@ class RecordWriter:
             raise ValueError(f"{self.path} is a folder, but must be a file. Name a file in it.")
         with ExitStack() as stack:
             name = stack.enter_context(whole_file(self.path))
-            writer = tf.io.TFRecordWriter(name, self.compression)
+            writer = tf.io.TFRecordWriter(name)
             self._writer = stack.enter_context(writer)
             self._stack = stack.pop_all()
         return self

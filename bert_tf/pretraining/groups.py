@@ -39,22 +39,15 @@ Group = tuple[TextRange, ...]
 
 
 def plan_groups(files: Sequence[str], max_group_bytes: int) -> list[Group]:
-    """Return the groups of a corpus.
+    """Return the groups of a corpus of plain or gzip files: at least one.
 
-    Args:
-        files: plain or gzip.
-        max_group_bytes: bytes of uncompressed text. A group exceeds it only by the rest of its last
-            document.
-
-    Returns:
-        At least one group. Their ranges together are the corpus, in order.
+    Their ranges together are the corpus, in order. A group exceeds `max_group_bytes` of uncompressed
+    text only by the rest of its last document.
 
     Raises:
-        ValueError: `max_group_bytes` is below 1, or a file begins with the byte order mark of UTF-16 or
-            UTF-32.
+        ValueError: a file begins with the byte order mark of UTF-16 or UTF-32, or is WikiExtractor's
+            output.
     """
-    if max_group_bytes < 1:
-        raise ValueError(f"`max_group_bytes` is {max_group_bytes}, but must be 1 or more.")
     sizes = [_text_size(file) for file in files]
     total = sum(sizes)
     number = -(-total // max_group_bytes) or 1
@@ -62,7 +55,16 @@ def plan_groups(files: Sequence[str], max_group_bytes: int) -> list[Group]:
     bounds = sorted({0, *cuts, total})
     groups = [_ranges(files, sizes, start, end) for start, end in pairwise(bounds)] or [()]
     if len(groups) < number:
-        _warn_of_long_document(groups, number, max_group_bytes)
+        largest = max(groups, key=group_size)
+        logger.warning(
+            "The text makes %d groups instead of %d: %s bytes from byte %d of %s must fit into memory. "
+            "Is an empty line missing between documents?",
+            len(groups),
+            number,
+            f"{group_size(largest):,}",
+            largest[0].start,
+            largest[0].file,
+        )
     return groups
 
 
@@ -71,34 +73,25 @@ def group_size(group: Group) -> int:
     return sum(part.end - part.start for part in group)
 
 
-def group_lines(group: Group, errors: str = "strict") -> Iterator[str]:
-    """Yield the lines of a group, stripped as in the reference. An empty line ends a document.
-
-    Args:
-        group: of `plan_groups`.
-        errors: as in `lines.read_lines`.
-    """
+def group_lines(group: Group) -> Iterator[str]:
+    """Yield the lines of a group, stripped as in the reference. An empty line ends a document."""
     for part in group:
-        for line in read_lines(part.file, errors, start=part.start, end=part.end):
+        for line in read_lines(part.file, start=part.start, end=part.end):
             # The reference uses TensorFlow's line reader, which drops every carriage return.
             yield line.replace("\r", "").strip()
 
 
 def _text_size(file: str) -> int:
-    """Return the bytes of a file, uncompressed.
-
-    Raises:
-        ValueError: it is not UTF-8 by its byte order mark, so that its lines do not end at b"\\n".
-    """
-    compressed = compression_of(file)
+    """Return the bytes of a file, uncompressed, whose beginning is checked."""
     with open_binary(file) as stream:
-        if encoding := wide_encoding(stream):
-            cat = "zcat" if compressed else "cat"
+        if encoding := wide_encoding(stream):  # whose lines do not end at b"\n"
+            raise ValueError(f"{file} is {encoding.upper()}: convert it with iconv -f {encoding}.")
+        if stream.peek(5).startswith(b"<doc "):
             raise ValueError(
-                f"{file} is {encoding.upper()}, as its byte order mark shows, but a corpus must be "
-                f"UTF-8. Convert it: {cat} {file} | iconv -f {encoding} -t utf8 > utf8.txt"
+                f"{file} is WikiExtractor's output: make a corpus of it with "
+                "examples/prepare_corpus.py."
             )
-        if not compressed:
+        if not compression_of(file):
             return tf.io.gfile.stat(file).length
         return sum(map(len, iter(lambda: stream.read(BLOCK), b"")))
 
@@ -145,24 +138,6 @@ def _cuts_in_file(
         yield offset
         while left and (left[0] <= before or left[0] < before + start):
             left.popleft()
-
-
-def _warn_of_long_document(groups: Sequence[Group], number: int, max_group_bytes: int) -> None:
-    largest = max(groups, key=group_size)
-    first = largest[0]
-    is_missing = group_size(largest) > 2 * max_group_bytes
-    logger.warning(
-        "The text makes %d groups instead of %d, because a group ends only at the first empty line "
-        "after its planned end. The largest group has %s bytes (--max_group_bytes=%d), from byte %s "
-        "of %s, and must fit into memory.%s",
-        len(groups),
-        number,
-        f"{group_size(largest):,}",
-        max_group_bytes,
-        f"{first.start:,}",
-        first.file,
-        " Is an empty line missing between documents?" if is_missing else "",
-    )
 
 
 def _ranges(files: Sequence[str], sizes: Sequence[int], start: int, end: int) -> Group:

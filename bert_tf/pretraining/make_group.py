@@ -25,12 +25,14 @@ from bert_tf.pretraining.instances import InstanceRows, pretraining_features
 from bert_tf.pretraining.manifest import Counts, DoneGroup, Shard
 from bert_tf.pretraining.masking import Masker, check_special_tokens, continuation_ids
 from bert_tf.pretraining.sentence_pairs import Document, make_sequences
-from bert_tf.pretraining.settings import RecordSettings, naming_errors_flag
+from bert_tf.pretraining.settings import RecordSettings
 from bert_tf.tokenization import FullTokenizer
 
 # Bit in the id of a token without "##" that continues a word of a segmented text. The record does not
 # contain it.
 _CONTINUES = 1 << 28
+
+_NUM_LOGGED = 20  # instances that are logged in full, as in the reference
 
 # Fraction of the work done, instances made so far.
 OnProgress = Callable[[float, int], None]
@@ -45,7 +47,6 @@ class GroupJob:
     ranges: Group
     output_files: tuple[str, ...]
     manifest_file: str
-    num_logged_instances: int
 
     def relative_to_manifest(self, file: str) -> str:
         return os.path.relpath(file, os.path.dirname(self.manifest_file) or ".")
@@ -92,15 +93,11 @@ def make_group(
     specs = pretraining_features(
         settings.max_seq_length, settings.max_predictions_per_seq, settings.objective
     )
-    compression = "GZIP" if settings.gzip_compress else None
     with ExitStack() as stack:
         # Opened before the long work, so that a folder without write access fails at once.
-        writers = [
-            stack.enter_context(RecordWriter(file, specs, compression)) for file in job.output_files
-        ]
+        writers = [stack.enter_context(RecordWriter(file, specs)) for file in job.output_files]
         rng = RandomWords(job.seed)
-        with naming_errors_flag():
-            documents = read_documents(job.ranges, tokenizer, settings)
+        documents = read_documents(job.ranges, tokenizer, settings)
         counts = _count_text(documents, tokenizer)
         work.read()
         rows = InstanceRows(specs, _CONTINUES - 1, id_typecode(tokenizer, settings))
@@ -108,9 +105,8 @@ def make_group(
         rng.shuffle(documents)
         _make_instances(documents, tokenizer, settings, rows, rng, work)
         documents.clear()
-        written, logged = _write_instances(
-            rows, writers, tokenizer, job.num_logged_instances, rng, work
-        )
+        num_logged = _NUM_LOGGED if job.number == 0 else 0
+        written, logged = _write_instances(rows, writers, tokenizer, num_logged, rng, work)
     shards = [
         Shard(
             job.relative_to_manifest(file),
@@ -132,7 +128,7 @@ def read_documents(
     encode = _segmented_encoder(tokenizer) if settings.segmented_text else tokenizer.encode
     new_document = functools.partial(Document, typecode=id_typecode(tokenizer, settings))
     documents = [new_document()]
-    for line in group_lines(group, settings.errors):
+    for line in group_lines(group):
         if line:
             documents[-1].append(encode(line))
         elif len(documents[-1]):

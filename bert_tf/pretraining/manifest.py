@@ -7,7 +7,6 @@ the others. Readers of the files compare them with it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -20,7 +19,6 @@ import tensorflow as tf
 
 from bert_tf.data.files import write_text
 from bert_tf.data.globs import expand_files
-from bert_tf.limits import parse_json, read_whole
 
 SUFFIX = ".manifest.json"
 FORMAT = 1  # raised when the same flags make other records
@@ -107,20 +105,19 @@ class Manifest:
         return [shard for _, group in sorted(self.groups.items()) for shard in group.shards]
 
     def differences(self, other: Manifest) -> list[str]:
-        """Return a line for each difference that changes the records of `other`."""
-        found = []
+        """Return a phrase for each difference that changes the records of `other`."""
+        found = [
+            f"{name}: {self.flags.get(name)} there, {other.flags.get(name)} now"
+            for name in sorted(self.flags.keys() | other.flags.keys())
+            if self.flags.get(name) != other.flags.get(name)
+        ]
         if self.format != other.format:
-            found.append(f"format: {self.format} there, {other.format} now")
-        for name in self.flags.keys() | other.flags.keys():
-            there, now = self.flags.get(name), other.flags.get(name)
-            if there != now:
-                found.append(f"`{name}`: {there} there, {now} now")
-        digest, vocabulary = self.vocabulary["sha256"], other.vocabulary
-        if digest != vocabulary["sha256"] and digest not in file_digests(vocabulary["file"]):
-            found.append("the vocabulary file has changed")
-        if self.input not in (other.input, _with_whole_seconds(other.input)):
-            found.append("the input files have changed (names, sizes or times of last change)")
-        return sorted(found)
+            found.append("another version of bert_tf")
+        if self.vocabulary["sha256"] != other.vocabulary["sha256"]:
+            found.append("another vocab_file")
+        if self.input != other.input:
+            found.append("other names, sizes or times of the input files")
+        return found
 
     def write(self, path: str) -> None:
         """Write the file, whole or not at all."""
@@ -134,17 +131,6 @@ class Manifest:
 
 
 _PLAIN_FIELDS = ("format", "version", "flags", "input", "vocabulary", "num_groups")
-
-
-def _with_whole_seconds(files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return `Manifest.input` with rounded times, as in manifests of earlier versions."""
-    return [{**each, "mtime_nsec": each.get("mtime_nsec", 0) // 10**9 * 10**9} for each in files]
-
-
-def file_digests(vocab_file: str) -> set[str]:
-    """Return the sha256 in manifests of earlier versions: of the file, or with "\\n" as line ends."""
-    data = read_whole(vocab_file)
-    return {hashlib.sha256(each).hexdigest() for each in (data, data.replace(b"\r\n", b"\n"))}
 
 
 def manifest_path(output_file: str) -> str:
@@ -175,41 +161,14 @@ def expand_record_files(pattern_list: str) -> list[str]:
 
 
 def read_manifest(path: str) -> Manifest | None:
-    """Return the manifest, or None if the file does not exist.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
+    """Return the manifest, or None if the file does not exist."""
     if not tf.io.gfile.exists(path):
         return None
-    try:
-        values = parse_json(read_whole(path).decode("utf-8"))
-        groups = [group_from_json(group) for group in values["groups"]]
-        plain = {name: values[name] for name in _PLAIN_FIELDS}
-        _check_types(plain, groups)
-        return Manifest(groups={group.number: group for group in groups}, **plain)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} is damaged or of another version ({error!r}). Make the records again, with "
-            "`overwrite`."
-        ) from error
-
-
-def _check_types(plain: Mapping[str, Any], groups: Sequence[DoneGroup]) -> None:
-    """Raise TypeError if a value that other modules use has a wrong type."""
-    flags, vocabulary, lists = plain["flags"], plain["vocabulary"], [plain["input"]]
-    numbers = [plain["num_groups"], vocabulary["size"], flags["max_seq_length"]]
-    names = [vocabulary["sha256"]]
-    for group in groups:
-        numbers += [group.number, *_values(group.counts)]
-        lists.append(group.shards)
-        for shard in group.shards:
-            numbers += [shard.records, shard.bytes]
-            names.append(shard.file)
-    for values, kind in ((numbers, int), (names, str), (lists, list)):
-        for value in values:
-            if not isinstance(value, kind):
-                raise TypeError(f"{value!r} is not of type {kind.__name__}")
+    with tf.io.gfile.GFile(path) as file:
+        values = json.load(file)
+    groups = [group_from_json(group) for group in values["groups"]]
+    plain = {name: values[name] for name in _PLAIN_FIELDS}
+    return Manifest(groups={group.number: group for group in groups}, **plain)
 
 
 def group_from_json(values: Mapping[str, Any]) -> DoneGroup:

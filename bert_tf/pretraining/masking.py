@@ -13,13 +13,12 @@ Units that are chosen together:
     a piece              the paper's first models
     a whole word         a first piece and the "##" that follow (`do_whole_word_mask`)
     an n-gram            1 to n neighbours of either kind, shorter ones more often (`max_ngram_size`)
-    a span               1 to 10 whole words, all replaced in the same way (`span_masking`)
 
 Pieces and whole words use the same random draws as the reference, so that one seed gives the reference's
 masks.
 
 Source: Devlin et al. 2019, section 3.1 and appendix A.1; google-research/bert,
-create_pretraining_data.py, `create_masked_lm_predictions`. Spans: Joshi et al. 2020 (SpanBERT).
+create_pretraining_data.py, `create_masked_lm_predictions`.
 """
 
 from __future__ import annotations
@@ -32,9 +31,6 @@ from typing import NamedTuple
 
 from bert_tf.data.python_random import RandomWords, Threshold
 from bert_tf.pretraining.settings import MaskSettings, exact
-
-LONGEST_SPAN = 10  # words; SpanBERT's
-_SPAN_ENDS = 0.2  # the chance that a span ends after any of its words
 
 
 class MaskedTokens(NamedTuple):
@@ -51,9 +47,7 @@ class Masker:
     Args:
         vocab: token -> id, in file order. Random words are drawn from all entries.
         settings: with `max_predictions_per_seq`; `segmented_text` has no effect here. The reference
-            has neither n-grams nor spans. Runs of k are k times rarer than runs of 1, up to
-            `max_ngram_size`. A span becomes all [MASK], all random words, or stays. The lengths of
-            spans are geometric with mean 3.8 up to `LONGEST_SPAN`.
+            has no n-grams. Runs of k are k times rarer than runs of 1, up to `max_ngram_size`.
         continuations: ids that continue a word. Default: those of the `##` pieces.
 
     Raises:
@@ -67,26 +61,19 @@ class Masker:
         continuations: Collection[int] | None = None,
     ):
         check_special_tokens(vocab)
-        mixture = settings.mask_token_prob, settings.random_token_prob
         size = settings.max_ngram_size
         self._masked_lm_prob = settings.masked_lm_prob
         self._max_predictions = settings.max_predictions_per_seq
         self._mask_id = vocab["[MASK]"]
         self._vocab_ids = list(vocab.values())
-        self._whole_words = settings.do_whole_word_mask or settings.span_masking
-        self._spans = settings.span_masking
+        self._whole_words = settings.do_whole_word_mask
         if continuations is None:
             continuations = continuation_ids(vocab)
         self._continuations = frozenset(continuations)
-        self._mask_token_prob = settings.mask_token_prob
         self._is_mask = Threshold.of(settings.mask_token_prob)
-        self._kept_prob = _kept_prob(*mixture)
+        self._kept_prob = _kept_prob(settings.mask_token_prob, settings.random_token_prob)
         # Cumulative fractions of the lengths 1, 2, ...; None if only single units are masked.
-        weights = None
-        if settings.span_masking:
-            weights = [(1 - _SPAN_ENDS) ** k for k in range(LONGEST_SPAN)]
-        elif size > 1:
-            weights = [1 / k for k in range(1, size + 1)]
+        weights = [1 / k for k in range(1, size + 1)] if size > 1 else None
         self._length_probs = weights and [w / sum(weights) for w in accumulate(weights)]
 
     def __call__(self, token_ids: array, end_a: int, rng: RandomWords) -> MaskedTokens:
@@ -102,10 +89,8 @@ class Masker:
         )
         candidates = [*range(1, end_a), *range(end_a + 1, len(token_ids) - 1)]
         if self._length_probs is not None:
-            runs = self._choose_runs(token_ids, candidates, end_a, num_to_predict, rng)
-            units = runs if self._spans else [[p] for run in runs for p in run]
-            return self._replace_units(token_ids, units, rng)
-        if self._whole_words:
+            positions = self._choose_runs(token_ids, candidates, end_a, num_to_predict, rng)
+        elif self._whole_words:
             positions = self._choose_words(token_ids, candidates, num_to_predict, rng)
         else:
             rng.shuffle(candidates, keep=num_to_predict)
@@ -132,8 +117,8 @@ class Masker:
         end_a: int,
         num_to_predict: int,
         rng: RandomWords,
-    ) -> list[list[int]]:
-        """Choose runs of neighbouring words (or pieces) in one sentence of the pair; positions."""
+    ) -> list[int]:
+        """Choose runs of neighbouring words (or pieces), each in one sentence of the pair."""
         units = [[position] for position in candidates]
         if self._whole_words:
             units = self._group_words(token_ids, candidates)
@@ -141,7 +126,7 @@ class Masker:
         starts = list(range(len(units)))
         rng.shuffle(starts)
         taken = bytearray(len(units))
-        runs: list[list[int]] = []
+        positions: list[int] = []
         length_probs = self._length_probs or ()
         left = num_to_predict
         for start in starts:
@@ -155,10 +140,9 @@ class Masker:
                     break
                 taken[index] = 1
                 run += units[index]
-            if run:
-                runs.append(run)
-                left -= len(run)
-        return runs
+            positions += run
+            left -= len(run)
+        return positions
 
     def _group_words(self, token_ids: Sequence[int], candidates: list[int]) -> list[list[int]]:
         """Group candidate positions by word: its first piece and those that continue it.
@@ -189,33 +173,13 @@ class Masker:
                 masked[position] = mask_id
                 continue
             rng.at = at
-            masked[position] = self._keep_or_replace(token_ids[position], rng)
+            if rng.random() >= self._kept_prob:
+                masked[position] = self._vocab_ids[rng.randrange(len(self._vocab_ids))]
             rng.reserve(left)
             words, at = rng.words, rng.at
         rng.at = at
         positions.sort()
         return MaskedTokens(masked, positions, [token_ids[position] for position in positions])
-
-    def _replace_units(
-        self, token_ids: array, units: list[list[int]], rng: RandomWords
-    ) -> MaskedTokens:
-        """Replace pieces like `_replace`, with one decision for all positions of a unit."""
-        masked = token_ids[:]
-        for unit in units:
-            if rng.random() < self._mask_token_prob:
-                for position in unit:
-                    masked[position] = self._mask_id
-            elif rng.random() >= self._kept_prob:
-                for position in unit:
-                    masked[position] = self._random_word(rng)
-        positions = sorted(position for unit in units for position in unit)
-        return MaskedTokens(masked, positions, [token_ids[position] for position in positions])
-
-    def _keep_or_replace(self, token_id: int, rng: RandomWords) -> int:
-        return token_id if rng.random() < self._kept_prob else self._random_word(rng)
-
-    def _random_word(self, rng: RandomWords) -> int:
-        return self._vocab_ids[rng.randrange(len(self._vocab_ids))]
 
 
 def continuation_ids(vocab: Mapping[str, int]) -> frozenset[int]:

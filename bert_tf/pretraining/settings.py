@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
@@ -21,27 +19,6 @@ from bert_tf.vocabulary import load_vocab
 logger = logging.getLogger(__name__)
 
 MASKINGS = ("static", "none")
-
-
-def errors_option() -> Any:
-    """Return the option `errors` of programs that read a corpus."""
-    return option(
-        "Bytes that are not UTF-8. strict: stop with their place. replace: use U+FFFD, which the "
-        "tokenizer removes.",
-        default="strict",
-        choices=("strict", "replace"),
-    )
-
-
-@contextmanager
-def naming_errors_flag() -> Iterator[None]:
-    """Add the remedy to the message about bytes that are not UTF-8."""
-    try:
-        yield
-    except ValueError as error:
-        if not isinstance(error.__cause__, UnicodeDecodeError):
-            raise
-        raise ValueError(f"{error} Or replace such bytes: errors=replace.") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +76,6 @@ class MaskSettings(MaskingOptions):
         min=1,
     )
     max_ngram_size: int = option("Most neighbours that are masked together.", default=1, min=1)
-    span_masking: bool = option(
-        "Mask spans of 1 to 10 whole words, each replaced in one way.", default=False
-    )
     segmented_text: bool = option(
         "The input has spaces between Chinese words; --do_whole_word_mask then masks all characters of "
         "a word together.",
@@ -153,14 +127,6 @@ class RecordSettings(MaskSettings):
         default="static",
         choices=MASKINGS,
     )
-    max_group_bytes: int = option(
-        "A larger corpus is cut at ends of documents into groups of at most about this size, which "
-        "bounds the memory of a worker.",
-        default=64_000_000,
-        min=1,
-    )
-    gzip_compress: bool = option("Compress the records.", default=False)
-    errors: str = errors_option()
 
     def resolved(self) -> RecordSettings:
         """Return these settings with every default filled in.

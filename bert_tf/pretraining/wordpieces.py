@@ -22,10 +22,12 @@ from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD, BasicTokenizer, Wordp
 
 logger = logging.getLogger(__name__)
 
-NUM_UNUSED_TOKENS = 101  # as in the published cased model; the uncased one has 994
+_NUM_UNUSED_TOKENS = 101  # as in the published cased model; the uncased one has 994
 _UNUSED_BEFORE_UNK = 99  # in all published models, so that [UNK] is 100
 
-MAX_WORDS = 1_000_000  # distinct words kept while counting; about 100 bytes each, and 500 to learn
+MIN_FREQUENCY = 2  # pairs that occur less often are not merged
+# Most distinct words kept while counting; about 100 bytes each, and 500 to learn.
+_MAX_WORDS = 1_000_000
 # Limits on stretches between spaces that are collected before they are split into words: the number
 # of different ones, and the characters read (Chinese has sentences without a space).
 _MAX_CHUNKS = 500_000
@@ -46,14 +48,8 @@ class Coverage(NamedTuple):
         )
 
 
-def first_tokens(num_unused_tokens: int = NUM_UNUSED_TOKENS) -> list[str]:
+def first_tokens() -> list[str]:
     """Return the tokens before the characters, with the ids of the published models.
-
-    Args:
-        num_unused_tokens: rows kept free for tokens of one's own. 99 of them precede [UNK].
-
-    Raises:
-        ValueError: `num_unused_tokens` is below 99.
 
     >>> tokens = first_tokens()
     >>> [tokens.index(f"[{name}]") for name in ("PAD", "unused0", "UNK", "CLS", "SEP", "MASK")]
@@ -61,55 +57,42 @@ def first_tokens(num_unused_tokens: int = NUM_UNUSED_TOKENS) -> list[str]:
     >>> tokens[104:]
     ['[unused99]', '[unused100]']
     """
-    if num_unused_tokens < _UNUSED_BEFORE_UNK:
-        raise ValueError(
-            f"`num_unused_tokens` is {num_unused_tokens}, but must be {_UNUSED_BEFORE_UNK} or more: "
-            "[UNK] has the id 100 in every published model, and [PAD] is 0."
-        )
-    unused = [f"[unused{number}]" for number in range(num_unused_tokens)]
+    unused = [f"[unused{number}]" for number in range(_NUM_UNUSED_TOKENS)]
     before, after = unused[:_UNUSED_BEFORE_UNK], unused[_UNUSED_BEFORE_UNK:]
     return ["[PAD]", *before, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *after]
 
 
-def count_words(
-    lines: Iterable[str], do_lower_case: bool = True, *, max_words: int = MAX_WORDS
-) -> Counter[str]:
+def count_words(lines: Iterable[str], do_lower_case: bool = True) -> Counter[str]:
     """Count each word of `lines`, split like `BasicTokenizer`.
+
+    Above a million distinct words the rarest are dropped, until half of it is left. This bounds the
+    memory. Counts of rare words are then a little too low.
 
     Args:
         lines: any text.
         do_lower_case: lower-case and strip accents, for an uncased vocabulary.
-        max_words: above this number of distinct words the rarest are dropped, until half of it is
-            left. This bounds the memory. Counts of rare words are then a little too low.
 
     Returns:
         word -> count. A word longer than the tokenizer's limit (`MAX_INPUT_CHARS_PER_WORD`) is cut
         after the first character beyond it, so that a file of base64 cannot fill the memory.
-
-    Raises:
-        ValueError: `max_words` is below 1, or so low that no word is left.
     """
-    if max_words < 1:
-        raise ValueError(f"`max_words` is {max_words}, but must be 1 or more.")
     tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
     words: Counter[str] = Counter()
     # The tokenizer splits at spaces first, so each stretch between spaces is split only once.
     chunks: Counter[str] = Counter()
-    num_characters = forgotten = 0
+    num_characters = 0
 
     def empty_chunks() -> None:
-        nonlocal forgotten
         for chunk, count in chunks.items():
             for word in tokenizer.tokenize(chunk):
                 words[word[: MAX_INPUT_CHARS_PER_WORD + 1]] += count
         chunks.clear()
-        if len(words) > max_words:
+        if len(words) > _MAX_WORDS:
             least = 1
-            while len(words) > max(1, max_words // 2):
+            while len(words) > _MAX_WORDS // 2:
                 least += 1
                 for word in [word for word, count in words.items() if count < least]:
                     del words[word]
-            forgotten = least
             logger.info("Forgot the words that were seen less than %d times.", least)
 
     for line in lines:
@@ -120,11 +103,6 @@ def count_words(
             empty_chunks()
             num_characters = 0
     empty_chunks()
-    if forgotten and not words:
-        raise ValueError(
-            f"`max_words` is {max_words}, and the text has more different words, all of which were seen "
-            f"less than {forgotten} times and were dropped together. Raise max_words."
-        )
     return words
 
 
@@ -133,9 +111,7 @@ def learn_wordpieces(
     vocab_size: int,
     *,
     character_coverage: float = 0.99995,
-    min_frequency: int = 2,
-    num_unused_tokens: int = NUM_UNUSED_TOKENS,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> list[str]:
     """Learn a whole vocabulary, a token per id.
 
@@ -144,9 +120,7 @@ def learn_wordpieces(
         vocab_size: V, the exact number of tokens.
         character_coverage: fraction in (0, 1] of all characters that the vocabulary contains. The
             rarest are left out, and words with them become [UNK].
-        min_frequency: a pair that occurs less often than this is not merged.
-        num_unused_tokens: see `first_tokens`.
-        on_progress: called repeatedly with the pieces learned and the pieces wanted.
+        on_progress: called repeatedly with the number of pieces learned.
 
     Returns:
         `first_tokens`; the characters; the characters as continuations ("##a", except punctuation
@@ -156,13 +130,7 @@ def learn_wordpieces(
     Raises:
         ValueError: `vocab_size` is too small for the characters, or too large for the corpus.
     """
-    if not 0.0 < character_coverage <= 1.0:
-        raise ValueError(
-            f"`character_coverage` is {character_coverage}, but must be above 0 and at most 1."
-        )
-    if min_frequency < 1:
-        raise ValueError(f"`min_frequency` is {min_frequency}, but must be 1 or more.")
-    first = first_tokens(num_unused_tokens)
+    first = first_tokens()
     counts = {
         word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD
     }
@@ -173,23 +141,16 @@ def learn_wordpieces(
     known = set(characters)
     counts = {word: counts[word] for word in sorted(counts) if known.issuperset(word)}
     if num_wanted < 0:
-        longer = len(merge_pairs(counts, 2 * len(joined), min_frequency))  # a tiny corpus has fewer
-        example = f", for example {len(fixed) + longer}, which has room for longer pieces"
         raise ValueError(
-            f"`vocab_size` is {vocab_size}, but the {len(first)} first tokens and "
-            f"{len(characters)} characters of this corpus take {len(fixed)}: each character, and most "
-            f'once more with "##". Use a `vocab_size` of {len(fixed)} or more'
-            f"{example if longer else ''}. Or use a `character_coverage` below {character_coverage}, "
-            "which leaves out rare characters."
+            f"vocab_size is {vocab_size}, but the first tokens and {len(characters)} characters take "
+            f"{len(fixed)}: use that or more, or a lower character_coverage."
         )
-    candidates = merge_pairs(counts, int(num_wanted * _CANDIDATES), min_frequency, on_progress)
+    candidates = merge_pairs(counts, int(num_wanted * _CANDIDATES), MIN_FREQUENCY, on_progress)
     if len(candidates) < num_wanted:
-        most = len(fixed) + len(candidates)
-        chinese = " Chinese characters are single words and form no longer pieces."
+        size = len(fixed) + len(candidates)
         raise ValueError(
-            f"`vocab_size` is {vocab_size}, but this corpus yields {most} tokens (pieces seen at least "
-            f"{min_frequency} times).{chinese if 2 * len(joined) < len(characters) else ''} Use a "
-            f"`vocab_size` of {most} or less, or more text."
+            f"vocab_size is {vocab_size}, but this corpus yields {size} tokens: use that or less, or "
+            "more text."
         )
     use = _piece_counts(counts, [*fixed, *candidates])
     candidates.sort(key=lambda piece: -use[piece])  # stable: earlier merges first among equals
@@ -197,11 +158,7 @@ def learn_wordpieces(
 
 
 def measure_coverage(tokens: Iterable[str], counts: Mapping[str, int]) -> Coverage:
-    """Measure the splits that `WordpieceTokenizer` with these tokens makes of a text.
-
-    Raises:
-        ValueError: `counts` is empty.
-    """
+    """Measure the splits that `WordpieceTokenizer` with these tokens makes of a text."""
     tokenizer = WordpieceTokenizer({token: index for index, token in enumerate(tokens)})
     num_words = num_unknown = num_pieces = 0
     for word, count in counts.items():
@@ -210,16 +167,15 @@ def measure_coverage(tokens: Iterable[str], counts: Mapping[str, int]) -> Covera
         num_pieces += count * len(pieces)
         if pieces == [tokenizer.unk_token]:
             num_unknown += count
-    if not num_words:
-        raise ValueError("There are no words to measure the coverage of a vocabulary on.")
-    return Coverage(num_words, num_unknown / num_words, num_pieces / num_words)
+    total = max(1, num_words)
+    return Coverage(num_words, num_unknown / total, num_pieces / total)
 
 
 def merge_pairs(
     counts: Mapping[str, int],
     num_pieces: int,
     min_frequency: int = 1,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> list[str]:
     """Merge the most frequent pair of neighbours again and again; return the new pieces.
 
@@ -229,7 +185,7 @@ def merge_pairs(
     Args:
         counts: word -> count.
         num_pieces: number of pieces wanted. The result is shorter if the words yield fewer.
-        min_frequency: see `learn_wordpieces`.
+        min_frequency: a pair that occurs less often is not merged.
         on_progress: see `learn_wordpieces`.
 
     >>> merge_pairs({"low": 5, "lower": 2, "newer": 6}, num_pieces=4)
@@ -277,7 +233,7 @@ def merge_pairs(
         if piece not in ids:
             pieces.append(piece)
             if on_progress is not None and len(pieces) % 100 == 0:
-                on_progress(len(pieces), num_pieces)
+                on_progress(len(pieces))
         merged = piece_id(piece)
         grown = set()
         for index in places.pop(pair):

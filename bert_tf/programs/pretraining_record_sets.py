@@ -14,7 +14,7 @@ from bert_tf.data.record_checks import check_records, feature_sizes
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.sidecar import compare_vocabularies
 from bert_tf.pretraining.instances import pretraining_features
-from bert_tf.pretraining.manifest import Manifest, file_digests, manifests_of
+from bert_tf.pretraining.manifest import Manifest, manifests_of
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.vocabulary import vocabulary_digest
 
@@ -140,9 +140,9 @@ def check_vocabulary_of_records(
     Raises:
         ValueError: the sha256 in the manifest is that of another vocabulary.
     """
-    digests = {vocabulary_digest(tokens), *(file_digests(vocab_file) if vocab_file else ())}
+    digest = vocabulary_digest(tokens)
     for path, manifest in record_set.manifests.items():
-        if manifest.vocabulary["sha256"] not in digests:
+        if manifest.vocabulary["sha256"] != digest:
             raise ValueError(
                 f"{vocab_file or 'The vocabulary of the checkpoint'} is not the vocabulary that the "
                 f"records were made with: its sha256 differs from the one in {path}. "

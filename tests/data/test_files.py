@@ -23,7 +23,6 @@ from bert_tf.data.files import (
 from bert_tf.data.globs import check_not_an_input, expand_files, files_of_checkpoint
 from bert_tf.data.records import RecordWriter
 from bert_tf.programs.extract_features import Features, write_json_lines, write_npz
-from bert_tf.programs.prepare_corpus import _Output
 
 
 def test_text_is_written_as_it_is_and_replaces_what_was_there(tmp_path):
@@ -180,17 +179,11 @@ def write_record(path):
 FEATURES = Features(["[CLS]"], np.ones((1, 1, 2), np.float32))
 
 
-def write_corpus(path):
-    with _Output(str(path), shard_bytes=0) as output:
-        output.write_sentence("one two")
-
-
 WRITERS = {
     "text": lambda path: write_text(path, "new\n"),
     "records": write_record,
     "jsonl": lambda path: write_json_lines(path, [FEATURES], [-1]),
     "npz": lambda path: write_npz(path, [FEATURES], [-1]),
-    "corpus": write_corpus,
     "config": BertConfig(vocab_size=11).to_json_file,
 }
 

@@ -53,7 +53,6 @@ def test_a_byte_that_is_not_utf8_is_named_by_line_and_offset(file):
     path = file(b"gr\xc3\xbcn\r\ngr\xfcn\n")
     with pytest.raises(ValueError, match=r"rows\.tsv:2: .* byte 0xfc at offset 9 of the file"):
         list(read_lines(path))
-    assert list(read_lines(path, errors="replace")) == ["grün", "gr\ufffdn"]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "ram://bert_tf_test/part.txt"])

@@ -6,6 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from tiny_groups import command_with_small_groups
 from tiny_runs import documents, script_command
 
 FAULTY = str(Path(__file__).parent / "faulty.py")
@@ -72,7 +73,7 @@ def generation_command(toy_text: Path, corpus: Path, output_dir: Path | str, **c
         "max_predictions_per_seq": 4,
         "dupe_factor": 5,
     }
-    return script_command("create_pretraining_data", **{**flags, **changes})
+    return command_with_small_groups(50_000, **{**flags, **changes})
 
 
 def write_corpus(path: Path, num_documents: int) -> Path:

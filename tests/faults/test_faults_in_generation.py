@@ -25,9 +25,7 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def command(toy_text, corpus):
     """Output folder -> the command. The groups are small, so that there are several."""
-    return lambda folder, **changes: generation_command(
-        toy_text, corpus, folder, max_group_bytes=50_000, **changes
-    )
+    return lambda folder, **changes: generation_command(toy_text, corpus, folder, **changes)
 
 
 @pytest.fixture(scope="module")

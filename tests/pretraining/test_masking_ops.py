@@ -277,8 +277,8 @@ def test_in_a_pipeline_masks_are_those_of_a_call():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"masked_lm_prob": 1.5}, "masked_lm_prob is 1.5, but .* above 0 and .* 1"),
-        ({"mask_token_prob": 0.95}, "more than 1 together"),
+        ({"masked_lm_prob": 1.5}, "masked_lm_prob"),
+        ({"mask_token_prob": 0.95}, "mask_token_prob"),
     ],
 )
 def test_values_are_checked_when_made(changes, message):
