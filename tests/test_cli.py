@@ -25,8 +25,6 @@ LEAST = {
     "PredictionOptions": ["--model_dir=m"],
     "PretrainingDataOptions": ["--input_file=i", "--output_file=o", "--vocab_file=v"],
     "PretrainingOptions": ["--do_train", "--input_file=i", "--output_dir=o"],
-    "CorpusPreparationOptions": ["--input_file=i", "--output_file=o"],
-    "QuickstartOptions": [],
     "NerOptions": ["--do_train", "--train_file=t", "--output_dir=o", "--init_checkpoint=c"],
     "RerankerOptions": ["--do_train", "--train_file=t", "--output_dir=o"],
     "SquadOptions": ["--do_predict", "--predict_file=p", "--output_dir=o"],
