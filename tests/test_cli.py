@@ -16,7 +16,6 @@ from bert_tf.__main__ import PROGRAMS
 
 # Flags without which an option class refuses to be made, or that it needs for others.
 LEAST = {
-    "CertifyOptions": ["--model_dir=m", "--export_dir=e"],
     "ClassifierOptions": ["--do_eval", "--task_name=mrpc", "--data_dir=d", "--output_dir=o"],
     "ConvertOptions": ["--init_checkpoint=c", "--output_dir=o"],
     "EmbeddingOptions": ["--do_train", "--train_file=t", "--output_dir=o"],
@@ -341,7 +340,7 @@ def test_packed_kernels_are_kept_where_no_weight_changes(
 
 def test_some_programs_change_no_weight():
     found = {n for n, options in OPTION_CLASSES.items() if getattr(options, "only_answers", False)}
-    assert found == {"CertifyOptions", "PredictionOptions"}
+    assert found == {"PredictionOptions"}
 
 
 @pytest.mark.parametrize(
