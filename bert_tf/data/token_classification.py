@@ -54,12 +54,11 @@ class Columns:
 
     word: int = 1  # column of the word
     label: int | None = None  # column of the label; None means the last
-    labelled: bool | None = None  # None means yes if the file has more than one column
+    labelled: bool = False  # a file without labels, of one column, is an error
 
     def label_index(self, num_columns: int) -> int | None:
         """Return the index of the label in a row, from 0; None for a file without labels."""
-        labelled = num_columns > 1 if self.labelled is None else self.labelled
-        if not labelled:
+        if num_columns == 1:
             return None
         return num_columns - 1 if self.label is None else self.label - 1
 

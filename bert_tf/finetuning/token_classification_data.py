@@ -31,7 +31,7 @@ FILE_NAMES: Mapping[str, Sequence[str]] = {
 
 def columns_of(options: NerOptions, split: str) -> Columns:
     """Return the columns of a split; a test file may lack labels."""
-    return Columns(options.word_column, options.label_column, None if split == "test" else True)
+    return Columns(options.word_column, options.label_column, labelled=split != "test")
 
 
 def find_files(options: NerOptions) -> dict[str, str]:
@@ -82,14 +82,12 @@ def read_data(
         split: read_conll(file, columns_of(options, split), stated)
         for split, file in find_files(options).items()
     }
-    labelled = [row.labels for rows in splits.values() for row in rows if row.labels is not None]
-    if "train" in splits:
-        labelled = [sentence.labels or () for sentence in splits["train"]]
+    known = {"train": splits["train"]} if "train" in splits else splits
+    labelled = [row.labels for rows in known.values() for row in rows if row.labels is not None]
     scheme = find_scheme(labelled) if stated == "auto" else stated
-    names = sorted({label for labels in labelled for label in labels})
     if options.do_train:
-        known = known_labels if trained is None else trained.labels
-        task = _new_task(options, splits["train"], scheme, known, max_seq_length)
+        order = known_labels if trained is None else trained.labels
+        task = _new_task(options, splits["train"], scheme, order, max_seq_length)
         if trained is not None:
             _check_same_task(task, trained)
     elif trained is None:
@@ -98,7 +96,7 @@ def read_data(
             "--do_train."
         )
     else:
-        labels = spelled_as(trained.labels, names)
+        labels = spelled_as(trained.labels, sorted({n for labels in labelled for n in labels}))
         task = _adjusted(trained, labels, options, max_seq_length, stated)
     for sentences in splits.values():
         _check_labels(sentences, task.labels)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from bert_tf.data.token_classification import Columns, read_conll, relabelled_lines
-from bert_tf.metrics.conlleval import conlleval
 
 WNUT17 = Path(__file__).parents[3] / "shared/data/ner/wnut17"
 
@@ -70,11 +69,6 @@ def test_spaces_may_be_several_and_columns_may_be_chosen(written):
 def test_a_file_of_words_alone_has_no_labels(written):
     (first, second) = read_conll(written("a\nb\n\nc\n"))
     assert (first.words, first.labels, second.labels) == (("a", "b"), None, None)
-
-
-def test_a_second_column_may_be_no_label(written):
-    (sentence,) = read_conll(written("a NN\n"), Columns(labelled=False))
-    assert (sentence.words, sentence.labels) == (("a",), None)
 
 
 @pytest.mark.parametrize(
@@ -197,20 +191,3 @@ def test_other_labels_take_the_place_of_the_old_ones_and_nothing_else_changes(wr
 
 def test_a_file_without_labels_gets_a_column(written):
     assert list(relabelled_lines(written("a\n\nb\n"), "XY", Columns())) == ["a\tX", "", "b\tY"]
-
-
-@pytest.mark.skipif(not WNUT17.is_dir(), reason="needs ../shared/data/ner/wnut17")
-@pytest.mark.parametrize(
-    "name, num_sentences, num_words, num_entities",
-    [  # as counted by awk: lines with a word, and labels that begin with B-
-        ("wnut17train.conll", 3394, 62730, 1975),
-        ("emerging.dev.conll", 1009, 15733, 836),
-        ("emerging.test.annotated", 1287, 23394, 1079),
-    ],
-)
-def test_wnut17_is_read_whole(name, num_sentences, num_words, num_entities):
-    sentences = read_conll(str(WNUT17 / name))
-    assert len(sentences) == num_sentences
-    labels = [sentence.labels for sentence in sentences]
-    assert sum(map(len, labels)) == num_words
-    assert conlleval(labels, labels).overall.actual == num_entities

@@ -41,12 +41,6 @@ def test_f1_is_the_harmonic_mean_of_precision_and_recall():
     assert f1(LABELS, LABELS) == 1.0
 
 
-def test_f1_of_constant_predictions():
-    assert f1(ONES, LABELS) == pytest.approx(2 * 4 / (6 + 4))  # precision 4/6, recall 1
-    assert f1(ZEROS, LABELS) == 0.0
-    assert f1(ZEROS, ZEROS) == 0.0  # neither precision nor recall is defined
-
-
 def test_matthews_correlation_is_that_of_the_two_sequences():
     expected = (2 * 1 - 1 * 2) / math.sqrt(3 * 4 * 2 * 3)
     assert matthews_correlation(PREDICTIONS, LABELS) == pytest.approx(expected)

@@ -37,11 +37,6 @@ def test_metrics_of_two_queries_by_hand():
     assert found["eval_recall@10"] == 1
 
 
-def test_a_relevant_document_that_is_named_twice_counts_once():
-    ranked = np.array([[4, 0]])
-    assert metrics_of(ranked, [[4, 4]]) == metrics_of(ranked, [[4]])
-
-
 @pytest.mark.parametrize("block", [1, 7, 100])
 def test_search_equals_a_sort_of_all_products(block):
     queries, documents = RNG.normal(size=(20, 5)), RNG.normal(size=(33, 5))

@@ -15,7 +15,6 @@ from bert_tf.modeling.crf import (
     best_labels,
     best_path,
     log_likelihood,
-    log_marginals,
     make_chains,
     make_crf,
     marginals,
@@ -80,12 +79,6 @@ def test_likelihood_marginals_and_best_path_are_those_of_all_sequences(length, s
     labels, probabilities = best_labels(chains)
     picked = np.take_along_axis(marginals(chains).numpy(), labels.numpy()[..., None], axis=-1)
     np.testing.assert_array_equal(probabilities, picked[..., 0])
-
-
-def test_logits_that_are_not_numbers_give_labels_that_exist():
-    logits, scores = random_scores(3, rows=1)
-    chains = sentence_chains(logits * np.nan, rows_of(scores, 1), np.array([3]))
-    assert (np.array(best_path(chains)) < logits.shape[-1]).all()
 
 
 def test_rows_of_other_lengths_and_padding_do_not_matter():
@@ -201,30 +194,6 @@ def test_labels_without_a_legal_sequence_are_refused(allowed, length):
 def test_transitions_of_another_number_of_labels_are_refused(shape):
     with pytest.raises(ValueError, match="allowed_transitions"):
         make_crf(np.ones(shape, bool), num_labels=2)
-
-
-def test_gradients_of_log_marginals_are_finite_differences():
-    """As in the loss of a teacher: weights for each label of each word."""
-    allowed = np.array(allowed_transitions(IOB2, "iob2"))
-    logits, scores = random_scores(7, words=4, allowed=allowed)
-    weights, step = np.random.default_rng(8).uniform(size=(4, L)), 1e-2
-
-    def losses(logits):
-        chains = sentence_chains(logits, rows_of(scores, len(logits)), [4] * len(logits))
-        return tf.reduce_sum(log_marginals(chains) * weights, axis=(1, 2))
-
-    inputs = tf.constant(logits)
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        value = losses(inputs)
-    changes = step * np.eye(logits.size, dtype=np.float32).reshape(-1, *logits.shape[1:])
-    values = losses(logits + np.concatenate([changes, -changes])).numpy()
-    expected = np.subtract(*np.split(values, 2)) / (2 * step)
-    np.testing.assert_allclose(np.ravel(tape.gradient(value, inputs)), expected, atol=5e-3)
-    found = np.exp(log_marginals(sentence_chains(logits, scores[None], [4])))
-    is_possible = found > 1e-8
-    assert not is_possible[0, 0, [2, 4]].any()  # a sentence begins with no I-
-    np.testing.assert_allclose(found[is_possible].sum(), 4, atol=1e-5)
 
 
 def test_the_layer_is_float32_and_comes_back_from_its_configuration():

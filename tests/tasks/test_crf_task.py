@@ -171,11 +171,3 @@ def test_the_task_and_the_model_keep_the_crf(feature_layers):
     copy.set_weights(model.get_weights())
     np.testing.assert_array_equal(copy(inputs)["logits"], outputs["logits"])
     assert "crf" not in TokenClassificationTask(LABELS, 8).arguments()
-
-
-def test_labels_without_a_legal_sequence_are_refused():
-    task = TokenClassificationTask(("I-X", "I-Y"), 8, crf="iob2")
-    with pytest.raises(ValueError, match="1 labels"):
-        task.build_model(CONFIG)
-    with pytest.raises(ValueError, match="crf"):
-        TokenClassificationTask(LABELS, 8, crf="bilou")

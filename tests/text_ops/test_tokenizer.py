@@ -119,14 +119,6 @@ def test_faulty_vocabularies_are_refused(vocab, message):
         GraphTokenizer(vocab)
 
 
-def test_it_works_inside_tf_data(tokenizer_pairs):
-    full, graph = tokenizer_pairs[True]
-    texts = ["ΑΣ 한é\u302e漢", "", "a b c", "İ!"]
-    batches = tf.data.Dataset.from_tensor_slices(texts).batch(3).map(graph)
-    ids = [row for batch in batches for row in batch.to_list()]
-    assert ids == [full.encode(text) for text in texts]
-
-
 LOAD = """
 import sys
 import tensorflow as tf, tensorflow_text
