@@ -59,9 +59,8 @@ def find_config(
         )
     if checkpoint.config is None:
         raise ValueError(
-            f"There is no bert_config.json next to {checkpoint.source}. Give bert_config_file. "
-            "A program without that flag needs a model folder: convert_checkpoint with "
-            "--bert_config_file, --vocab_file, --head and --labels writes one."
+            f"There is no bert_config.json next to {checkpoint.source}: give bert_config_file, in a "
+            "program without it after convert_checkpoint."
         )
     return checkpoint.config
 
@@ -153,9 +152,8 @@ def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) 
     largest = max(vocab.values())
     if largest >= config.vocab_size:
         raise ValueError(
-            f"The vocabulary {source} has ids up to {largest}, but "
-            f"`vocab_size` in the model's configuration is {config.vocab_size}. They belong to "
-            "different models: give the `vocab_file` of this one."
+            f"The vocabulary {source} has ids up to {largest}, but `vocab_size` in the model's "
+            f"configuration is {config.vocab_size}: give the `vocab_file` of this model."
         )
     if problem := missing_tokens(largest + 1, config.vocab_size, source):
         logger.warning(problem)
@@ -167,9 +165,7 @@ def missing_tokens(num_tokens: int, vocab_size: int, source: str) -> str:
         return ""
     return (
         f"The vocabulary {source} has {num_tokens} tokens, but there are {vocab_size} word embeddings "
-        f"(`vocab_size`), and a table is padded by at most {_MOST_PADDING}. It may be cut, or belong to "
-        "another model: give the `vocab_file` of this one. If the rest of the table is really unused, "
-        "fill a copy of the vocabulary with lines [unused0], [unused1], ..."
+        f"(`vocab_size`), and a table is padded by at most {_MOST_PADDING}: is it of another model?"
     )
 
 
@@ -220,24 +216,13 @@ def compare_vocabularies(vocab_file: str | None, checkpoint: PretrainedCheckpoin
         return
     fraction = len(differing) / len(tokens)
     counted = f"{len(differing)} of the {len(tokens)} tokens ({100 * fraction:.3g} %) in {theirs}"
-    examples = ", ".join(
-        f"{token!r} ({index} there, {vocab.get(token, 'none')} here)"
-        for token, index in differing[:3]
+    examples = ", ".join(repr(token) for token, _ in differing[:3])
+    problem = (
+        f"{counted} have another id or none in {vocab_file}, such as {examples}: omit vocab_file."
     )
     if fraction > MOST_REPLACED:
-        raise ValueError(
-            f"{counted} have another id or none in {vocab_file}, such as {examples}. At most "
-            f"{100 * MOST_REPLACED:g} % may differ, because the checkpoint's embeddings belong to its "
-            "own tokens. Omit vocab_file to use the checkpoint's vocabulary, or give a checkpoint "
-            "that was trained with this one."
-        )
-    logger.warning(
-        "%s have another id or none in %s, such as %s. Unless you have replaced them on purpose, "
-        "omit --vocab_file.",
-        counted,
-        vocab_file,
-        examples,
-    )
+        raise ValueError(problem)
+    logger.warning("%s", problem)
 
 
 # Folders of the reference's published models, with its own names.

@@ -136,40 +136,25 @@ def prefixes_in(folder: str) -> list[str]:
 
 
 def _prefix_in_folder(folder: str) -> str:
-    found = prefixes_in(folder)
-    listing = ", ".join(found)
+    names = prefixes_in(folder)
     state_file = file_beside(folder, "checkpoint")
     if state_file and not tf.io.gfile.isdir(state_file):
-        newest = _newest(state_file)
         # The path in the file may be absolute and from another machine. Only its last part counts.
-        if newest not in found:
+        newest = next(iter(named_checkpoints(state_file)), None)
+        if newest not in names:
             raise FileNotFoundError(
-                f"{state_file} names {newest!r} as the newest checkpoint, but {folder} "
-                + (
-                    f"contains {listing}; name one of them, such as {folder}/{found[-1]}."
-                    if found
-                    else "contains no checkpoint."
-                )
+                f"{state_file} names {newest!r} as the newest checkpoint, but {folder} has "
+                f"{', '.join(names) or 'none'}: name one of them."
             )
         return checkpoint_prefix(tf.io.gfile.join(folder, newest))
-    if not found:
-        raise FileNotFoundError(f"There is no TensorFlow checkpoint (a file *.index) in {folder}.")
-    if len(found) > 1:
-        raise ValueError(
-            f"{folder} contains {len(found)} checkpoints and no file `checkpoint` that names the "
-            f"newest. Name one of them, such as {folder}/{found[-1]}. They are: {listing}."
-        )
-    return checkpoint_prefix(tf.io.gfile.join(folder, found[0]))
-
-
-def _newest(state_file: str) -> str:
-    names = named_checkpoints(state_file)
     if not names:
+        raise FileNotFoundError(f"There is no TensorFlow checkpoint (a file *.index) in {folder}.")
+    if len(names) > 1:
         raise ValueError(
-            f'{state_file} has no line `model_checkpoint_path: "..."`. Name the checkpoint itself, '
-            "such as FOLDER/bert_model.ckpt."
+            f"{folder} has {len(names)} checkpoints and no file `checkpoint` that names the newest: "
+            f"name one of them, such as {folder}/{names[-1]}."
         )
-    return names[0]
+    return checkpoint_prefix(tf.io.gfile.join(folder, names[0]))
 
 
 def named_checkpoints(state_file: str) -> list[str]:

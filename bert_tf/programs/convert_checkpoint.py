@@ -142,8 +142,6 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         logger.warning("%s", note)
     if left_out:
         logger.warning("dropped, because of --head=%s: %s", head.name, ", ".join(left_out))
-    if options.output_format == "tf1":
-        _warn_of_the_original(checkpoint)
     with new_folder(options.output_dir, "output_dir") as folder:
         write_folder(
             folder,
@@ -234,18 +232,17 @@ def _embedder(source: PretrainedCheckpoint, max_seq_length: int) -> EmbeddingTas
 
 def _check_rows(checkpoint: PretrainedCheckpoint) -> None:
     """Raise if the configuration does not match the sizes of the embeddings."""
-    config = checkpoint.config
-    for name, rows in (
+    for name, field in (
         ("word_embeddings", "vocab_size"),
         ("position_embeddings", "max_position_embeddings"),
         ("token_type_embeddings", "type_vocab_size"),
     ):
         found = shape_of(checkpoint.arrays, f"bert/embeddings/{name}")
-        if found != (getattr(config, rows), config.hidden_size):
+        stated = getattr(checkpoint.config, field), checkpoint.config.hidden_size
+        if found != stated:
             raise ValueError(
-                f"bert/embeddings/{name} in {checkpoint.source} is {list(found)}, but the configuration "
-                f"has [{getattr(config, rows)}, {config.hidden_size}] (`{rows}`, `hidden_size`). They "
-                "belong to different models: give the right one with `bert_config_file`."
+                f"bert/embeddings/{name} is {list(found)} in {checkpoint.source}, but {list(stated)} by "
+                f"its configuration (`{field}`, `hidden_size`): give the right `bert_config_file`."
             )
 
 
@@ -271,18 +268,3 @@ def _labels(
             f"{num_labels} outputs. Give one label per output, each once."
         )
     return labels
-
-
-def _warn_of_the_original(checkpoint: PretrainedCheckpoint) -> None:
-    """Warn of settings that bert_tf supports but google-research/bert does not."""
-    config = checkpoint.config
-    if config.hidden_act == "gelu_erf":
-        logger.warning(
-            "`hidden_act` is gelu_erf, the exact form. bert_tf supports it; the original TF1 code has "
-            "only the tanh form and fails on this name."
-        )
-    if config.layer_norm_eps != 1e-12:
-        logger.warning(
-            "`layer_norm_eps` is %g. bert_tf uses it; the original TF1 code always uses 1e-12.",
-            config.layer_norm_eps,
-        )

@@ -250,7 +250,7 @@ def test_a_vocabulary_that_is_not_that_of_the_initial_checkpoint_is_refused(
     (tmp_path / "vocab.txt").write_text("\n".join([*tokens[:5], "new", *tokens[5:-1]]) + "\n")
     config_file = changed_config(toy_text, tmp_path / "bert_config.json")
     changes = {"init_checkpoint": str(pretrained), "bert_config_file": config_file}
-    with pytest.raises(ValueError, match=rf"in {tmp_path}/vocab.txt, .*Omit vocab_file"):
+    with pytest.raises(ValueError, match=f"in {tmp_path}/vocab.txt"):
         run_pretraining(dataclasses.replace(options, **changes))
     assert not Path(options.output_dir).exists()
 
