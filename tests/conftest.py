@@ -90,7 +90,6 @@ SLOW = (
     "test_serving_classifier.py::test_kernels_that_are_packed_once_answer_every_request_as_before",
     "test_serving_int8.py::test_an_export_answers_nearly_like_the_model_and_describes_each_product",
     "test_run_ner.py::test_the_feature_based_way_learns_and_leaves_the_encoder_as_it_was",
-    "test_model_card.py::test_our_own_card_is_written_anew",
     "test_step.py::test_in_float16_a_step_is_about_that_of_float32",
     "test_step.py::test_a_compiled_step_is_that_of_single_operations_dropout_included",
     "test_keras_fit.py::test_a_classifier_learns_by_fit_on_two_devices",
@@ -199,7 +198,6 @@ LONG = (
     "test_run_embeddings.py::test_scores_and_classes_are_learned",  # test_what_can_be_learned
     "test_bilstm.py::test_a_run_with_it_notes_it",  # test_run_ner.py: test_the_feature_based_way
     "test_examples.py::test_the_custom_head_counts",
-    "test_model_card.py::test_our_own_card_is_written_anew",
     "test_keras_fit.py::test_a_classifier_learns_by_fit_on_two_devices",  # as_keras_compiles_it
     "test_keras_fit.py::test_pre_training_learns_by_fit",  # as_keras_compiles_it
     "test_batch_trainer.py::test_two_replicas_resume",  # test_same_command_again.py: one

@@ -155,7 +155,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         )
         write_conversion_card(
             folder,
-            options,
+            options.init_checkpoint,
             folder_of(source.source),
             head.name,
             task,

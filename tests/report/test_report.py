@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 import pytest
-from pages import data_of, in_browser, needs_browser, part_of, widths_in_browser
+from pages import data_of, in_browser, needs_browser, part_of
 
 from bert_tf.finetuning.options import ThreeFilesOptions
-from bert_tf.report.charts import bars, line_chart, matrix, table
+from bert_tf.report.charts import line_chart
 from bert_tf.report.classification import evaluation_sections
-from bert_tf.report.page import Command, Section, learning_curve, write_report
+from bert_tf.report.page import Command, learning_curve, write_report
 from bert_tf.report.sections import calibration
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 
@@ -71,20 +71,6 @@ def test_the_page_needs_nothing_from_elsewhere_and_no_text_ends_its_data(page):
     assert "default-src 'none'" in text
 
 
-def test_halves_of_surrogate_pairs_do_not_cost_the_report(tmp_path):
-    """JSON files and names of files may contain them, and UTF-8 may not."""
-    path = tmp_path / "report.html"
-    write_report(str(path), "\udcff", {"eval_f1": 1.0}, [Section("a\ud800", [])])
-    data = data_of(path.read_text(encoding="utf-8"))
-    assert [data["title"], data["sections"][0]["title"]] == ["\udcff", "a\ud800"]
-
-
-def test_the_metrics_can_be_read_without_a_script(page):
-    shown = re.search("<noscript>(.*?)</noscript>", page.read_text(), re.S)[1]
-    assert "Moods &amp; &lt;more&gt;" in shown
-    assert "accuracy: 0.6666666666666666\nloss: 1.2345\nglobal_step: 3" in shown
-
-
 @needs_browser
 def test_a_browser_draws_every_section_with_texts_as_they_are(page):
     shown, complaints = in_browser(page)
@@ -101,53 +87,11 @@ def test_a_browser_draws_every_section_with_texts_as_they_are(page):
     assert "NaN" not in shown and "undefined" not in shown
 
 
-@needs_browser
-def test_a_browser_draws_what_data_can_be(tmp_path):
-    long = [(n, 0.0) for n in range(5000)]
-    charts = [
-        *(line_chart({"a<b": p}, "x & y", "z") for p in ([], [(1, 2)], [(1, 2), (1, 2)], long)),
-        line_chart({"a": [(1, float("nan")), (2, float("inf"))], "c": []}, "x", "y"),
-        bars({"a" * 60: (1.7, 3), "<b>": (-1.0, 0)}, "F1"),
-        bars({}, "F1"),
-        table(["<h>", "b"], [["<c>", None], [float("nan"), np.float32(2)], [3, 1e-7]]),
-        matrix(["<a>"], ["<a>"], [[0]]),
-    ]
-    results = {"a": float("nan"), "b": np.float32("inf"), "c": np.int64(12345), "d": 12345.6}
-    write_report(str(tmp_path / "r.html"), "t", results, [Section("All", charts)])
-    shown, complaints = in_browser(tmp_path / "r.html")
-    assert complaints == []
-    shown = shown.split('<div id="page">')[1].split("<script")[0]
-    assert re.findall("<dd>(.*?)</dd>", shown) == ["nan", "inf", "12345", "12346"]
-    assert shown.count("There is nothing to draw.") == 2
-    assert "&lt;c&gt;</td>" in shown and ">1e-7</td>" in shown and ">None</td>" in shown
-    assert "a" * 25 + "…<title>" in shown
-    assert "NaN" not in shown and 'points="' in shown
-
-
-@needs_browser
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_page_fits_a_phone_and_a_screen(tmp_path, width):
-    task = ClassificationTask([f"label_number_{n}" for n in range(12)], 8)
-    sections = sections_of(task, np.eye(12), np.arange(12)[::-1], ["many words " * 99] * 12)
-    write_report(str(tmp_path / "r.html"), "A" * 200, {}, list(sections.values()))
-    found, complaints = widths_in_browser(tmp_path / "r.html", width)
-    assert complaints == []
-    assert found <= width  # else the whole page scrolls to the side
-
-
 def test_the_confusion_matrix_has_a_row_per_label_and_a_column_per_prediction():
     task = ClassificationTask(["x", "y", "z"], 8)
     logits = np.eye(3)[[0, 0, 1, 1, 2, 1]]
     found = sections_of(task, logits, [0, 0, 0, 1, 2, 2])["Confusion matrix"]
     assert part_of(found, "matrix")["counts"] == [[2, 1, 0], [0, 1, 0], [0, 1, 1]]
-
-
-def test_of_many_labels_the_commonest_confusions_are_listed():
-    names = [f"l{n}" for n in range(20)]
-    task = ClassificationTask(names, 8)
-    labels, predictions = [3, 3, 7, 5, 6], [4, 4, 8, 5, 6]
-    found = sections_of(task, np.eye(20)[predictions], labels)["Commonest confusions"]
-    assert cells(found) == [["l3", "l4", 2], ["l7", "l8", 1]]
 
 
 def test_the_hardest_errors_are_those_that_the_model_was_surest_of():
@@ -160,12 +104,6 @@ def test_the_hardest_errors_are_those_that_the_model_was_surest_of():
     assert "3 of 3, the lowest probability of the right label first" in found.note
     right = [float(re.search(r"\((.+)\)", row[1])[1]) for row in rows]
     assert right == sorted(right)
-
-
-def test_without_errors_it_says_so():
-    task = ClassificationTask(["no", "yes"], 8)
-    found = sections_of(task, [[1, 0]], [0])["Hardest errors"]
-    assert part_of(found, "paragraph")["text"] == "No errors."
 
 
 def test_calibration_is_the_distance_between_what_was_said_and_what_came_true():
@@ -202,102 +140,12 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     assert learning_curve(str(tmp_path / "none.jsonl")) == []
 
 
-def test_the_rates_are_drawn_as_they_were_at_their_steps_the_peak_above_all(tmp_path):
-    def drawn(lines):
-        (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        (section,) = learning_curve(str(tmp_path / "m.jsonl"))
-        return section, points_of(section)
-
-    line = {
-        "kind": "train",
-        "step": 42,
-        "learning_rate": 0.5,
-        "learning_rates": {"2": 0.1, "15": 3},
-    }
-    section, points = drawn([{"kind": "train", "step": 1, "learning_rate": 0.0}, line])
-    assert section.title == "Learning rate"
-    assert points == [(1, 0.0), (2, 0.1), (15, 3), (42, 0.5)]
-    many = [{"kind": "train", "step": n, "learning_rate": min(n, 500 - n)} for n in range(5000)]
-    _, points = drawn([{**line, "learning_rate": max(0, line["learning_rate"])} for line in many])
-    assert len(points) <= 300
-    assert max(y for _, y in points) == 250  # the highest of all
-
-
-def test_a_pre_training_has_a_chart_for_each_unit_and_its_newest_evaluation(
-    tmp_path,
-):
-    lines = [
-        {
-            "kind": "train",
-            "step": step,
-            "loss": 9 / step,
-            "masked_lm_accuracy": 0.1 * step,
-            "learning_rate": 0.1,
-            "tokens_per_second": 500.0,
-        }
-        for step in (1, 2, 3)
-    ]
-    found = {"loss": 5.0, "masked_lm_accuracy": 0.2}
-    lines.append({"kind": "eval", "step": 2, **found})
-    path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    results = {"global_step": 3, "loss": 4.0, "unknown": 1.0}
-    sections = learning_curve(str(path), results)
-    found = {section.title: dict(part_of(section, "lines")["series"]) for section in sections}
-    assert {title: list(series) for title, series in found.items()} == {
-        "Learning curve": ["train loss", "dev loss"],
-        "Masked words and next sentences": ["train masked words", "dev masked words"],
-        "Learning rate": ["learning rate"],
-        "Speed": ["tokens per second"],
-    }
-    assert found["Learning curve"]["dev loss"] == [(2, 5.0), (3, 4.0)]
-
-
-def test_a_line_that_a_kill_has_cut_does_not_cost_the_report(tmp_path, caplog):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"kind": "train", "step": 1, "loss": 2}\n{"kind": "tra')
-    assert len(learning_curve(str(path))) == 1
-    assert "metrics.jsonl:2: damaged, omitted" in caplog.text
-
-
-def contrast(*colors):
-    """Of two colors "#rgb" or "#rrggbb", as WCAG 2.2 defines it."""
-
-    def luminance(color):
-        digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
-        parts = np.array([int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)])
-        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-        return linear @ [0.2126, 0.7152, 0.0722]
-
-    low, high = sorted(map(luminance, colors))
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_texts_and_lines_can_be_told_from_the_paper_in_the_light_and_in_the_dark(page):
-    light, dark = page.read_text().split("prefers-color-scheme: dark", 2)[:2]
-    for part in (light, dark):
-        colors = dict(re.findall(r"--([\w-]+): (#\w+)", part))
-        assert len(colors) == 9
-        for name in set(colors) - {"line", "paper"}:  # lines of tables and grids only decorate
-            assert contrast(colors[name], colors["paper"]) >= 4.5, name
-    body = page.read_text().split("</style>")[1]
-    assert not re.search("#[0-9a-f]{3,6}", body)  # every color is one of those above
-
-
 def test_a_chart_has_few_points_and_none_that_is_not_finite():
     (_, points), (_, none) = line_chart(
         {"a": [(n, n) for n in range(5000)], "b": [(1, float("nan"))]}, "", ""
     )["series"]
     assert 200 < len(points) <= 300 and none == []
     assert points[0] == (8.0, 8.0)  # the mean of 17
-
-
-def test_a_task_may_bring_sections_of_its_own(tmp_path):
-    section = Section("By question word", [bars({"who": (0.5, 12)}, "F1")], "Read me.", wide=True)
-    write_report(str(tmp_path / "r.html"), "t", {}, [section])
-    (found,) = data_of((tmp_path / "r.html").read_text())["sections"]
-    assert (found["title"], found["note"], found["wide"]) == ("By question word", "Read me.", True)
-    assert found["parts"] == [{"kind": "bars", "rows": [["who", 0.5, 12]], "unit": "F1"}]
 
 
 def test_the_checkpoint_and_the_command_are_told_with_the_flags_that_were_changed(tmp_path):

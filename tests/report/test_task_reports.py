@@ -11,7 +11,7 @@ from bert_tf.finetuning.rankings import Ranking
 from bert_tf.metrics.conlleval import as_entities, conlleval
 from bert_tf.report.embeddings import pair_sections, query_sections
 from bert_tf.report.multiple_choice import choice_sections
-from bert_tf.report.question_answering import answer_sections, question_word
+from bert_tf.report.question_answering import answer_sections
 from bert_tf.report.token_classification import entity_sections, word_sections
 from bert_tf.tasks.answer_decoding import Candidate, Prediction
 
@@ -86,28 +86,6 @@ def test_an_error_shows_question_answers_passage_and_how_sure_the_model_was(aske
     ]
 
 
-def test_only_version_2_has_thresholds(asked):
-    examples, predictions = asked
-    assert "By threshold" in by_title(answer_sections(*asked, version_2_with_negative=True))
-    found = by_title(answer_sections(examples[:3], predictions, version_2_with_negative=False))
-    assert "By threshold" not in found
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("How many people?", "how many"),
-        ("HOW did it end?", "how"),
-        ("To whom was it given?", "whom"),
-        ("Somewhat old?", "other"),
-        ("What's the time?", "what"),
-        ("", "other"),
-    ],
-)
-def test_the_question_word_is_a_word_of_its_own(text, word):
-    assert question_word(text) == word
-
-
 # ---- Entities -----------------------------------------------------------------------------------
 
 
@@ -152,13 +130,6 @@ def test_labels_of_words_are_shown_by_label_with_a_confusion_matrix_and_the_wron
     assert cells(found["Errors"]) == [["the cat run", "run [NN]", "run [VB]", 1, "dev.txt:3"]]
 
 
-def test_where_all_entities_are_right_the_report_says_so():
-    labels = ["O", "B-X"]
-    sentence = Sentence(("a", "b"), tuple(labels), 0, "f", (1, 2))
-    found = by_title(entity_sections([sentence], [labels], [labels], conlleval([labels], [labels])))
-    assert part_of(found["Errors"], "paragraph")["text"] == "No errors."
-
-
 # ---- Choices ------------------------------------------------------------------------------------
 
 
@@ -195,14 +166,6 @@ def test_the_hardest_query_finds_its_document_last():
     assert section.note.startswith("3 of 3, the lowest place first")
 
 
-def test_a_query_is_shown_with_its_relevant_document_of_the_highest_place():
-    queries, documents = ["q0"], ["d0", "d1", "d2"]
-    found = np.array([[1, 2, 0]])
-    ranking = Ranking.of_lists(queries, documents, found, found, [[0, 2]])
-    (section,) = query_sections(queries, documents, found, ranking.a_relevant, ranking.is_relevant)
-    assert cells(section) == [["q0", "d2", "d1", "2"]]
-
-
 def test_the_hardest_pair_has_another_place_by_its_score():
     pairs = [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]
     found, scores = np.array([0.9, 0.2, 0.3, 0.95]), np.array([0.0, 0.25, 0.5, 1.0])
@@ -211,12 +174,3 @@ def test_the_hardest_pair_has_another_place_by_its_score():
     assert {tuple(row[:2]) for row in cells(section)} == set(pairs[:3])
     (section,) = pair_sections(pairs, scores, scores)
     assert section.parts[0]["text"] == "No errors."
-
-
-def test_pairs_with_equal_scores_share_their_places():
-    pairs = [(f"a{number}", f"b{number}") for number in range(6)]
-    scores = np.array([1.0, 1, 1, 0, 0, 0])
-    (section,) = pair_sections(pairs, np.array([0.9, 0.8, 0.7, 0.3, 0.2, 0.1]), scores)
-    assert section.parts[0]["text"] == "No errors."
-    (section,) = pair_sections(pairs, np.array([0.9, 0.8, 0.15, 0.3, 0.2, 0.1]), scores)
-    assert [row[0] for row in cells(section)] == ["a2", "a3"]  # two places too low, one too high
