@@ -49,14 +49,8 @@ if TYPE_CHECKING:
     from bert_tf.text_preprocessor import TextPreprocessor
     from bert_tf.tokenization import FullTokenizer
     from bert_tf.training.losses import Loss
-    from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb, Muon, StableAdamW
-    from bert_tf.training.schedules import (
-        WarmupConstant,
-        WarmupCosineDecay,
-        WarmupLinearDecay,
-        WarmupPolynomialDecay,
-        WarmupStableDecay,
-    )
+    from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb, Muon
+    from bert_tf.training.schedules import WarmupDecay
 
 # Module -> its names in this package.
 _NAMES = {
@@ -86,9 +80,8 @@ _NAMES = {
     "data.features": "FeatureSpec",
     "data.records": "RecordWriter",
     "training.losses": "Loss",
-    "training.optimization": "AdamWeightDecay AdamW StableAdamW Lamb Muon",
-    "training.schedules": "WarmupLinearDecay WarmupPolynomialDecay WarmupCosineDecay WarmupConstant "
-    "WarmupStableDecay",
+    "training.optimization": "AdamWeightDecay AdamW Lamb Muon",
+    "training.schedules": "WarmupDecay",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -102,7 +102,7 @@ steps = arguments.epochs * len(train_set) // BATCH_SIZE
 # `from_logits`.
 
 # %%
-schedule = bert_tf.WarmupLinearDecay(arguments.learning_rate, steps, num_warmup_steps=steps // 10)
+schedule = bert_tf.WarmupDecay(arguments.learning_rate, steps, num_warmup_steps=steps // 10)
 model.compile(
     optimizer=bert_tf.AdamWeightDecay(schedule, global_clipnorm=1.0),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

@@ -17,9 +17,8 @@ def epochs_of(
     shuffle: bool,
     seed: int,
     shuffle_buffer: int,
-    names_only: bool = False,
 ) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Return a function from an epoch to its serialized examples, or to the names of their files.
+    """Return a function from an epoch to its serialized examples.
 
     The order depends only on seed and epoch.
     """
@@ -28,8 +27,7 @@ def epochs_of(
 
     @tf.autograph.experimental.do_not_convert
     def records_of(file, compression):
-        dataset = tf.data.TFRecordDataset(file, compression)
-        return dataset.map(lambda _: file) if names_only else dataset
+        return tf.data.TFRecordDataset(file, compression)
 
     @tf.autograph.experimental.do_not_convert
     def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:

@@ -174,26 +174,3 @@ def read_records(
     # epochs are made inside `flat_map`.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return dataset.with_options(options)
-
-
-def files_of_batch(
-    files: Sequence[str],
-    number: int,
-    *,
-    batch_size: int,
-    seed: int,
-    by_length: bool = False,
-    shuffle_buffer: int = SHUFFLE_BUFFER,
-) -> list[str]:
-    """Return the files of batch `number` (from 0) of shuffled and repeated `read_records`.
-
-    With `by_length`, return the files of the batch's whole pool.
-    """
-    files = list(files)
-    epoch_files = epochs_of(files, True, seed, shuffle_buffer, names_only=True)
-    num_records = count_records(files)
-    pool = buckets.pool_batches(batch_size, num_records) if by_length else 1
-    first_epoch, skip = divmod(number // pool * pool * batch_size, num_records)
-    epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
-    names = epochs.flat_map(epoch_files).skip(skip).take(pool * batch_size)
-    return sorted({name.decode() for name in names.as_numpy_iterator()})

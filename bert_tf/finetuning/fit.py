@@ -178,8 +178,7 @@ class Trainer:
         Args:
             data: as `evaluate` in `fit`.
         """
-        with self._loop.averaged_weights():
-            return self._results(self._metrics(_held_out(data, self.task)))
+        return self._results(self._metrics(_held_out(data, self.task)))
 
     def _results(self, metrics: Mapping[str, float]) -> dict[str, float]:
         results = {"global_step": self._loop.step, **metrics}

@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_tf.data.buckets import RECORD_NUMBER
 from bert_tf.data.files import write_text
 from bert_tf.data.record_checks import assert_ids, naming_damaged_file
-from bert_tf.data.records import files_of_batch, read_records
+from bert_tf.data.records import read_records
 from bert_tf.data.sequence_packing import pack_batch
 from bert_tf.finetuning.batch_lengths import (
     checked_lengths,
@@ -127,11 +127,6 @@ def train(
         num_parts = trainer.strategy.num_replicas_in_sync * options.gradient_accumulation_steps
         return training_batches(task, files, options, lengths, step, num_parts, id_limits)
 
-    def files_of_step(step: int) -> Sequence[str]:
-        by_length = lengths == "bucketed"
-        size, seed = options.train_batch_size, options.seed
-        return files_of_batch(files, step - 1, batch_size=size, seed=seed, by_length=by_length)
-
     planned = num_train_steps
     evaluations = _Evaluations(trainer, task, options, evaluate, folder)
     if evaluations.are_over:
@@ -163,18 +158,16 @@ def train(
             num_train_steps,
             output_dir=folder,
             save_checkpoints_steps=options.save_checkpoints_steps,
-            max_steps_per_loop=options.steps_per_loop or options.iterations_per_loop,
+            max_steps_per_loop=options.iterations_per_loop,
             keep_checkpoint_max=options.keep_checkpoint_max,
             evaluate=evaluations,
             evaluate_steps=options.evaluate_steps,
             evaluate_first=evaluations.are_missing_at(first_step),
             tensorboard=options.tensorboard,
             speed=Speed(options.train_batch_size, flops),
-            files_of_step=None if batches is not None else files_of_step,
         )
     if trainer.is_chief and trainer.step < num_train_steps:
         note_end(options.output_dir, trainer.step)  # it has ended early
-    trainer.take_averages()
     is_noted = noted_step(options.output_dir) == trainer.step
     is_other = first_step > num_train_steps  # not the training that these options describe
     if trainer.is_chief and not (is_over and (is_noted or is_other)):
@@ -309,7 +302,7 @@ def describe(trainer: BatchTrainer, options: TrainingOptions) -> str:
     devices = strategy.describe(trainer.strategy, options.train_batch_size)
     num_parts = options.gradient_accumulation_steps
     parts = f" in {num_parts} parts" if num_parts > 1 else ""
-    found, why = choose_precision(options.num_gpus != 0), ""
+    found, why = choose_precision(), ""
     if options.precision == "auto":
         why = f" ({found.reason})"
     elif options.policy == "float32" != found.precision:

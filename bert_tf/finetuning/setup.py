@@ -44,7 +44,7 @@ from bert_tf.training.checkpoints import folder_lock, latest_checkpoint, list_ch
 from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
 from bert_tf.training.optimization import OPTIMIZERS
 from bert_tf.training.options import TrainingOptions
-from bert_tf.training.schedules import SCHEDULES
+from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.strategy import is_chief
 
 logger = logging.getLogger(__name__)
@@ -218,7 +218,6 @@ def make_trainer(
         strategy=devices,
         input_names=(*task.input_names, *PACKED_FEATURES),
         optimizer=optimizer,
-        max_gradient_norm=options.max_gradient_norm,
         gradient_accumulation_steps=options.gradient_accumulation_steps,
         seed=options.seed,
         jit_compile=options.jit_compile,
@@ -273,38 +272,17 @@ def make_optimizer(
     options: TrainingOptions, num_hidden_layers: int, num_train_steps: int, num_warmup_steps: int
 ) -> keras.optimizers.Optimizer:
     """Return the optimizer of the flags with its schedule. Call it under `strategy.scope()`."""
-    rate = options.peak_learning_rate
-    if options.lr_batch_size is not None:
-        logger.info("The learning rate is %g for %d examples", rate, options.train_batch_size)
-    of_schedules: dict[str, dict[str, Any]] = {
-        "polynomial": {"power": options.lr_power},
-        "warmup_stable_decay": {
-            "num_decay_steps": options.num_decay_steps,
-            "decay": options.lr_decay_shape,
-        },
-    }
-    schedule = SCHEDULES[options.lr_schedule](
-        rate,
-        num_train_steps,
-        num_warmup_steps,
-        end=options.lr_end,
-        decay_from_warmup=options.lr_decay_from_warmup,
-        **of_schedules.get(options.lr_schedule, {}),
-    )
+    rate = options.base_learning_rate
+    schedule = WarmupDecay(rate, num_train_steps, num_warmup_steps, options.lr_schedule)
     has_bfloat16 = keras.DTypePolicy(options.policy).compute_dtype == "bfloat16"
     of_optimizers = {"muon": {"product_dtype": "bfloat16" if has_bfloat16 else "float32"}}
-    own = options.own_learning_rates.items()
-    factors = {path: own_rate / options.base_learning_rate for path, own_rate in own}
+    factors = {path: own / rate for path, own in options.own_learning_rates.items()}
     if options.layer_lr_decay < 1:
         factors |= layer_learning_rate_factors(num_hidden_layers, options.layer_lr_decay)
     return OPTIMIZERS[options.optimizer](
         schedule,
         weight_decay_rate=options.weight_decay_rate,
-        beta_1=options.adam_beta1,
-        beta_2=options.adam_beta2,
-        epsilon=options.adam_epsilon,
         learning_rate_factors=factors,
-        ema_decay=options.ema_decay,
         skip_nonfinite=options.policy == "mixed_float16",
         **of_optimizers.get(options.optimizer, {}),
     )

@@ -11,7 +11,6 @@ from bert_tf.interop.tensor_files import weights_file
 from bert_tf.interop.tf_classes import H5_FILE
 
 SCHEME = "hf://"
-NO_LICENSE = "other"  # the hub's name for a licence that it does not list
 
 # Other formats of the same weights (onnx, flax, ...) are not downloaded.
 _FILES = (
@@ -91,16 +90,3 @@ def _has_weights(folder: str, endings: Sequence[str]) -> bool:
     files = (weights_file(os.path.join(folder, name)) for name in _TRANSFORMER)
     names = [os.path.basename(file) for file in files if file]
     return any(ending in name for name in names for ending in endings)
-
-
-def check_license(license: str | None) -> None:
-    """Raise unless a licence is a valid name.
-
-    Raises:
-        ValueError: it contains spaces, or characters with a meaning in YAML.
-    """
-    if license is not None and not re.fullmatch(r"[A-Za-z][\w.+-]*", license):
-        raise ValueError(
-            f"license is {license!r}, but must be a name from Hugging Face's hub, such as "
-            f"apache-2.0, mit or cc-by-4.0. Use {NO_LICENSE} for an unlisted licence."
-        )

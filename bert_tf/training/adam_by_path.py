@@ -22,8 +22,6 @@ if keras.config.backend() == "tensorflow":
 else:
     _dense = ops.convert_to_tensor
 
-# TensorFlow 1's name of a variable's moving average in a checkpoint.
-AVERAGE_SLOT = "ExponentialMovingAverage"
 # Parts of variable paths that are excluded from decay. Embeddings are decayed.
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
 
@@ -34,7 +32,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         m <- beta_1 m + (1 - beta_1) g
         v <- beta_2 v + (1 - beta_2) g^2
         u  = direction(m, v) + weight_decay_rate * w
-        w <- w - rate * factor * trust(w, u, g, v) * u
+        w <- w - rate * factor * trust(w, u) * u
 
     Keras' own classes exclude variables from decay by `variable.name`, which is only "gamma" or
     "beta" for a LayerNorm. This class matches `variable.path`.
@@ -47,8 +45,6 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
             decayed.
         learning_rate_factors: regular expression -> fraction of the rate for variables with a match in
             their path. The first match counts; the default is 1. See `layer_learning_rate_factors`.
-        ema_decay: if given, keep a moving average of each variable, a <- ema_decay a + (1 -
-            ema_decay) w. It starts at the variable's own value.
         skip_nonfinite: change nothing where a gradient is not finite. For loss scaling.
 
     Raises:
@@ -66,7 +62,6 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         epsilon: float = 1e-6,
         exclude_from_weight_decay: Sequence[str] = EXCLUDE_FROM_WEIGHT_DECAY,
         learning_rate_factors: Mapping[str, float] | None = None,
-        ema_decay: float | None = None,
         skip_nonfinite: bool = False,
         name: str | None = None,
         **kwargs,
@@ -76,7 +71,6 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
             ("beta_1", beta_1, 0 <= beta_1 < 1, "0 or more and below 1"),
             ("beta_2", beta_2, 0 <= beta_2 < 1, "0 or more and below 1"),
             ("epsilon", epsilon, epsilon > 0, "above 0"),
-            ("ema_decay", ema_decay, ema_decay is None or 0 < ema_decay < 1, "above 0 and below 1"),
         ):
             if not is_valid:
                 raise ValueError(f"`{parameter}` is {value}, but must be {rule}.")
@@ -88,7 +82,6 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self.excluded_patterns = tuple(exclude_from_weight_decay)
         # Pairs, because Keras would wrap a dictionary.
         self.factor_patterns = tuple((learning_rate_factors or {}).items())
-        self.ema_decay = ema_decay
         self.skip_nonfinite = skip_nonfinite
 
     @abc.abstractmethod
@@ -103,7 +96,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         """Return `direction`, or another one for some paths."""
         return self.direction(m, v)
 
-    def trust(self, path: str, variable, update, gradient, v):
+    def trust(self, path: str, variable, update):
         """Return the factor of the whole variable's update."""
         return 1.0
 
@@ -113,14 +106,6 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         super().build(variables)
         self._m = [self.add_variable_from_reference(v, name="adam_m") for v in variables]
         self._v = [self.add_variable_from_reference(v, name="adam_v") for v in variables]
-        self._averages = []
-        if self.ema_decay is not None:
-            self._averages = [
-                self.add_variable_from_reference(
-                    v, name=AVERAGE_SLOT, initializer=lambda shape, dtype, v=v: ops.copy(v.value)
-                )
-                for v in variables
-            ]
         # Needed because `update_step` gets TensorFlow's variables, which have no path.
         self._paths = tuple(variable.path for variable in variables)
         self._functions: dict[tuple, Callable] = {}
@@ -142,17 +127,9 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         return self._learning_rate
 
     def slots(self, variable) -> dict[str, Any]:
-        """Return the moments of `variable` by the reference's names, and its average if it has one."""
+        """Return the moments of `variable` by the reference's names."""
         index = self._get_variable_index(variable)
-        slots = {"adam_m": self._m[index], "adam_v": self._v[index]}
-        if self._averages:
-            slots[AVERAGE_SLOT] = self._averages[index]
-        return slots
-
-    def start_averages(self, variables) -> None:
-        """Set the averages to the current values of the variables."""
-        for variable in variables if self._averages else ():
-            self.slots(variable)[AVERAGE_SLOT].assign(variable.value)
+        return {"adam_m": self._m[index], "adam_v": self._v[index]}
 
     def update_step(self, gradient, variable, learning_rate):
         gradient = ops.cast(_dense(gradient), variable.dtype)
@@ -169,7 +146,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         if self.decays(path):
             update = update + self.weight_decay_rate * variable
         rate = ops.cast(learning_rate, variable.dtype) * self.learning_rate_factor(path)
-        change = rate * self.trust(path, variable, update, gradient, next_v) * update
+        change = rate * self.trust(path, variable, update) * update
         if self.skip_nonfinite:
             fits = ops.isfinite(gradient)
             # Tensors, because JAX's `where` does not take Keras' variables.
@@ -179,9 +156,6 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self.assign(m, next_m)
         self.assign(v, next_v)
         self.assign_sub(variable, change)
-        if self.ema_decay is not None:
-            average = slots[AVERAGE_SLOT]
-            self.assign_sub(average, (1.0 - self.ema_decay) * (average - variable))
 
     def apply_compiled(self, gradients, variables, scale, by_shape: bool) -> None:
         """Do `apply` with `scale` times the gradients, compiled by XLA.
@@ -247,6 +221,5 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
             "epsilon": self.epsilon,
             "exclude_from_weight_decay": list(self.excluded_patterns),
             "learning_rate_factors": dict(self.factor_patterns),
-            "ema_decay": self.ema_decay,
             "skip_nonfinite": self.skip_nonfinite,
         }

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from bert_tf.modeling.inference_layout import check_no_kept_kernels
 from bert_tf.training import checkpoints, failures
-from bert_tf.training.adam_by_path import AVERAGE_SLOT, AdamByPath
+from bert_tf.training.adam_by_path import AdamByPath
 from bert_tf.training.batch_runner import BatchRunner
 from bert_tf.training.checkpoints import folder_lock
 from bert_tf.training.losses import Loss
@@ -59,13 +59,11 @@ class BatchTrainer:
         input_names: features that the model takes. Absent ones are skipped; the other features are
             labels and weights.
         optimizer: None for a model that is only evaluated. Made under `strategy.scope()`.
-        max_gradient_norm: gradients are scaled down to this global norm; the reference uses 1.0.
         gradient_accumulation_steps: parts that a replica computes one after the other, to save memory.
             The step is the same as that of the whole batch.
         seed: of dropout.
         jit_compile: "auto" compiles the element-wise parts on CPUs, and forward and backward as a
-            whole on GPUs, or nothing if XLA cannot compile the first step; "true": as a whole
-            everywhere; "false": nothing.
+            whole on GPUs; "true": as a whole everywhere; "false": nothing.
 
     Raises:
         ValueError: environment variables make TensorFlow treat weights as constants; see also
@@ -80,7 +78,6 @@ class BatchTrainer:
         strategy: tf.distribute.Strategy,
         input_names: Sequence[str],
         optimizer: AdamByPath | None = None,
-        max_gradient_norm: float = 1.0,
         gradient_accumulation_steps: int = 1,
         seed: int = 0,
         jit_compile: str = "auto",
@@ -100,7 +97,6 @@ class BatchTrainer:
                     optimizer,
                     strategy,
                     input_names=input_names,
-                    max_gradient_norm=max_gradient_norm,
                     gradient_accumulation_steps=gradient_accumulation_steps,
                     seed=seed,
                     jit_compile=jit_compile,
@@ -119,8 +115,6 @@ class BatchTrainer:
     def resume(self, source: str) -> int | None:
         """Restore a checkpoint; return its step, or None without one.
 
-        A model that is only evaluated gets the averages of its weights, if the checkpoint has them.
-
         Args:
             source: folder, for its latest checkpoint, or the path of a `model.ckpt-N`.
         """
@@ -128,8 +122,6 @@ class BatchTrainer:
         if prefix is None:
             return None
         named = self._variables()
-        if self.optimizer is None:
-            named = checkpoints.prefer_averages(prefix, named)
         checkpoints.restore_checkpoint(prefix, named, optional=LossScale.NAMES)
         self._restored_step = checkpoints.checkpoint_step(prefix)
         what = "Loaded step" if self.optimizer is None else "Resumed at step"
@@ -168,7 +160,6 @@ class BatchTrainer:
         evaluate_first: bool = False,
         tensorboard: bool = False,
         speed: Speed | None = None,
-        files_of_step: Callable[[int], Sequence[str]] | None = None,
     ) -> None:
         """Train up to `num_train_steps`, from the current step.
 
@@ -181,19 +172,18 @@ class BatchTrainer:
             max_steps_per_loop: most steps per call. A call takes about two seconds, so that the loss is
                 seen often.
             keep_checkpoint_max: number of checkpoints to keep; 0 keeps all.
-            evaluate: called without arguments every `evaluate_steps`, with averaged weights if the
-                optimizer keeps averages. Its metrics go to `metrics.jsonl`. It may raise `StopTraining`.
+            evaluate: called without arguments every `evaluate_steps`. Its metrics go to `metrics.jsonl`.
+                It may raise `StopTraining`.
             evaluate_steps: optimizer steps between evaluations; 0 means never. The last step is not
                 evaluated.
             evaluate_first: also evaluate the current step, because an earlier process ended before it
                 had. All workers do if it is True in one of them.
             tensorboard: also write the content of `metrics.jsonl` as events for TensorBoard.
             speed: converts seconds per step into the speeds to log.
-            files_of_step: step, counted from 1 -> files that its batch came from; for messages.
 
         Raises:
-            FloatingPointError: the loss is not finite; the message names step and files.
-            ResourceExhaustedError: a step needs more memory; the message has values that need less.
+            FloatingPointError: the loss is not finite.
+            ResourceExhaustedError: a step needs more memory.
             SystemExit: this process or another worker received SIGTERM. The current step is saved.
             KeyboardInterrupt: the same after Ctrl-C; at once after a second one.
             ValueError: another process trains in `output_dir`.
@@ -206,10 +196,7 @@ class BatchTrainer:
                 *(self.step, num_train_steps),
             )
             return
-        if self.step == 0 and self.optimizer is not None:
-            self.optimizer.start_averages(self.model.trainable_variables)
         iterator = self._iterator(dataset_from)
-        counters = self._step.counters()
         progress = Progress("train", num_train_steps)
         pauses = [save_checkpoints_steps, *([evaluate_steps] if evaluate_steps else [])]
         together = is_multi_worker(self.strategy)
@@ -227,10 +214,7 @@ class BatchTrainer:
                 try:
                     values, lost_at, is_told = self.take_steps(iterator, steps, bool(received))
                 except tf.errors.OpError as error:
-                    self._step.recover(error, first, counters, speed and speed.batch_size)
-                    self._train_steps = tf.function(self._loop)
-                    iterator = self._iterator(dataset_from)  # the failed step has read a batch
-                    continue
+                    self._step.raise_with_remedy(error, first, speed and speed.batch_size)
                 seconds_per_step = (time.monotonic() - start) / steps
                 loop_size = max(
                     1, int(min(max_steps_per_loop, _SECONDS_PER_CALL / seconds_per_step))
@@ -238,7 +222,7 @@ class BatchTrainer:
                 if together:  # all workers need the same calls, but their clocks differ
                     loop_size = min(max_steps_per_loop, _STEPS_OF_WORKERS)
                 if lost_at is not None:
-                    failures.raise_lost_weights(values, lost_at, saver, files_of_step)
+                    failures.raise_lost_weights(values, lost_at, saver)
                 if log is not None:
                     if speed is not None:
                         values |= speed.values(seconds_per_step, values["tokens"])
@@ -283,8 +267,7 @@ class BatchTrainer:
             return False
         is_end = False
         try:
-            with self.averaged_weights():
-                results = evaluate()
+            results = evaluate()
         except StopTraining as stop:
             results, is_end = stop.results, True
         if log is not None:
@@ -327,27 +310,6 @@ class BatchTrainer:
         )
         values = {name: float(value) for name, value in values.items()}
         return values, int(lost_at) if lost_at >= 0 else None, bool(told > 0)
-
-    @contextmanager
-    def averaged_weights(self) -> Iterator[None]:
-        """Give the variables their moving averages within the block, if the optimizer keeps them."""
-        # The averages begin with the first step.
-        if self.optimizer is None or self.optimizer.ema_decay is None or not self.step:
-            yield
-            return
-        weights = [np.asarray(variable).copy() for variable in self.model.trainable_variables]
-        self.take_averages()
-        try:
-            yield
-        finally:
-            for variable, value in zip(self.model.trainable_variables, weights, strict=True):
-                variable.assign(value)
-
-    def take_averages(self) -> None:
-        """Give the variables their moving averages for good, if the optimizer keeps them."""
-        if self.optimizer is not None and self.optimizer.ema_decay is not None:
-            for variable in self.model.trainable_variables:
-                variable.assign(np.asarray(self.optimizer.slots(variable)[AVERAGE_SLOT]))
 
     def predict(self, dataset: tf.data.Dataset, outputs_of, batch_size: int, **kwargs):
         """Concatenate the batches of `BatchRunner.batches`: name -> array [examples, ...]."""

@@ -25,7 +25,6 @@ import tensorflow as tf
 
 from bert_tf.data.files import run_lock, write_text
 from bert_tf.interop.tf1 import named_checkpoints
-from bert_tf.training.adam_by_path import AVERAGE_SLOT
 
 logger = logging.getLogger(__name__)
 
@@ -222,23 +221,6 @@ def _damaged(prefix: str, error: Exception) -> ValueError:
         f"The checkpoint {prefix} is damaged ({error}). Remove its files to resume from the "
         "previous checkpoint."
     )
-
-
-def prefer_averages(prefix: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename `variables` to their moving averages if the checkpoint contains them.
-
-    Raises:
-        ValueError: the checkpoint is damaged.
-    """
-    try:
-        found = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
-    except (tf.errors.OpError, IndexError) as error:
-        raise _damaged(prefix, error) from error
-    averages = {name: f"{name}/{AVERAGE_SLOT}" for name in variables}
-    return {
-        averages[name] if averages[name] in found else name: variable
-        for name, variable in variables.items()
-    }
 
 
 def _check_shapes(

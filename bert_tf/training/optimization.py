@@ -2,7 +2,6 @@
 
     AdamWeightDecay   the reference's
     AdamW             with bias correction, as in Keras and PyTorch
-    StableAdamW       AdamW whose updates are clipped for each variable
     Lamb              for large batches
     Muon              orthogonal updates of the matrices in the layers, AdamW for the rest
 
@@ -20,9 +19,6 @@ import keras
 from keras import ops
 
 from bert_tf.training.adam_by_path import AdamByPath
-
-# The reference also has its schedule in this file.
-from bert_tf.training.schedules import WarmupLinearDecay as WarmupLinearDecay
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -80,31 +76,12 @@ class Lamb(AdamByPath):
         first, second = self.bias_corrections(m.dtype)
         return m / first / (ops.sqrt(v / second) + self.epsilon)
 
-    def trust(self, path: str, variable, update, gradient, v):
+    def trust(self, path: str, variable, update):
         if not self.decays(path):
             return 1.0
         weight_norm, update_norm = ops.norm(variable), ops.norm(update)
         both = ops.logical_and(weight_norm > 0.0, update_norm > 0.0)
         return ops.where(both, weight_norm / ops.where(both, update_norm, 1.0), 1.0)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class StableAdamW(AdamW):
-    """AdamW with the update clipping of Adafactor, for each variable.
-
-        trust = 1 / max(1, RMS),  RMS^2 = mean(g^2 / max(v / (1 - beta_2^t), epsilon^2))
-
-    A gradient much larger than v expects, as in a spike of the loss, then does not lengthen the step.
-
-    Source: Wortsman et al. 2023, arXiv 2304.13013, algorithm 2.
-    """
-
-    default_name = "stable_adamw"
-
-    def trust(self, path: str, variable, update, gradient, v):
-        _, second = self.bias_corrections(v.dtype)
-        expected = ops.maximum(v / second, self.epsilon**2)
-        return 1.0 / ops.maximum(1.0, ops.sqrt(ops.mean(ops.square(gradient) / expected)))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -182,6 +159,5 @@ def orthogonal(matrix, product_dtype: str = "float32"):
 
 
 OPTIMIZERS: dict[str, type[AdamByPath]] = {
-    optimizer.default_name: optimizer
-    for optimizer in (AdamWeightDecay, AdamW, StableAdamW, Lamb, Muon)
+    optimizer.default_name: optimizer for optimizer in (AdamWeightDecay, AdamW, Lamb, Muon)
 }

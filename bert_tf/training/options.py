@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.interop.hub import NO_LICENSE, check_license
 from bert_tf.modeling.pooling import parse_layers
-from bert_tf.options import OptionError, Options, option, reject_unused
+from bert_tf.options import OptionError, Options, option
 from bert_tf.training import strategy
 from bert_tf.training.encoder_parts import parse_frozen
 from bert_tf.training.optimization import OPTIMIZERS
-from bert_tf.training.schedules import DECAYS, SCHEDULES
+from bert_tf.training.schedules import SHAPES
 from bert_tf.training.step import COMPILATIONS
 from bert_tf.training.strategy import PRECISIONS, choose_precision
 
@@ -29,9 +28,6 @@ class DeviceOptions(Options):
         default="auto",
         choices=strategy.STRATEGIES,
     )
-    num_gpus: int | None = option(
-        "Number of GPUs. 0: the CPU. Default: all visible ones.", default=None, min=0
-    )
     precision: str = option(
         "Keras precision policy of the computation. Weights and optimizer stay float32. "
         "mixed_float16 scales the loss, for GPUs without bfloat16. auto: mixed_bfloat16 if the "
@@ -41,17 +37,9 @@ class DeviceOptions(Options):
         choices=PRECISIONS,
         on_resume="warn",
     )
-    num_threads: int | None = option(
-        "Processor threads per operation. Default: all cores.", default=None, min=1
-    )
-    deterministic: bool = option(
-        "Use only operations with the same bits in every run (some are slower on a GPU).",
-        default=False,
-    )
     use_tpu: bool = option("Same as --distribution_strategy=tpu.", group="Machine", default=False)
-    tpu_name: str | None = option("Name or address of the TPU.", default=None)
-    tpu: str | None = option(
-        "Same as --use_tpu --tpu_name=... (local: the TPU of this machine).", default=None
+    tpu_name: str | None = option(
+        "Name or address of the TPU; local: the TPU of this machine.", default=None
     )
     tpu_zone: str | None = option("Ignored: TensorFlow finds the zone.", default=None)
     gcp_project: str | None = option("Ignored: TensorFlow finds the project.", default=None)
@@ -59,18 +47,14 @@ class DeviceOptions(Options):
     num_tpu_cores: int = option("Ignored: TensorFlow finds the number of cores.", default=8)
 
     def make_strategy(self) -> tf.distribute.Strategy:
-        """Set threads and determinism, and make the strategy. Call it before any computation."""
-        strategy.set_up(self.num_threads, self.deterministic)
-        on_tpu = self.use_tpu or self.tpu is not None
-        name = "tpu" if on_tpu else self.distribution_strategy
-        return strategy.make_strategy(name, self.num_gpus, self.tpu or self.tpu_name or self.master)
+        """Make the strategy. Call it before any computation."""
+        name = "tpu" if self.use_tpu else self.distribution_strategy
+        return strategy.make_strategy(name, self.tpu_name or self.master)
 
     @property
     def policy(self) -> str:
         """Keras policy of --precision on this machine, available after `make_strategy`."""
-        if self.precision != "auto":
-            return self.precision
-        return choose_precision(self.num_gpus != 0).precision
+        return choose_precision().precision if self.precision == "auto" else self.precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,49 +88,12 @@ class TrainingOptions(DeviceOptions):
     learning_rate: float = option(
         "Peak learning rate.", group="Training", default=5e-5, above=0, on_resume="warn"
     )
-    lr_batch_size: int | None = option(
-        "Batch size that --learning_rate was tuned for. The rate is multiplied by "
-        "--train_batch_size / --lr_batch_size. Default: no scaling.",
-        default=None,
-        min=1,
-    )
-    lr_batch_scaling: str = option(
-        "Growth of the rate with the batch size, for --lr_batch_size. sqrt is usual with "
-        "--optimizer=lamb.",
-        default="linear",
-        choices=("linear", "sqrt"),
-    )
     lr_schedule: str = option(
-        "Shape of the learning rate after warm-up.",
+        "Shape of the learning rate after warm-up. warmup_stable_decay: the peak until the last fifth "
+        "of the steps, then 1 - sqrt.",
         default="linear",
-        choices=tuple(SCHEDULES),
+        choices=tuple(SHAPES),
         on_resume="warn",
-    )
-    num_decay_steps: int | None = option(
-        "Last steps, in which the rate of --lr_schedule=warmup_stable_decay falls. Default: a fifth of "
-        "all steps.",
-        default=None,
-        min=0,
-    )
-    lr_decay_shape: str = option(
-        "Shape of the decay of --lr_schedule=warmup_stable_decay: one_minus_sqrt (fast at first) or "
-        "linear.",
-        default=DECAYS[0],
-        choices=DECAYS,
-    )
-    lr_power: float = option(
-        "Power of --lr_schedule=polynomial: (1 - step / steps) ** power.", default=1.0, above=0
-    )
-    lr_end: float = option(
-        "Fraction of the peak rate at the last step.",
-        default=0.0,
-        between=(0, 1),
-        hint=": it is a fraction of learning_rate={learning_rate}, not a rate.",
-    )
-    lr_decay_from_warmup: bool = option(
-        "Start the decay at the end of warm-up. Default: from step 0, as in the reference, so that "
-        "the rate drops slightly after warm-up.",
-        default=False,
     )
     layer_lr_decay: float = option(
         "Rate of each layer as a fraction of the rate of the layer above it. The embeddings are below "
@@ -164,9 +111,9 @@ class TrainingOptions(DeviceOptions):
         on_resume="warn",
     )
     optimizer: str = option(
-        "adam_weight_decay: the reference's, without bias correction. adamw: with it. stable_adamw: "
-        "adamw whose updates are clipped for each variable. lamb: for batches of thousands. muon: "
-        "orthogonal updates of the matrices in the layers, adamw for the rest.",
+        "adam_weight_decay: the reference's, without bias correction. adamw: with it. lamb: for "
+        "batches of thousands. muon: orthogonal updates of the matrices in the layers, adamw for the "
+        "rest.",
         default="adam_weight_decay",
         choices=tuple(OPTIMIZERS),
         on_resume="same",
@@ -176,17 +123,6 @@ class TrainingOptions(DeviceOptions):
         default=0.01,
         min=0,
         on_resume="warn",
-    )
-    adam_beta1: float = option("Decay of the mean of the gradients.", default=0.9, min=0, below=1)
-    adam_beta2: float = option("Decay of the mean of their squares.", default=0.999, min=0, below=1)
-    adam_epsilon: float = option("Added to the root of that mean.", default=1e-6, above=0)
-    ema_decay: float | None = option(
-        "Decay per step of a moving average of the weights (0.999 is usual). The average is evaluated "
-        "and exported instead of the weights.",
-        default=None,
-        above=0,
-        below=1,
-        on_resume="same",
     )
     hidden_dropout: float | None = option(
         "Fraction of hidden values dropped in this training. bert_config.json in --output_dir does not "
@@ -204,12 +140,6 @@ class TrainingOptions(DeviceOptions):
         min=0,
         below=1,
         on_resume="warn",
-    )
-    max_gradient_norm: float = option(
-        "Maximum norm of the gradients over all variables; larger ones are scaled down.",
-        default=1.0,
-        above=0,
-        hint=". 1e9 clips nothing.",
     )
     save_checkpoints_steps: int = option("Steps between checkpoints.", default=1000, min=1)
     evaluate_steps: int = option(
@@ -235,7 +165,6 @@ class TrainingOptions(DeviceOptions):
         default=1000,
         min=1,
     )
-    steps_per_loop: int | None = option("Same as --iterations_per_loop.", default=None, min=1)
     pack_sequences: bool = option(
         "Pack several examples into each row, up to the sequence length, to avoid padding. Examples "
         "do not attend to each other. The loss is the same.",
@@ -255,66 +184,30 @@ class TrainingOptions(DeviceOptions):
     )
     jit_compile: str = option(
         "Parts of a training step that XLA compiles. auto: element-wise parts on CPUs, the whole "
-        "forward and backward pass on GPUs, nothing if XLA cannot compile the first step. true: the "
-        "whole pass. false: nothing.",
+        "forward and backward pass on GPUs. true: the whole pass. false: nothing.",
         default="auto",
         choices=COMPILATIONS,
     )
     seed: int = option(
         "Seed of initial weights, data order and dropout.", default=12345, on_resume="warn"
     )
-    license: str = option(
-        "Licence of the model in the model card, README.md: Hugging Face's name, such as apache-2.0 or "
-        "cc-by-4.0.",
-        default=NO_LICENSE,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.gradient_accumulation_steps > self.train_batch_size:
-            raise ValueError(
-                f"gradient_accumulation_steps is {self.gradient_accumulation_steps}, but "
-                f"must be at most train_batch_size={self.train_batch_size}. Use "
-                f"gradient_accumulation_steps={self.train_batch_size} or less."
+            raise OptionError(
+                "gradient_accumulation_steps",
+                f"{self.gradient_accumulation_steps} is above train_batch_size={self.train_batch_size}.",
             )
         for name in ("early_stopping", "best_metric"):
             if getattr(self, name) and not self.evaluate_steps:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} needs evaluations during training: give "
-                    "evaluate_steps."
-                )
+                raise OptionError(name, "needs evaluations during training: give evaluate_steps.")
         if self.init_layers is not None and not self.init_checkpoint:
             raise OptionError("init_layers", "chooses layers of init_checkpoint: give that.")
+        if self.tensorboard and find_spec("tensorboard") is None:
+            raise OptionError("tensorboard", "is not installed: pip install -e '.[tensorboard]'.")
         parse_layers(self.init_layers or "0", name="init_layers")
-        check_license(self.license)
         parse_frozen(self.freeze or "")
-        self._check_learning_rate()
-
-    def _check_learning_rate(self) -> None:
-        if self.lr_batch_size is None and self.lr_batch_scaling != "linear":
-            raise ValueError(
-                f"lr_batch_scaling={self.lr_batch_scaling} needs lr_batch_size, the batch size "
-                "that learning_rate was tuned for."
-            )
-        if self.lr_power != 1 and self.lr_schedule != "polynomial":
-            raise ValueError(
-                f"lr_power={self.lr_power} needs lr_schedule=polynomial, but lr_schedule is "
-                f"{self.lr_schedule}."
-            )
-        stable = "warmup_stable_decay"
-        for name, default in (("num_decay_steps", None), ("lr_decay_shape", DECAYS[0])):
-            if getattr(self, name) != default and self.lr_schedule != stable:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} needs lr_schedule={stable}, but lr_schedule is "
-                    f"{self.lr_schedule}."
-                )
-        with_schedule = f"with lr_schedule={self.lr_schedule}"
-        if self.lr_schedule == stable:
-            reason = f"{with_schedule}, whose decay starts num_decay_steps before the end"
-            reject_unused(self, ("lr_decay_from_warmup",), reason)
-        if self.lr_schedule == "constant":
-            reason = f"{with_schedule}, which stays at the peak"
-            reject_unused(self, ("lr_end", "lr_decay_from_warmup"), reason)
 
     @property
     def dropouts(self) -> dict[str, Any]:
@@ -332,19 +225,10 @@ class TrainingOptions(DeviceOptions):
 
     @property
     def base_learning_rate(self) -> float:
-        """Learning rate for `lr_batch_size` examples."""
+        """Learning rate of the variables without one in `own_learning_rates`."""
         return self.learning_rate
 
     @property
     def own_learning_rates(self) -> dict[str, float]:
-        """Regular expression of paths -> `base_learning_rate` of those variables."""
+        """Regular expression of paths -> peak learning rate of those variables."""
         return {}
-
-    @property
-    def peak_learning_rate(self) -> float:
-        """`base_learning_rate`, scaled to the batch size if `lr_batch_size` is set."""
-        if self.lr_batch_size is None:
-            return self.base_learning_rate
-        ratio = self.train_batch_size / self.lr_batch_size
-        ratio = math.sqrt(ratio) if self.lr_batch_scaling == "sqrt" else ratio
-        return self.base_learning_rate * ratio

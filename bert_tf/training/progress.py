@@ -177,14 +177,11 @@ class MetricsLog:
     Args:
         directory: exists; the file is written here.
         tensorboard: also write event files for TensorBoard into it.
-
-    Raises:
-        ImportError: TensorBoard is not installed, which TensorFlow needs to write events.
     """
 
     def __init__(self, directory: str, tensorboard: bool = False):
         self._path = tf.io.gfile.join(directory, "metrics.jsonl")
-        self._events = _event_writer(directory) if tensorboard else None
+        self._events = tf.summary.create_file_writer(directory) if tensorboard else None
 
     def write(
         self,
@@ -207,14 +204,3 @@ class MetricsLog:
                 for name, value in values.items():
                     tf.summary.scalar(f"{kind}/{name}", value, step=step)
                 self._events.flush()
-
-
-def _event_writer(directory: str) -> tf.summary.SummaryWriter:
-    try:
-        import tensorboard  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "`tensorboard` needs TensorBoard, an optional extra: pip install -e '.[tensorboard]' in "
-            "the checkout of bert_tf"
-        ) from error
-    return tf.summary.create_file_writer(directory)

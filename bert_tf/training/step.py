@@ -13,33 +13,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.modeling.fused import fused_parts
 from bert_tf.training.adam_by_path import AdamByPath
-from bert_tf.training.failures import (
-    is_compile_error,
-    is_out_of_memory,
-    out_of_memory,
-    summary,
-)
+from bert_tf.training.failures import raise_with_remedy
 from bert_tf.training.gradient_cache import gradients_of_outputs
 from bert_tf.training.losses import Loss
 from bert_tf.training.parts import gradients_over_parts, outputs_over_parts, part_of
 from bert_tf.training.schedules import WarmupDecay
-from bert_tf.training.strategy import gpu_compiler_problem, is_multi_worker
+from bert_tf.training.strategy import gpu_compiler_problem
 
 logger = logging.getLogger(__name__)
 
 # auto: compile the element-wise parts on CPUs (modeling/fused.py), forward and backward on other
-# devices, and the optimizer's update everywhere; nothing if XLA cannot compile the first step.
+# devices, and the optimizer's update everywhere.
 # false: compile nothing.
 COMPILATIONS = ("auto", "true", "false")
+MAX_GRADIENT_NORM = 1.0  # over all variables, as in the reference
 
 Tensors = Mapping[str, Any]
 
@@ -48,16 +43,14 @@ class TrainingStep:
     """The training step of one replica; call `take` within `strategy.run`.
 
     Args:
-        model, losses, input_names, max_gradient_norm, gradient_accumulation_steps: see
-            `BatchTrainer`.
+        model, losses, input_names, gradient_accumulation_steps: see `BatchTrainer`.
         optimizer: built.
         seed: of dropout.
         strategy: whose replicas take the step.
         jit_compile: one of `COMPILATIONS`. "true": forward and backward are one XLA function.
 
     Raises:
-        ValueError: `gradient_accumulation_steps` is below 1, `jit_compile` is unknown, or a loss with
-            `whole_batch` is not the only one.
+        ValueError: a loss with `whole_batch` is not the only one.
     """
 
     def __init__(
@@ -68,20 +61,10 @@ class TrainingStep:
         strategy: tf.distribute.Strategy,
         *,
         input_names: Sequence[str],
-        max_gradient_norm: float,
         gradient_accumulation_steps: int,
         seed: int,
         jit_compile: str = "auto",
     ):
-        if gradient_accumulation_steps < 1:
-            raise ValueError(
-                f"`gradient_accumulation_steps` is {gradient_accumulation_steps}, but must be 1 or "
-                "more."
-            )
-        if jit_compile not in COMPILATIONS:
-            raise ValueError(
-                f"`jit_compile` is {jit_compile!r}, but must be one of {', '.join(COMPILATIONS)}."
-            )
         if len(losses) > 1 and any(loss.whole_batch for loss in losses):
             names = ", ".join(loss.name for loss in losses)
             raise ValueError(
@@ -92,50 +75,26 @@ class TrainingStep:
         self._optimizer = optimizer
         self._strategy = strategy
         self._input_names = tuple(input_names)
-        self._max_norm = max_gradient_norm
         self._num_parts = gradient_accumulation_steps
         self._seed = seed % 2**32
         self._compile(jit_compile)
         self.loss_scale = LossScale() if _computes_in_float16(model) else None
 
-    def counters(self) -> list[tuple[keras.Variable, np.ndarray]]:
-        """Return the variables besides weights and moments that a step changes, with their values."""
-        scale = self.loss_scale.variables.values() if self.loss_scale else ()
-        return [(each, each.numpy()) for each in (self._optimizer.iterations, *scale)]
-
-    def recover(
-        self,
-        error: tf.errors.OpError,
-        step: int,
-        counters: Sequence[tuple[keras.Variable, np.ndarray]],
-        batch_size: int | None,
-    ) -> None:
-        """Compile nothing from now on if XLA could not compile the first step; else raise.
-
-        Such a step has changed no weight, because XLA fails before all updates or in each of them. With
-        several workers it always raises, because XLA may have failed on one of them only.
+    def raise_with_remedy(
+        self, error: tf.errors.OpError, step: int, batch_size: int | None
+    ) -> NoReturn:
+        """Raise the error of the call that begins with `step`; see failures.py.
 
         Args:
-            step: in whose call the error was raised, from 1.
-            counters: from before the first step.
-            batch_size: over all replicas, for messages.
+            batch_size: over all devices; None if unknown.
         """
-        if is_out_of_memory(error):
-            replicas, precision = self._strategy.num_replicas_in_sync, self._model.dtype_policy.name
-            raise out_of_memory(
-                error, step, batch_size, replicas, self._num_parts, precision
-            ) from error
-        if not self._compiled or not is_compile_error(error):
-            raise error
-        words = f"XLA cannot compile the training step ({summary(error)})."
-        if is_multi_worker(self._strategy):  # the others would wait while this one traces again
-            raise ValueError(f"{words} Use jit_compile=false on all workers.") from error
-        if not self._is_automatic or step != counters[0][1] + 1:
-            raise ValueError(f"{words} Use jit_compile=false.") from error
-        logger.warning("%s It runs without XLA, as with --jit_compile=false.", words)
-        self._compile("false")
-        for variable, value in counters:
-            variable.assign(value)
+        settings = {
+            "train_batch_size": batch_size,
+            "devices": self._strategy.num_replicas_in_sync,
+            "gradient_accumulation_steps": self._num_parts,
+            "precision": self._model.dtype_policy.name,
+        }
+        raise_with_remedy(error, step, settings, self._compiled)
 
     def _compile(self, jit_compile: str) -> None:
         """Set which parts are compiled when a step is traced."""
@@ -146,7 +105,7 @@ class TrainingStep:
             jit_compile = "false"
         if kinds == {"TPU"}:
             jit_compile = "false"  # TPUs compile everything they run
-        self._is_automatic, self._compiled = jit_compile == "auto", jit_compile != "false"
+        self._compiled = jit_compile != "false"
         self._on_cpu = kinds == {"CPU"}
         self._fused = jit_compile == "auto" and self._on_cpu
         self._whole = jit_compile == "true" or (jit_compile == "auto" and kinds == {"GPU"})
@@ -200,13 +159,13 @@ class TrainingStep:
         """
         norm = global_norm(gradients)
         if self.loss_scale is None:
-            return norm, self._max_norm / tf.maximum(norm, self._max_norm)
+            return norm, MAX_GRADIENT_NORM / tf.maximum(norm, MAX_GRADIENT_NORM)
         factor = self.loss_scale.value
         values["loss_scale"] = factor
         norm = norm / factor
         fits = tf.math.is_finite(norm)
         self.loss_scale.update(fits)
-        scale = self._max_norm / tf.maximum(norm, self._max_norm) / factor
+        scale = MAX_GRADIENT_NORM / tf.maximum(norm, MAX_GRADIENT_NORM) / factor
         # The optimizer skips nonfinite gradients. NaN makes it skip all of them.
         shown = tf.where(fits | (factor <= _LOWEST_LOSS_SCALE), norm, 0.0)
         return shown, tf.where(fits, scale, float("nan"))

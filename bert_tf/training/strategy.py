@@ -29,78 +29,26 @@ def check_backend() -> None:
         )
 
 
-def set_up(num_threads: int | None = None, deterministic: bool = False) -> None:
-    """Configure TensorFlow before it computes anything.
-
-    Args:
-        num_threads: threads per operation; None leaves the choice to TensorFlow (all cores).
-        deterministic: use only operations that return the same bits every time; others raise.
-
-    Raises:
-        ValueError: TensorFlow has already computed with another number of threads.
-    """
-    if num_threads is not None:
-        if num_threads < 1:
-            raise ValueError(f"num_threads is {num_threads}, but must be 1 or more.")
-        try:
-            tf.config.threading.set_intra_op_parallelism_threads(num_threads)
-        except RuntimeError as error:
-            raise ValueError(
-                f"num_threads is {num_threads}, but this process has already computed with "
-                f"{tf.config.threading.get_intra_op_parallelism_threads()} threads (0: all cores). "
-                "Start a new process."
-            ) from error
-    if deterministic:
-        tf.config.experimental.enable_op_determinism()
-
-
-def make_strategy(
-    name: str = "auto",
-    num_gpus: int | None = None,
-    tpu: str | None = None,
-) -> tf.distribute.Strategy:
-    """Make the `tf.distribute` strategy of a run.
+def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.Strategy:
+    """Make the `tf.distribute` strategy of a run. Call it before any computation.
 
     Args:
         name: one of `STRATEGIES`. "mirrored" is a copy of the model on each GPU; without GPUs, on
             each logical CPU device. "multi_worker_mirrored" is the same in several processes, listed
             in the environment variable TF_CONFIG. "auto" is multi-worker if TF_CONFIG lists several
             processes, mirrored with several GPUs, else one device.
-        num_gpus: number of visible GPUs to use; None means all, 0 the CPU.
         tpu: name or address of a TPU, for "tpu"; "" or "local" is the TPU of this machine.
 
     Raises:
-        ValueError: the name is unknown, the number of GPUs is negative or exceeds the visible ones, or
-            the TPU does not answer. Keras' backend is not TensorFlow.
+        ValueError: the TPU does not answer, or Keras' backend is not TensorFlow. This process has
+            trained on other devices.
     """
     check_backend()
-    if name not in STRATEGIES:
-        raise ValueError(
-            f"distribution_strategy is {name!r}, but must be one of {', '.join(STRATEGIES)}."
-        )
     if name == "tpu":
         return _tpu_strategy(tpu or "")
     if name == "multi_worker_mirrored" or (name == "auto" and _num_workers() > 1):
-        if num_gpus is not None and num_gpus != len(tf.config.list_physical_devices("GPU")):
-            raise ValueError(
-                f"num_gpus is {num_gpus}, but each of several processes uses all GPUs that it sees. "
-                "Omit it, and set CUDA_VISIBLE_DEVICES for each process."
-            )
         return _multi_worker_strategy()
-    if num_gpus is not None and num_gpus < 0:
-        raise ValueError(f"num_gpus is {num_gpus}, but must be 0 or more; 0 means the CPU.")
     gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
-    if num_gpus is not None and num_gpus > len(gpus):
-        raise ValueError(
-            f"num_gpus is {num_gpus}, but TensorFlow sees {len(gpus)}. "
-            "Lower it, or check CUDA_VISIBLE_DEVICES and the TensorFlow installation."
-        )
-    if name == "one_device" and num_gpus is not None and num_gpus > 1:
-        raise ValueError(
-            f"num_gpus is {num_gpus}, but distribution_strategy=one_device has one device. Use mirrored "
-            "or auto, or omit num_gpus."
-        )
-    gpus = gpus[:num_gpus]
     devices = gpus or [device.name for device in tf.config.list_logical_devices("CPU")]
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
         return mirrored_strategy(tuple(devices))
@@ -117,8 +65,7 @@ def _tpu_strategy(tpu: str) -> tf.distribute.TPUStrategy:
     except (ImportError, OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
-            f"tpu_name is {tpu!r}, but no TPU answers ({reason}). Set `tpu_name` to an address such as "
-            "grpc://10.0.0.2:8470, or to local for a TPU of this machine. Without a TPU omit `use_tpu`."
+            f"tpu_name is {tpu!r}, but no TPU answers ({reason}). Use local, or grpc://HOST:8470."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 
@@ -149,17 +96,20 @@ def distribute(
     return strategy.experimental_distribute_dataset(dataset.with_options(options))
 
 
-@functools.cache
+_MIRRORED: dict[tuple[str, ...], tf.distribute.MirroredStrategy] = {}
+
+
 def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
     """Return the strategy with a copy of the model on each device, one object per process.
 
-    Every `MirroredStrategy` numbers its reductions from the same start, and TensorFlow remembers the
-    devices and shapes of the numbers until the process ends. A second run on a new strategy would raise
-    "Shape mismatch in the collective instance", and one on other devices "joining a group with size 2".
-    Therefore strategies of other devices begin with other numbers, as in TensorFlow's own tests.
+    TensorFlow remembers the numbers, devices and shapes of its reductions until the process ends, and
+    every `MirroredStrategy` counts from the same start, so a second one in a process would fail.
     """
-    tf.distribute.MirroredStrategy._collective_key_base += 100_000
-    return tf.distribute.MirroredStrategy(devices)
+    if devices not in _MIRRORED:
+        if _MIRRORED:
+            raise ValueError(f"This process has used other devices than {', '.join(devices)}.")
+        _MIRRORED[devices] = tf.distribute.MirroredStrategy(devices)
+    return _MIRRORED[devices]
 
 
 @functools.cache
@@ -239,11 +189,11 @@ class Choice(NamedTuple):
 
 
 @functools.cache
-def choose_precision(uses_gpus: bool = True) -> Choice:
+def choose_precision() -> Choice:
     """Return the precision that `auto` selects on this machine."""
     if tf.config.list_logical_devices("TPU"):
         return Choice("mixed_bfloat16", "TPUs multiply bfloat16")
-    found = _gpu_capabilities() if uses_gpus else []
+    found = _gpu_capabilities()
     return precision_for_gpu(min(found)) if found else precision_for_cpu()
 
 

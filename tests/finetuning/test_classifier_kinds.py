@@ -352,7 +352,7 @@ def test_the_weights_of_a_step_are_evaluated_once(
         return run_model(trainer, *args, label=label, **kwargs)
 
     monkeypatch.setattr(loop, "run_model", noted)
-    flags = {"num_train_epochs": 3.0, "do_predict": False, "ema_decay": 0.5, "report": False}
+    flags = {"num_train_epochs": 3.0, "do_predict": False}
     options = kind_options(tmp_path, pretrained, "regression", **flags, **changes)
     results = run_classifier(options)
     assert evaluated == steps
@@ -360,7 +360,7 @@ def test_the_weights_of_a_step_are_evaluated_once(
     assert run_classifier(options) == results  # the run is over
     assert evaluated == [*steps, steps[-1]]
     alone = dataclasses.replace(options, do_train=False, evaluate_steps=0, early_stopping=0)
-    found = run_classifier(dataclasses.replace(alone, init_checkpoint=None, ema_decay=None))
+    found = run_classifier(dataclasses.replace(alone, init_checkpoint=None))
     assert found == pytest.approx(results, rel=1e-6)
 
 

@@ -226,12 +226,12 @@ def test_a_folder_keeps_its_pooling_and_prefixes(pretrained, embedding_files, tm
         "init_checkpoint": str(pretrained),
         "do_train": True,
     }
-    run_embeddings(options(tmp_path / "out", stop_step=1, **given))
+    run_embeddings(options(tmp_path / "out", **given))
     for changes in ({"pooling": "cls"}, {"query_prefix": "query: "}, {"normalize": False}):
         (name,) = changes
         with pytest.raises(ValueError, match=f"contains a model with {name}=.*another output_dir"):
             run_embeddings(options(tmp_path / "out", **given, **changes))
-    run_embeddings(options(tmp_path / "out", stop_step=2, pooling="mean", **given))
+    run_embeddings(options(tmp_path / "out", pooling="mean", **given))
 
 
 def test_a_trainer_names_the_settings_of_its_embedder_that_the_task_lacks(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tiny_rerankers import options
-from tiny_runs import checkpoint_arrays, read_results
+from tiny_runs import read_results
 from tiny_teachers import taught
 from tiny_words_and_choices import read_json_lines, write_json_lines
 
@@ -288,23 +288,6 @@ def test_an_evaluation_during_training_stops_it_and_keeps_the_best(
             )
         )
     assert not (tmp_path / "other" / "metrics.jsonl").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_resumed_run_equals_an_uninterrupted_one(pretrained, ranking_files, tmp_path):
-    given = {
-        "train_file": ranking_files["train"],
-        "init_checkpoint": str(pretrained),
-        "do_train": True,
-    }
-    settings = {"num_train_epochs": 2.0, "loss": "pairwise"}
-    run_reranker(options(tmp_path / "one", **given, **settings))
-    run_reranker(options(tmp_path / "two", **given, **settings, stop_step=4))
-    run_reranker(options(tmp_path / "two", **given, **settings))
-    one, two = (checkpoint_arrays(tmp_path / name / "model.ckpt-8") for name in ("one", "two"))
-    for name, value in one.items():
-        np.testing.assert_array_equal(two[name], value, err_msg=name)
 
 
 def test_its_lists_calibrate_an_export(reranker):

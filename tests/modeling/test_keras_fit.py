@@ -20,7 +20,8 @@ from bert_tf.modeling.models import (
 )
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.strategy import make_strategy
 
 S, P, LABELS, EXAMPLES, BATCH, STEPS = 7, 2, 3, 48, 8, 30
@@ -82,7 +83,7 @@ def cross_entropy():
 
 
 def compiled(model, *outputs, jit_compile=False):
-    schedule = WarmupLinearDecay(5e-3, num_train_steps=3 * STEPS, num_warmup_steps=STEPS // 2)
+    schedule = WarmupDecay(5e-3, num_train_steps=3 * STEPS, num_warmup_steps=STEPS // 2)
     model.compile(
         optimizer=AdamWeightDecay(schedule, global_clipnorm=1.0),
         loss={name: cross_entropy() for name in outputs},

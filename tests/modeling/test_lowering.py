@@ -169,7 +169,7 @@ found = {
     "optimizers": {
         name: lowered(
             *model_of("BertForSequenceClassification"),
-            OPTIMIZERS[name](1e-4, ema_decay=0.9),
+            OPTIMIZERS[name](1e-4),
             "step",
         )
         for name in optimizers

@@ -35,36 +35,19 @@ def learning_rate(
 
 
 def scheduled_rate(
-    step: int,
-    init_lr: float,
-    num_train_steps: int,
-    num_warmup_steps: int = 0,
-    shape: str = "linear",
-    power: float = 1.0,
-    end: float = 0.0,
-    decay_from_warmup: bool = False,
-    num_decay_steps: int = 0,
-    decay: str = "one_minus_sqrt",
+    step: int, init_lr: float, num_train_steps: int, num_warmup_steps: int, shape: str
 ) -> float:
-    """`learning_rate` with other shapes of the decay, down to `end * init_lr`."""
+    """`learning_rate` with other shapes of the decay."""
     if step < num_warmup_steps:
         return init_lr * step / num_warmup_steps
-    if decay_from_warmup:
-        step, num_train_steps = step - num_warmup_steps, num_train_steps - num_warmup_steps
     done = min(step, num_train_steps) / num_train_steps
-    lowest = end * init_lr
     if shape == "linear":
-        return init_lr - (init_lr - lowest) * done
-    if shape == "polynomial":
-        return (init_lr - lowest) * (1.0 - done) ** power + lowest
+        return init_lr - init_lr * done
     if shape == "cosine":
-        return lowest + (init_lr - lowest) * math.cos(math.pi * done / 2) ** 2
+        return init_lr * math.cos(math.pi * done / 2) ** 2
     if shape == "warmup_stable_decay":
-        left = max(0, num_train_steps - step) / num_decay_steps
-        if left >= 1:
-            return init_lr
-        fallen = math.sqrt(1 - left) if decay == "one_minus_sqrt" else 1 - left
-        return init_lr + (lowest - init_lr) * fallen
+        left = max(0, num_train_steps - step) / (num_train_steps // 5)
+        return init_lr if left >= 1 else init_lr - init_lr * math.sqrt(1 - left)
     assert shape == "constant"
     return init_lr
 
@@ -163,27 +146,6 @@ class AdamWOptimizer(AdamWeightDecayOptimizer):
             decayed = uses_weight_decay(name, self.exclude_from_weight_decay)
             shrunk = value * (1 - learning_rate * self.weight_decay_rate) if decayed else value
             updated[name] = shrunk - learning_rate * m / root
-        return updated
-
-
-class StableAdamWOptimizer(AdamWOptimizer):
-    """AdamW, with lr divided by max(1, root of the mean of g^2 / max(v / (1-b2^t), eps^2)).
-
-    Wortsman et al. 2023, arXiv 2304.13013, algorithm 2.
-    """
-
-    def update(self, variables, gradients, learning_rate):
-        self.num_updates += 1
-        updated = {}
-        for name, variable in variables.items():
-            value = np.float64(variable)
-            m, root = self.corrected(name, gradients[name], epsilon_first=True)
-            expected = self.adam_v[name] / (1 - self.beta_2**self.num_updates)
-            ratio = np.float64(gradients[name]) ** 2 / np.maximum(expected, self.epsilon**2)
-            rate = learning_rate / max(1.0, math.sqrt(ratio.mean()))
-            decayed = uses_weight_decay(name, self.exclude_from_weight_decay)
-            shrunk = value * (1 - rate * self.weight_decay_rate) if decayed else value
-            updated[name] = shrunk - rate * m / root
         return updated
 
 

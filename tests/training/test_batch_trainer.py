@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 import os
 import signal
 
@@ -27,7 +26,7 @@ from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
 from bert_tf.training.checkpoints import list_checkpoints, training_variables
 from bert_tf.training.losses import Loss, cross_entropy
 from bert_tf.training.optimization import AdamWeightDecay
-from bert_tf.training.schedules import WarmupLinearDecay
+from bert_tf.training.schedules import WarmupDecay
 from reference import optimizer as reference
 
 
@@ -79,7 +78,7 @@ def twenty_steps(tmp_path_factory):
 
 
 def test_the_first_step_has_the_stated_loss_and_the_references_clipped_update(tmp_path):
-    trainer = pretrainer(rate=0.01, max_gradient_norm=0.5)
+    trainer = pretrainer(rate=0.01)
     variables = trainer.model.trainable_variables
     before = {variable.path: variable.numpy().copy() for variable in variables}
     batches = pretraining_batches()
@@ -90,8 +89,8 @@ def test_the_first_step_has_the_stated_loss_and_the_references_clipped_update(tm
     gradients = {
         v.path: tf.convert_to_tensor(g).numpy() for v, g in zip(variables, gradients, strict=True)
     }
-    clipped, norm = reference.clip_by_global_norm(gradients, 0.5)
-    assert norm > 0.6
+    clipped, norm = reference.clip_by_global_norm(gradients, 1.0)
+    assert norm > 1.1
     expected = reference.AdamWeightDecayOptimizer().update(before, clipped, 0.01)
 
     trainer.train(endless(batches), 1, output_dir=str(tmp_path))
@@ -134,18 +133,6 @@ def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(
         )
 
 
-def test_each_part_of_a_batch_has_a_dropout_seed_of_its_own():
-    step, seed = linear_trainer()._step, tf.constant(7, tf.uint32)
-    step._num_parts = 5
-
-    def count_seed(examples, weights, seed):
-        return [tf.one_hot(tf.cast(seed % 997, tf.int32), 997)], {}, []
-
-    step._gradients = count_seed
-    (counts,), _, _ = step._accumulate({"x": tf.zeros([5, 3])}, {"loss": 1.0}, seed)
-    assert sorted(counts.numpy())[-6:] == [0, 1, 1, 1, 1, 1]
-
-
 def test_a_run_in_parts_is_repeatable(tmp_path):
     trainer = pretrainer(dropout=0.5, gradient_accumulation_steps=2)
     start, runs = trainer.save(str(tmp_path / "start")), []
@@ -164,13 +151,6 @@ def test_large_tables_are_learned_in_parts_in_call_after_call(tmp_path):
     batches = endless(pretraining_batches())
     trainer.train(batches, 3, output_dir=str(tmp_path), max_steps_per_loop=1)
     assert [line["step"] for line in metrics_in(tmp_path)] == [1, 2, 3]
-
-
-def test_a_batch_in_no_parts_is_refused():
-    with pytest.raises(
-        ValueError, match="`gradient_accumulation_steps` is 0, but must be 1 or more"
-    ):
-        pretrainer(gradient_accumulation_steps=0)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
@@ -280,33 +260,6 @@ def test_checkpoints_come_at_every_multiple_and_at_the_end_and_the_newest_stay(t
     assert {3, 6, 9, 11} <= {line["step"] for line in metrics_in(tmp_path)}
 
 
-def test_what_is_saved_by_hand_can_be_resumed(tmp_path):
-    trainer = linear_trainer()
-    trainer.model.kernel.assign([1.5, -2.0, 3.0])
-    assert trainer.save(str(tmp_path)) == f"{tmp_path}/model.ckpt-0"
-    again = linear_trainer()
-    assert again.resume(str(tmp_path)) == 0
-    assert_equal_bits(values_of(again), values_of(trainer))
-
-
-def test_a_model_that_is_only_evaluated_is_loaded_and_not_resumed(tmp_path, caplog):
-    trained = linear_trainer()
-    trained.save(str(tmp_path))
-    only = BatchTrainer(
-        trained.model, trained.losses, strategy=trained.strategy, input_names=("x",)
-    )
-    with caplog.at_level(logging.INFO):
-        only.resume(str(tmp_path))
-    assert "Loaded step" in caplog.text and "Resumed" not in caplog.text
-
-
-def test_a_new_folder_has_nothing_to_resume(tmp_path):
-    trainer = linear_trainer()
-    before = values_of(trainer)
-    assert trainer.resume(str(tmp_path / "new")) is None
-    assert_equal_bits(values_of(trainer), before)
-
-
 def test_a_model_without_optimizer_knows_the_step_that_its_weights_are_from(tmp_path):
     trained = linear_trainer()
     trained.train(endless(linear_batches(2)), 3, output_dir=str(tmp_path))
@@ -392,12 +345,6 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path, capfd):
     assert list_checkpoints(str(tmp_path)) == []
 
 
-def test_the_signals_are_as_they_were_when_the_training_is_over(tmp_path):
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    linear_trainer().train(endless(linear_batches(4)), 3, output_dir=str(tmp_path))
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
-
-
 # ---- What a person sees -------------------------------------------------------------------------
 
 
@@ -418,7 +365,7 @@ def test_metrics_jsonl_has_the_losses_and_the_rate_of_each_step(twenty_steps):
 
 def test_the_rate_of_a_call_of_several_steps_is_that_of_its_last_step_and_the_loss_their_mean():
     batches = linear_batches(4)
-    one, several = (linear_trainer(rate=WarmupLinearDecay(0.5, 40, 10)) for _ in range(2))
+    one, several = (linear_trainer(rate=WarmupDecay(0.5, 40, 10)) for _ in range(2))
     single = iter(endless(batches)(0))
     lines = [one.take_steps(single, 1)[0] for _ in range(7)]
     values, _, _ = several.take_steps(iter(endless(batches)(0)), 7)
@@ -427,7 +374,7 @@ def test_the_rate_of_a_call_of_several_steps_is_that_of_its_last_step_and_the_lo
 
 
 def test_the_log_has_the_warm_up_and_the_peak_however_many_steps_a_call_has(tmp_path):
-    schedule = WarmupLinearDecay(0.5, 150, 15)
+    schedule = WarmupDecay(0.5, 150, 15)
     trainer = linear_trainer(rate=schedule)
     trainer.train(endless(linear_batches(4)), 150, output_dir=str(tmp_path))
     lines = metrics_in(tmp_path)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tiny_training import P, S, endless, pretrainer, pretraining_batches
 
 from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.training.optimization import WarmupLinearDecay
+from bert_tf.training.schedules import WarmupDecay
 
 STEPS = 20
 
@@ -24,7 +24,8 @@ from bert_tf.training.strategy import make_strategy
 strategy = make_strategy("auto")
 from tiny_training import B, bert_config, endless, pretraining_batches, P, S
 from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.batch_trainer import BatchTrainer
 
 folder, steps = sys.argv[1], int(sys.argv[2])
@@ -32,7 +33,7 @@ task = PretrainingTask(S, P)
 keras.utils.set_random_seed(1)
 with strategy.scope():
     model = task.build_model(bert_config())
-    optimizer = AdamWeightDecay(WarmupLinearDecay(0.01, 20, 3))
+    optimizer = AdamWeightDecay(WarmupDecay(0.01, 20, 3))
 trainer = BatchTrainer(
     model, task.losses, strategy=strategy, input_names=task.input_names, optimizer=optimizer
 )
@@ -99,7 +100,7 @@ def two_workers(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one_device(tmp_path_factory):
-    trainer = pretrainer(rate=WarmupLinearDecay(0.01, 20, 3))
+    trainer = pretrainer(rate=WarmupDecay(0.01, 20, 3))
     even = {name: value[:, :4] for name, value in pretraining_batches().items()}
     folder = tmp_path_factory.mktemp("one")
     trainer.train(endless(even), STEPS, output_dir=str(folder), save_checkpoints_steps=5)

@@ -1,6 +1,5 @@
 """Checkpoints: the reference's names, whole or not at all, and found again wherever they lie."""
 
-import os
 import re
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from bert_tf.training.checkpoints import (
     BackgroundSaver,
     latest_checkpoint,
     list_checkpoints,
-    prefer_averages,
     restore_checkpoint,
     save_checkpoint,
     training_variables,
@@ -133,20 +131,6 @@ def test_the_global_step_is_the_references_int64_scalar(trained, tmp_path):
     assert (step, step.dtype, step.shape) == (1, np.int64, ())
 
 
-def test_a_model_that_is_only_evaluated_has_its_weights_alone():
-    model = BertForPreTraining(CONFIG)
-    assert set(training_variables(model)) == {variable.path for variable in model.weights}
-
-
-def test_two_variables_of_one_path_are_refused():
-    model = keras.Model()
-    model.first, model.second = (keras.layers.Dense(2, name="dense") for _ in range(2))
-    for layer in (model.first, model.second):
-        layer.build((None, 3))
-    with pytest.raises(ValueError, match="need distinct names"):
-        training_variables(model)
-
-
 def test_the_newest_checkpoint_is_the_latest(tmp_path):
     assert latest_checkpoint(str(tmp_path)) is None
     assert latest_checkpoint(str(tmp_path / "no_such_folder")) is None
@@ -187,12 +171,6 @@ def test_going_on_from_an_older_checkpoint_makes_it_the_latest(tmp_path):
     assert latest_checkpoint(str(tmp_path)).endswith("model.ckpt-10")
 
 
-def test_a_path_with_double_slashes_is_resumed_from_and_cleaned_up(tmp_path):
-    save_steps(f"{tmp_path}//runs//", 1, 2, 3, keep_max=1)
-    assert value_at(latest_checkpoint(f"{tmp_path}//runs//")) == 3
-    assert names_of(list_checkpoints(f"{tmp_path}//runs//")) == ["model.ckpt-3"]
-
-
 @pytest.mark.parametrize("folder", ["a[1]", "what?", "*"])
 def test_a_folder_whose_checkpoints_could_not_be_read_again_is_refused_at_once(tmp_path, folder):
     for refused in (lambda path: save_steps(path, 1), latest_checkpoint):
@@ -225,13 +203,6 @@ def test_a_checkpoint_file_of_any_other_content_names_nothing(tmp_path, caplog):
     assert latest_checkpoint(str(tmp_path)) is None
 
 
-def test_a_checkpoint_file_without_end_is_rejected(tmp_path):
-    (tmp_path / "checkpoint").touch()
-    os.truncate(tmp_path / "checkpoint", 100 << 30)
-    with pytest.raises(ValueError, match="/checkpoint has more than 67,108,864 bytes"):
-        latest_checkpoint(str(tmp_path))
-
-
 @pytest.mark.parametrize("unfinished", ["model.ckpt-6.data-00000-of-00001", "model.ckpt-6.index"])
 def test_a_kill_between_two_files_leaves_the_previous_checkpoint_valid(tmp_path, unfinished):
     save_steps(tmp_path, 4, 5)
@@ -259,13 +230,6 @@ def test_where_the_latest_is_gone_the_one_before_is_used_and_not_nothing(tmp_pat
     (tmp_path / f"model.ckpt-6.{part}").unlink()
     assert value_at(latest_checkpoint(str(tmp_path))) == 5
     assert "names model.ckpt-6" in caplog.text
-
-
-def test_where_all_are_gone_there_is_no_latest(tmp_path):
-    save_steps(tmp_path, 4)
-    for file in tmp_path.glob("model.ckpt-4.*"):
-        file.unlink()
-    assert latest_checkpoint(str(tmp_path)) is None
 
 
 def test_other_files_of_a_similar_name_are_left_alone(tmp_path):
@@ -325,22 +289,3 @@ def test_what_keeps_a_saver_in_the_background_from_writing_is_raised_at_the_next
     with pytest.raises(tf.errors.OpError):
         saver.wait()
     saver.wait()  # said once
-
-
-def test_a_saver_whose_thread_cannot_start_raises_that_alone(tmp_path, monkeypatch):
-    def start(_):
-        raise RuntimeError("can't start new thread")
-
-    saver = BackgroundSaver(str(tmp_path))
-    with monkeypatch.context() as change:
-        change.setattr("threading.Thread.start", start)
-        with pytest.raises(RuntimeError, match="can't start"):
-            saver.save({"values": keras.Variable([1.0])}, 1)
-    saver.wait()  # which `train` calls while the error is raised
-
-
-def test_averages_stand_in_for_the_variables_that_have_them(tmp_path):
-    arrays = {"a": np.ones(2), "a/ExponentialMovingAverage": np.zeros(2), "b": np.ones(3)}
-    prefix = save_checkpoint(str(tmp_path), arrays, 1)
-    named = prefer_averages(prefix, {"a": "variable a", "b": "variable b"})
-    assert named == {"a/ExponentialMovingAverage": "variable a", "b": "variable b"}

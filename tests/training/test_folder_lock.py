@@ -36,7 +36,7 @@ def test_a_second_process_is_told_who_the_first_is_and_refused_until_that_is_kil
     tmp_path, holder
 ):
     path = tmp_path / LOCK_FILE
-    refused = pytest.raises(ValueError, match=f"{tmp_path} is in use: process {holder.pid} is")
+    refused = pytest.raises(ValueError, match=f"process {holder.pid} ")
     with refused, folder_lock(str(tmp_path)):
         raise AssertionError("both hold the lock")
     os.kill(holder.pid, signal.SIGKILL)
@@ -44,15 +44,6 @@ def test_a_second_process_is_told_who_the_first_is_and_refused_until_that_is_kil
     assert path.exists()
     with folder_lock(str(tmp_path)):
         assert path.read_text() == str(os.getpid())
-
-
-def test_the_process_is_unknown_if_it_has_just_removed_its_file(tmp_path, monkeypatch):
-    def open_locked(path):
-        raise BlockingIOError
-
-    monkeypatch.setattr("bert_tf.data.files.open_locked", open_locked)
-    with pytest.raises(ValueError, match=r"process \? is training"), folder_lock(str(tmp_path)):
-        pass
 
 
 def test_nothing_is_left_of_a_lock(tmp_path):

@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -12,23 +11,21 @@ from tiny_training import strategy_on
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.training.adam_by_path import AVERAGE_SLOT
 from bert_tf.training.checkpoints import (
     restore_checkpoint,
     save_checkpoint,
     training_variables,
 )
-from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors, parse_frozen
+from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
 from bert_tf.training.optimization import (
     OPTIMIZERS,
     AdamW,
     AdamWeightDecay,
     Lamb,
     Muon,
-    StableAdamW,
     orthogonal,
 )
-from bert_tf.training.schedules import WarmupLinearDecay
+from bert_tf.training.schedules import WarmupDecay
 from reference import optimizer as reference
 
 CONFIG = BertConfig(
@@ -51,7 +48,6 @@ PAIRS = [
     (AdamWeightDecay, reference.AdamWeightDecayOptimizer),
     (AdamW, reference.AdamWOptimizer),
     (Lamb, reference.LambOptimizer),
-    (StableAdamW, reference.StableAdamWOptimizer),
 ]
 
 
@@ -70,7 +66,7 @@ def take_steps(optimizer, variables, steps):
 @pytest.mark.parametrize("ours, theirs", PAIRS)
 def test_a_trajectory_of_all_variables_of_a_model_is_the_references(ours, theirs):
     variables = BertForPreTraining(CONFIG).trainable_variables
-    schedule = WarmupLinearDecay(1e-2, num_train_steps=20, num_warmup_steps=5)
+    schedule = WarmupDecay(1e-2, num_train_steps=20, num_warmup_steps=5)
     optimizer, expected = ours(schedule), theirs()
     optimizer.build(variables)
     values = {variable.path: variable.numpy() for variable in variables}
@@ -157,7 +153,7 @@ def output_variables():
 
 
 def updated(optimizer, by_shape=None, scales=(0.5, 0.5, 0.5)):
-    """Values, moments and averages of `output_variables` after updates of `apply`, or compiled ones."""
+    """Values and moments of `output_variables` after updates of `apply`, or compiled ones."""
     variables = output_variables()
     optimizer.build(variables)
     for step, scale in enumerate(scales):
@@ -177,7 +173,7 @@ def updated(optimizer, by_shape=None, scales=(0.5, 0.5, 0.5)):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_compiled_updates_are_those_of_apply_and_by_shape_have_the_same_bits(name):
-    arguments = {"ema_decay": 0.9, "skip_nonfinite": True}
+    arguments = {"skip_nonfinite": True}
     # Vectors of one shape with and without decay, each with both rates.
     arguments |= {"exclude_from_weight_decay": ("layer_0",)}
     arguments |= {"learning_rate_factors": {"dense/bias": 0.5}}
@@ -209,18 +205,6 @@ def test_compiled_updates_of_muon_in_bfloat16_are_those_of_apply():
         np.testing.assert_allclose(compiled[key], value, rtol=0, atol=1e-5, err_msg=str(key))
 
 
-def test_a_spike_in_the_gradient_makes_no_longer_step_of_stable_adamw():
-    variable = keras.Variable(np.zeros(4, np.float32), name="bias")
-    optimizer = StableAdamW(0.1, beta_2=0.9)
-    changes = []
-    for size in (1.0, 1.0, 1.0, 1000.0):
-        before = variable.numpy()
-        optimizer.apply([tf.fill([4], size)], [variable])
-        changes.append(np.abs(variable.numpy() - before).max())
-    assert changes[3] < 0.5 * changes[2]
-    np.testing.assert_allclose(changes[:3], 0.1, rtol=1e-3)
-
-
 def four_steps(strategy, optimizer, variables):
     """In one compiled loop, as in training; the gradient is a function of the variable."""
 
@@ -246,7 +230,7 @@ def test_two_replicas_take_the_steps_of_one(kind):
             table = keras.Variable(np.float32([[1, 2], [3, -4], [5, 6]]), name="kernel")
             assert table.path.endswith("/layer_0/kernel")
             bias = keras.Variable(np.float32([0.5, -0.5]), name="bias")
-            optimizer = kind(WarmupLinearDecay(0.1, 9, 2))
+            optimizer = kind(WarmupDecay(0.1, 9, 2))
             optimizer.build([table, bias])
         four_steps(strategy, optimizer, [table, bias])
         slots = [slot.numpy() for slot in optimizer.slots(table).values()]
@@ -282,7 +266,7 @@ def test_a_resumed_optimizer_takes_the_steps_of_one_that_never_stopped(kind, tmp
         keras.utils.set_random_seed(5)
         model = two_layers()
         freeze(model, "0", num_hidden_layers=2)
-        optimizer = kind(WarmupLinearDecay(1e-2, 6, 2))
+        optimizer = kind(WarmupDecay(1e-2, 6, 2))
         optimizer.build(model.trainable_variables)
         take_steps(optimizer, model.trainable_variables, range(3))
         if pauses:
@@ -290,7 +274,7 @@ def test_a_resumed_optimizer_takes_the_steps_of_one_that_never_stopped(kind, tmp
             keras.utils.set_random_seed(6)  # other initial weights, frozen ones too
             model = two_layers()
             freeze(model, "0", num_hidden_layers=2)
-            optimizer = kind(WarmupLinearDecay(1e-2, 6, 2))
+            optimizer = kind(WarmupDecay(1e-2, 6, 2))
             optimizer.build(model.trainable_variables)
             restore_checkpoint(prefix, training_variables(model, optimizer))
         take_steps(optimizer, model.trainable_variables, range(3, 6))
@@ -355,7 +339,7 @@ def test_other_settings_reach_the_update(ours, theirs):
 
 @pytest.mark.parametrize("kind", OPTIMIZERS.values())
 def test_serialization_keeps_every_setting(kind):
-    schedule = WarmupLinearDecay(3e-4, num_train_steps=9, num_warmup_steps=2)
+    schedule = WarmupDecay(3e-4, num_train_steps=9, num_warmup_steps=2)
     optimizer = kind(
         schedule,
         weight_decay_rate=0.2,
@@ -384,7 +368,7 @@ def regression():
     inputs = keras.Input((3,))
     model = keras.Model(inputs, keras.layers.Dense(1, name="dense")(inputs))
     start = {variable.path: variable.numpy() for variable in model.trainable_variables}
-    schedule = WarmupLinearDecay(0.1, num_train_steps=6, num_warmup_steps=2)
+    schedule = WarmupDecay(0.1, num_train_steps=6, num_warmup_steps=2)
     model.compile(optimizer=AdamWeightDecay(schedule), loss="mse")
     model.fit(x, y, batch_size=5, epochs=6, verbose=0)
     return model, x, y, start
@@ -399,16 +383,6 @@ def test_fit_takes_the_same_steps_as_the_reference():
         values = expected.update(values, gradients, reference.learning_rate(step, 0.1, 6, 2))
     for variable in model.trainable_variables:
         np.testing.assert_allclose(variable, values[variable.path], atol=1e-6)
-
-
-def test_a_keras_file_holds_the_optimizer_with_its_moments(tmp_path):
-    model, *_ = regression()
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert int(loaded.optimizer.iterations) == 6
-    for ours, theirs in zip(loaded.trainable_variables, model.trainable_variables, strict=True):
-        for slot, moment in model.optimizer.slots(theirs).items():
-            np.testing.assert_array_equal(loaded.optimizer.slots(ours)[slot], moment)
 
 
 def test_layers_learn_the_slower_the_nearer_they_are_to_the_input():
@@ -470,15 +444,6 @@ def test_what_is_frozen_is_named_by_part_and_layer(text, expected):
     assert len(frozen) == len(set(frozen)) == total - len(model.trainable_variables)
 
 
-def test_layer_1_is_not_taken_for_layer_10():
-    paths = ["bert/encoder/layer_1/output/dense/bias", "bert/encoder/layer_10/output/dense/bias"]
-    weights = [SimpleNamespace(path=path, trainable=True) for path in paths]
-    model = SimpleNamespace(weights=weights)
-    assert freeze(model, "1", num_hidden_layers=11) == paths[:1]
-    assert freeze(model, "0-9", num_hidden_layers=11) == paths[:1]
-    assert freeze(model, "10", num_hidden_layers=11) == paths[1:]
-
-
 def test_a_frozen_variable_is_saved_without_moments():
     model = two_layers()
     freeze(model, "embeddings,0-1,pooler", num_hidden_layers=2)
@@ -491,42 +456,14 @@ def test_a_frozen_variable_is_saved_without_moments():
     assert all(name.startswith("cls/") for name in moments) and len(moments) == 7
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        (
-            "0-2",
-            "freeze=0-2: layer 2 .*is 2, so its layers are 0 to 1",
-        ),
-        ("embeddings,5", "layer 5"),
-        ("1-0", "freeze=1-0: the range 1-0 is empty. Use 0-1."),
-        ("-1", "'-1' cannot be frozen. Give a comma list of embeddings, encoder"),
-        ("layer_0", "'layer_0' cannot be frozen"),
-    ],
-)
-def test_parts_that_do_not_exist_are_refused(text, message):
+@pytest.mark.parametrize("text", ["0-2", "embeddings,5", "1-0", "-1", "layer_0"])
+def test_parts_that_do_not_exist_are_refused(text):
     model = two_layers()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"freeze={text}"):
         freeze(model, text, num_hidden_layers=2)
     assert all(variable.trainable for variable in model.weights)
 
 
-def test_frozen_parts_can_be_read_before_there_is_a_model():
-    assert parse_frozen("embeddings, 0-5,7") == ("embeddings", (0, 5), (7, 7))
-    assert parse_frozen("") == ()
-
-
-def test_the_optimizers_have_the_names_of_the_flag():
-    assert {name: kind(0.1).name for name, kind in OPTIMIZERS.items()} == {
-        "adam_weight_decay": "adam_weight_decay",
-        "adamw": "adamw",
-        "stable_adamw": "stable_adamw",
-        "lamb": "lamb",
-        "muon": "muon",
-    }
-
-
-@pytest.mark.parametrize("kind", OPTIMIZERS.values())
 @pytest.mark.parametrize(
     "name, value",
     [
@@ -534,18 +471,9 @@ def test_the_optimizers_have_the_names_of_the_flag():
         ("beta_1", 2),
         ("beta_2", 1.0),
         ("epsilon", 0.0),
-        ("ema_decay", 1.0),
         ("epsilon", float("nan")),
     ],
 )
-def test_a_number_out_of_its_range_is_rejected(kind, name, value):
-    with pytest.raises(ValueError, match=f"`{name}` is {value}, but must be"):
-        kind(0.1, **{name: value})
-
-
-def test_with_fit_the_averages_begin_at_the_first_weights():
-    variable = keras.Variable([10.0], name="kernel")
-    optimizer = AdamW(0.0, ema_decay=0.9)
-    optimizer.build([variable])
-    optimizer.apply([tf.constant([1.0])], [variable])
-    assert optimizer.slots(variable)[AVERAGE_SLOT].numpy() == pytest.approx(10.0)
+def test_a_number_out_of_its_range_is_rejected(name, value):
+    with pytest.raises(ValueError, match=name):
+        AdamW(0.1, **{name: value})

@@ -60,15 +60,6 @@ def test_the_oldest_of_several_gpus_decides(monkeypatch):
     assert choose() == ("mixed_bfloat16", "TPUs multiply bfloat16")
 
 
-def test_a_gpu_that_is_not_used_does_not_decide(tmp_path, monkeypatch):
-    monkeypatch.setattr(strategy, "_gpu_capabilities", lambda: [(8, 0)])
-    monkeypatch.setattr(strategy, "CPU_INFO", tmp_path / "cpuinfo")
-    (tmp_path / "cpuinfo").write_text("flags : avx2\n")
-    choose = choose_precision.__wrapped__
-    assert choose(uses_gpus=True).precision == "mixed_bfloat16"
-    assert choose(uses_gpus=False).precision == "float32"
-
-
 def test_the_log_says_what_was_chosen_and_why(records, toy_text, tmp_path, monkeypatch):
     for module in (strategy, loop):
         monkeypatch.setattr(

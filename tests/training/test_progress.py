@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 
 import pytest
 import tensorflow as tf
@@ -61,20 +60,6 @@ def test_a_resumed_run_counts_only_its_own_steps():
     assert text.endswith("train 1,006/2,000  50%  2.0 s each  ETA 33m08s")
 
 
-def test_before_there_is_a_rate_the_time_left_is_unknown():
-    assert shown(Terminal(), [(3, 2)]).endswith("train 2/10  20%  ETA ?")
-
-
-def test_the_end_of_an_endless_training_is_over_a_year_away():
-    text = shown(Terminal(), [(9, 1001), (10, 1006)], total=10**9)
-    assert text.endswith("2.0 s each  ETA over a year")
-
-
-def test_values_are_shown_with_four_digits():
-    text = shown(Terminal(), [(3, 2, {"loss": 0.123456, "learning_rate": 5e-5})])
-    assert text.endswith("  loss 0.1235  learning_rate 5e-05")
-
-
 def test_a_live_line_is_cut_to_the_terminal_so_that_it_can_be_rewritten(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     text = shown(Terminal(), [(3, 2, {"masked_lm_loss": 1.5, "next_sentence_loss": 0.5})])
@@ -95,11 +80,6 @@ def test_a_file_gets_a_line_every_20_seconds_and_one_at_the_end():
     assert "\r" not in "".join(lines)
 
 
-def test_the_unit_is_that_of_the_rate():
-    text = shown(Terminal(), [(1, 0), (1, 4)], unit="examples")
-    assert "  4.0 examples/s  " in text
-
-
 @pytest.mark.parametrize(
     "num_bytes, expected",
     [
@@ -116,10 +96,6 @@ def test_bytes_have_a_unit_that_fits_and_their_mean_rate(num_bytes, expected):
         clock.pass_by(1.5 if num_bytes else 3)
         progress.update(num_bytes * share)
     assert stream.getvalue() == expected
-
-
-def test_nothing_to_do_is_finished_at_once():
-    assert shown(Terminal(), [(1, 0)], total=0).endswith("train 0/0 100%  took 1s\n")
 
 
 def test_progress_goes_to_standard_error(capsys):
@@ -170,9 +146,3 @@ def test_a_line_has_the_rates_of_the_steps_since_the_line_before(tmp_path):
     first, second = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert (first["learning_rate"], first["learning_rates"]) == (0.25, {"7": 0.5})
     assert "learning_rates" not in second  # `learning_rate` says it
-
-
-def test_without_tensorboard_the_error_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(ImportError, match=r"optional extra: pip install -e '\.\[tensorboard\]'"):
-        MetricsLog(str(tmp_path), tensorboard=True)

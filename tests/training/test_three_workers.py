@@ -13,7 +13,7 @@ import pytest
 from tiny_runs import free_addresses
 from tiny_training import endless, pretrainer, pretraining_batches
 
-from bert_tf.training.optimization import WarmupLinearDecay
+from bert_tf.training.schedules import WarmupDecay
 
 pytestmark = pytest.mark.slow
 STEPS, COUNT = 20, 3
@@ -27,14 +27,15 @@ strategy = make_strategy("auto")
 from tiny_training import P, S, bert_config, endless, pretraining_batches
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
-from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.schedules import WarmupDecay
 
 folder, steps = sys.argv[1], int(sys.argv[2])
 task = PretrainingTask(S, P)
 keras.utils.set_random_seed(1)
 with strategy.scope():
     model = task.build_model(bert_config())
-    optimizer = AdamWeightDecay(WarmupLinearDecay(0.01, 25, 3))
+    optimizer = AdamWeightDecay(WarmupDecay(0.01, 25, 3))
 trainer = BatchTrainer(
     model, task.losses, strategy=strategy, input_names=task.input_names, optimizer=optimizer,
     jit_compile="false",
@@ -113,7 +114,7 @@ def whole(tmp_path_factory):
 
 
 def test_three_processes_one_of_them_slow_take_the_steps_of_one_device(whole, tmp_path):
-    trainer = pretrainer(rate=WarmupLinearDecay(0.01, 25, 3))
+    trainer = pretrainer(rate=WarmupDecay(0.01, 25, 3))
     trainer.train(endless(pretraining_batches()), STEPS, output_dir=str(tmp_path))
     for found in whole:
         for variable in trainer.model.weights:

@@ -10,7 +10,8 @@ from bert_tf.config import BertConfig
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.losses import Loss
-from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.strategy import mirrored_strategy
 
 ONE, TWO = 1, 2  # devices
@@ -77,7 +78,7 @@ def pretrainer(
     strategy = strategy_on(devices)
     with strategy.scope():
         model = task.build_model(dataclasses.replace(bert_config(dropout), **(sizes or {})))
-        optimizer = AdamWeightDecay(rate or WarmupLinearDecay(0.01, 25, 3))
+        optimizer = AdamWeightDecay(rate or WarmupDecay(0.01, 25, 3))
     return BatchTrainer(
         model,
         task.losses,
