@@ -28,6 +28,8 @@ from bert_tf.interop.checkpoint import read_json
 from bert_tf.registry import TASK_FILE, TASK_NAMES, TYPES
 from bert_tf.tasks.base import Task
 
+# Values in a task.json of version 2 that are constants now.
+_EARLIER = {"margin": 0.5, "window_pooling": "mean"}
 BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", TASK_FILE)
 
 
@@ -94,7 +96,7 @@ def task_of_values(values: Mapping[str, Any], path: str) -> Task:
         UnknownTaskError: the task is unknown.
         ValueError: a value is invalid.
     """
-    arguments = dict(values)
+    arguments = {name: value for name, value in values.items() if _EARLIER.get(name) != value}
     name = arguments.pop("task", None)
     if not isinstance(name, str) or name not in TASK_NAMES:
         raise UnknownTaskError(

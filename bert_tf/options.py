@@ -147,12 +147,9 @@ class TableOptions(Options):
         "--text_a_column=3.",
         default=True,
     )
-    quoted: bool | None = option(
-        'A column may be enclosed in ". Default: true for CSV, false for TSV.', default=None
-    )
     column_separator: str | None = option(
         f"Separator of the columns of TSV and CSV: a character, or {', '.join(SEPARATORS)}. Default: "
-        "that of a first line such as sep=;, which Excel reads, else comma in CSV and tab in TSV.",
+        "comma in CSV, tab in TSV.",
         default=None,
     )
 

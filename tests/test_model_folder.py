@@ -70,7 +70,7 @@ def test_the_files_are_those_that_the_module_lists_and_nothing_temporary(tmp_pat
         "task": "classification",
         "max_seq_length": 7,
         "labels": ["ja", "nein", "weiß nicht"],
-        "metric_names": ["accuracy"],
+        "metric_names": ["accuracy", "f1_macro", "matthews_correlation"],
         "is_pair": True,
         "problem_type": "single_label",
     }

@@ -8,23 +8,23 @@ as they arrive, with U+FFFD for bytes that are not UTF-8.
 from __future__ import annotations
 
 import codecs
+import io
 import os
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from typing import Any
 
-from bert_tf.data.encodings import check_no_bare_utf16, check_no_workbook, wide_encoding, wide_lines
 from bert_tf.data.streams import BLOCK, STANDARD_INPUT, open_binary
-
-# Frequent encodings, as `iconv` names them.
-_ENCODINGS = (
-    "cp1252 in Western Europe, cp949 Korean, gb18030 Chinese, cp932 Japanese, cp1251 Cyrillic"
-)
 
 
 def place_of(file: str, line: int | None = None) -> str:
     """Return "file:line" or "file" for error messages."""
     name = "standard input" if file == STANDARD_INPUT else file
     return name if line is None else f"{name}:{line}"
+
+
+def is_utf16(stream: Any) -> bool:
+    """Return True if a binary stream begins with the byte order mark of UTF-16."""
+    return stream.peek(2).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = None) -> Iterator[str]:
@@ -35,8 +35,7 @@ def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = Non
             end of the file.
 
     Raises:
-        ValueError: a line is not UTF-8 (the message has line and byte offset), the file is UTF-16
-            without a byte order mark, or it is a spreadsheet workbook.
+        ValueError: a line is not UTF-8; the message has line and byte offset.
     """
     file = os.fspath(path)
     errors = "replace" if file == STANDARD_INPUT else "strict"
@@ -44,30 +43,17 @@ def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = Non
     with open_binary(file) as stream:
         if start:
             stream.seek(start)
-        else:
-            check_no_workbook(file, stream)
-        if not start and end is None and (encoding := wide_encoding(stream)):
-            yield from wide_lines(file, stream, encoding, errors)
+        elif end is None and is_utf16(stream):
+            yield from _utf16_lines(file, stream)
             return
-        if not start:
-            check_no_bare_utf16(place_of(file), stream)
         for line in stream:
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
-                encoding, others = "utf-16", ""
-                if not line.startswith(codecs.BOM_UTF16_LE):
-                    encoding, others = "ENCODING", f" (ENCODING is the file's own: {_ENCODINGS})"
-                    if b"\0" in line:
-                        raise ValueError(
-                            f"{file}:{_line_number(file, offset)}: this is not text: there is a byte "
-                            "0x00. Name a text file."
-                        ) from error
                 raise ValueError(
                     f"{file}:{_line_number(file, offset)}: not UTF-8: byte "
-                    f"0x{line[error.start]:02x} at offset {offset + error.start} of the file is "
-                    f"invalid ({error.reason}). Convert the file: iconv -f {encoding} -t utf8 {file}"
-                    f"{others}"
+                    f"0x{line[error.start]:02x} at offset {offset + error.start} of the file. Convert "
+                    "the file with iconv."
                 ) from error
             if offset == 0:
                 text = text.removeprefix("\ufeff")
@@ -77,34 +63,15 @@ def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = Non
                 return
 
 
-def read_text(path: str | os.PathLike) -> str:
-    """Return the lines of a text file, joined by "\\n"; errors as in `read_lines`."""
-    return "\n".join(read_lines(path))
-
-
-def with_line_feeds(lines: Iterable[str], file: str) -> Iterator[str]:
-    """Return all lines; raise if there is only one, with carriage returns as line ends."""
-    rest = iter(lines)
-    first = list(islice(rest, 1))
-    if first and "\r" in first[0]:
-        first += islice(rest, 1)
-        if len(first) == 1:
-            raise ValueError(
-                f"{place_of(file)}: the file has no line feed; its lines end with a carriage return. "
-                f"Convert it: tr '\\r' '\\n' < {file}"
-            )
-    return chain(first, rest)
-
-
-def read_texts(file: str) -> Iterator[str]:
-    """Return the lines of a file with a text per line.
-
-    Raises:
-        ValueError: the lines end with a carriage return only. Standard input is not checked, because
-            its first line may be answered before the second one arrives.
-    """
-    lines = read_lines(file)
-    return lines if file == STANDARD_INPUT else with_line_feeds(lines, file)
+def _utf16_lines(file: str, stream: Any) -> Iterator[str]:
+    text = io.TextIOWrapper(stream, "utf-16", newline="\n")
+    try:
+        for line in text:
+            yield line.removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} begins as UTF-16, but cannot be decoded: {error}.") from error
+    finally:
+        text.detach()  # `text` would close standard input
 
 
 def count_lines(files: Iterable[str]) -> int:
@@ -113,7 +80,7 @@ def count_lines(files: Iterable[str]) -> int:
     for file in files:
         last = b"\n"
         with open_binary(file) as stream:
-            if wide_encoding(stream):
+            if is_utf16(stream):
                 total += sum(1 for _ in read_lines(file))
                 continue
             while block := stream.read(BLOCK):

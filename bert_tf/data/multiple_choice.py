@@ -15,20 +15,19 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.characters import is_blank
 from bert_tf.data.globs import expand_files
-from bert_tf.data.lines import read_text
-from bert_tf.data.tables import Row, TableRow, ending_of, read_csv, read_table, without_empty_rows
-from bert_tf.limits import parse_json
+from bert_tf.data.lines import read_lines
+from bert_tf.data.tables import Row, ending_of, read_csv, read_table
 
 _LABEL_COLUMNS = ("label", "answer", "answerkey")
-_TEXTS_OF_QUESTIONS = ("context", "passage", "paragraph", "premise", "story", "article")
 
 
 @dataclass(frozen=True)
@@ -42,45 +41,27 @@ class Question:
     origin: str  # "file:line", for messages
 
 
-class BadQuestion(ValueError):
-    """An invalid row, for example with too few choices or an answer that is not among them."""
-
-
-def read_questions(path: str, bad: list[str] | None = None) -> list[Question]:
+def read_questions(path: str) -> list[Question]:
     """Return the questions of a file, or of a folder in RACE's layout.
 
     Args:
         path: ends in .csv or .jsonl, or is a folder.
-        bad: list that gets the messages of invalid rows, which are left out. None raises.
 
     Raises:
-        ValueError: the format is unknown, the file is empty, or (without `bad`) rows are invalid. The
-            message has their number and the first ones.
+        ValueError: the format is unknown, the file is empty, or a row is invalid; the message has its
+            place.
     """
     if tf.io.gfile.isdir(path):
         rows = _race_folder(path)
     elif ending_of(path) == "csv":
         rows = _csv_rows(path)
     elif ending_of(path) == "jsonl":
-        rows = (row for values in read_table(path) for row in _json_rows(values))
+        rows = (row for values in read_table(path) for row in _json_rows(values, values.place))
     else:
         raise ValueError(
-            f"{path}: unknown format. The name must end in .csv (SWAG, ARC) or .jsonl, or be a folder "
-            "of RACE."
+            f"{path}: the name must end in .csv (SWAG, ARC) or .jsonl, or be a folder of RACE."
         )
-    questions, problems = [], []
-    for row in rows:
-        try:
-            questions.append(_question(row))
-        except BadQuestion as problem:
-            problems.append(str(problem))
-    if bad is not None:
-        bad.extend(problems)
-    elif problems:
-        raise ValueError(
-            f"{len(problems)} of {len(problems) + len(questions)} rows are invalid: "
-            f"{'; '.join(problems[:3])}. Fix them, or leave them out with skip_bad_rows."
-        )
+    questions = [_question(row) for row in rows]
     if not questions:
         raise ValueError(f"{path} contains no question.")
     return questions
@@ -99,77 +80,52 @@ class _Row:
 
 
 def _question(row: _Row) -> Question:
-    if row.text_a is None:
-        raise BadQuestion(f"{row.origin}: the first text is missing. Name it text_a or question")
     for text in (row.text_a, *row.choices):
         if not isinstance(text, str):
-            raise BadQuestion(f"{row.origin}: {text!r} is not a string")
+            raise ValueError(f"{row.origin}: a question or choice is {text!r}, but must be a text.")
     if is_blank(row.text_a):
-        raise BadQuestion(f"{row.origin}: the question is empty")
-    if len(row.choices) > len(row.keys):
-        raise BadQuestion(
-            f"{row.origin}: found {len(row.choices)} choices, but at most {len(row.keys)} have a letter"
-        )
-    real = list(zip(row.keys, (text.strip() for text in row.choices), strict=True))
-    while real and is_blank(real[-1][1]):
-        real.pop()  # rows of a table have equal numbers of columns
-    for index, (_, text) in enumerate(real):
-        if is_blank(text):  # without it, the numbers of the later choices would change
-            raise BadQuestion(
-                f"{row.origin}: choice {index}, counted from 0, is empty, but only the last choices "
-                "may be. Write a text"
-            )
-    if len(real) < 2:
-        raise BadQuestion(f"{row.origin}: found {len(real)} choices, but 2 or more are needed")
-    label = None
-    if row.key is not None:
-        keys = [key for key, _ in real]
+        raise ValueError(f"{row.origin}: the question is empty.")
+    texts = [text.strip() for text in row.choices]
+    while texts and is_blank(texts[-1]):
+        texts.pop()  # rows of a table have equal numbers of columns
+    if len(texts) < 2 or any(map(is_blank, texts)):
+        # Without an empty choice, the numbers of the later ones would change.
+        raise ValueError(f"{row.origin}: choices are {texts}, but must be 2 or more texts.")
+    keys, label = list(row.keys[: len(texts)]), None
+    key = None if row.key is None else str(row.key).strip()
+    if key not in (None, "", "-1"):  # -1 is "no label" of `datasets`
         # Some of ARC's keys are "1" instead of "A".
-        wanted = str(row.key).strip()
-        if wanted not in keys and wanted.isdecimal() and keys[0] == "A":
-            wanted = dict(enumerate(string.ascii_uppercase, 1)).get(int(wanted), wanted)
-        if wanted not in keys:
-            counted = ", counted from 0" if keys[0] == "0" else ""
-            raise BadQuestion(
-                f"{row.origin}: the answer is {row.key!r}, but must be one of {', '.join(keys)}{counted}"
+        if key not in keys and key.isdecimal() and keys[0] == "A":
+            key = dict(enumerate(string.ascii_uppercase, 1)).get(int(key), key)
+        if key not in keys:
+            raise ValueError(
+                f"{row.origin}: the answer is {row.key!r}, but must be one of {', '.join(keys)}."
             )
-        label = keys.index(wanted)
-    texts = tuple(text for _, text in real)
-    return Question(row.guid, row.text_a.strip(), texts, label, row.origin)
+        label = keys.index(key)
+    return Question(row.guid, row.text_a.strip(), tuple(texts), label, row.origin)
 
 
 # ---------------------------------------------------------------------------------------------- CSV
 
 
 def _csv_rows(path: str) -> Iterator[_Row]:
-    rows = without_empty_rows(read_csv(path))
+    rows = read_csv(path)
     first = next(rows, None)
     if first is None:
-        raise ValueError(f"{path} is empty.")
+        return
     names = [name.strip().lower() for name in first]
     columns = _header_columns(names)
-    if columns is None and ("sent1" in names or names[-1] in _LABEL_COLUMNS):
+    if columns is None and ("sent1" in names or names[-1] in _LABEL_COLUMNS or len(first) < 4):
         raise ValueError(
-            f"{first.place}: the header is {','.join(first)[:120]!r}, but must name sent1 (or text_a, "
-            "question), optionally sent2, ending0, ending1, ... (or choice0, ...) and label."
+            f"{first.place}: the columns are {','.join(first)[:60]!r}, but must be sent1 (or text_a, "
+            "question), ending0 (or choice0), ... and label."
         )
-    if columns is None and len(first) < 4:
-        raise ValueError(
-            f"{first.place}: found {len(first)} columns, but 4 or more are needed without a header: "
-            "question, choices and answer key, separated by commas. "
-            f"The row is {','.join(first)[:80]!r}."
-        )
-    if columns is None:
-        yield _headless_row(first)
-    else:
-        _check_text_of_question(names[columns.text_a], names, first.place)
-    for row in rows:
+    for row in rows if columns else chain([first], rows):
         if len(row) != len(first):
             raise ValueError(
-                f"{row.place}: found {len(row)} columns, but the first row has {len(first)}. "
-                f"The row begins {','.join(row)[:80]!r}."
+                f"{row.place}: found {len(row)} columns, but the first row has {len(first)}."
             )
-        yield _headless_row(row) if columns is None else _swag_row(row, columns)
+        yield _swag_row(row, columns) if columns else _headless_row(row)
 
 
 @dataclass(frozen=True)
@@ -198,16 +154,6 @@ def _header_columns(names: Sequence[str]) -> _HeaderColumns | None:
     return _HeaderColumns(text_a, beginning, choices, label)
 
 
-def _check_text_of_question(text_a: str, names: Iterable[str], place: str) -> None:
-    """Raise if the first text is a question, and a column with the text it is about is not read."""
-    other = next((name for name in names if name in _TEXTS_OF_QUESTIONS), None)
-    if text_a == "question" and other is not None:
-        raise ValueError(
-            f"{place}: the first text is in {text_a!r}, and {other!r} is not read. Write both into "
-            f"text_a, or remove {other!r}."
-        )
-
-
 def _swag_row(row: Row, columns: _HeaderColumns) -> _Row:
     beginning = "" if columns.beginning is None else row[columns.beginning].strip() + " "
     endings = [row[index] for index in columns.choices]
@@ -223,22 +169,19 @@ def _swag_row(row: Row, columns: _HeaderColumns) -> _Row:
 
 def _headless_row(row: Row) -> _Row:
     question, *choices, key = row
-    keys = string.ascii_uppercase[: len(choices)]
-    return _Row(f"row-{row.line}", question, choices, keys, key or None, row.place)
+    return _Row(f"row-{row.line}", question, choices, string.ascii_uppercase, key, row.place)
 
 
 # --------------------------------------------------------------------------------------------- JSON
 
 
-def _json_rows(values: TableRow | Mapping[str, Any], origin: str = "") -> Iterator[_Row]:
+def _json_rows(values: Mapping[str, Any], origin: str) -> Iterator[_Row]:
     """Yield the question of an object, or the questions of an article."""
-    origin = origin or str(getattr(values, "place", ""))
     guid = str(values.get("id", values.get("ind", origin)))
     if "article" in values:
         yield from _race_rows(values, guid, origin)
         return
     key = next((values[n] for n in ("answerKey", "label", "answer") if n in values), None)
-    key = None if key == "" else key
     if "endings" in values:  # HellaSwag
         beginning = values.get("ctx_b", "")
         endings = [f"{beginning} {e}".strip() for e in _list(values, "endings", origin)]
@@ -246,9 +189,7 @@ def _json_rows(values: TableRow | Mapping[str, Any], origin: str = "") -> Iterat
         choices: Sequence[Any] = endings
         keys: Sequence[str] = _numbers(endings)
     else:
-        name = "question" if "question" in values else "text_a"
-        _check_text_of_question(name, values, origin)
-        text_a = values.get(name)
+        text_a = values.get("question", values.get("text_a"))
         given = values.get("choices")
         if isinstance(text_a, Mapping):  # ARC, CommonsenseQA
             text_a, given = text_a.get("stem"), text_a.get("choices", given)
@@ -262,11 +203,8 @@ def _choices(choices: Any, origin: str) -> tuple[Sequence[Any], Sequence[str]]:
         texts, labels = _list(choices, "text", origin), _list(choices, "label", origin)
         _check_equal_numbers(origin, {"texts": texts, "labels": labels})
         return texts, [str(label) for label in labels]
-    if not isinstance(choices, Sequence) or isinstance(choices, str):
-        raise ValueError(
-            f'{origin}: "choices" is {choices!r}, but must be a list of strings, or of objects with '
-            '"text" and "label".'
-        )
+    if not isinstance(choices, list):
+        raise ValueError(f'{origin}: "choices" is {choices!r:.60}, but must be a list.')
     if choices and all(isinstance(choice, Mapping) for choice in choices):
         return [c.get("text") for c in choices], [str(c.get("label")) for c in choices]
     return choices, _numbers(choices)
@@ -283,10 +221,8 @@ def _race_rows(values: Mapping[str, Any], guid: str, origin: str) -> Iterator[_R
         origin, {"questions": questions, "lists of options": options, "answers": answers}
     )
     for index, (question, choices, key) in enumerate(zip(questions, options, answers, strict=True)):
-        if not isinstance(choices, list):
-            raise ValueError(f"{origin}: the options are {choices!r}, but must be a list.")
         texts = [_filled(question, choice) for choice in choices]
-        keys = string.ascii_uppercase[: len(texts)]
+        keys = string.ascii_uppercase
         yield _Row(f"{guid}-{index}", values["article"], texts, keys, key, f"{origin} #{index}")
 
 
@@ -316,16 +252,10 @@ def _filled(question: Any, choice: Any) -> Any:
 
 
 def _race_folder(folder: str) -> Iterator[_Row]:
-    files = [file for file in expand_files(folder, folders=True) if file.endswith(".txt")]
-    if not files:
-        raise ValueError(
-            f"{folder} has no .txt file. RACE has them in train/high and train/middle."
-        )
-    for file in files:
-        try:
-            values = parse_json(read_text(file))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{file}:{error.lineno}: invalid JSON ({error.msg}).") from error
-        if not isinstance(values, dict) or "article" not in values:
-            raise ValueError(f'{file}: must contain a JSON object with "article", as in RACE.')
-        yield from _json_rows(values, origin=file)
+    for file in expand_files(folder, folders=True):
+        if file.endswith(".txt"):
+            try:
+                values = json.loads("\n".join(read_lines(file)))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{file}:{error.lineno}: invalid JSON ({error.msg}).") from error
+            yield from _json_rows(values, origin=file)

@@ -7,6 +7,13 @@
 
 `is_impossible` exists only in 2.0, where `answers` may be empty. Test sets may have no `answers`.
 
+Flat rows, as `datasets` writes them, are one object a line, or a list of objects, or that under "data":
+
+    {"id": "q1", "context": "Denver beat Carolina.", "question": "Who won?",
+     "answers": {"text": ["Denver"], "answer_start": [0]}}
+
+A flat row without an answer text has no answer, and so has the answer "" at -1 in any format.
+
 Source: google-research/bert, run_squad.py, `read_squad_examples`.
 """
 
@@ -23,7 +30,6 @@ from typing import Any, NamedTuple
 
 from bert_tf.characters import is_blank
 from bert_tf.data.streams import open_binary
-from bert_tf.data.tables import AS_JSON_LINES
 from bert_tf.limits import MAX_DOCUMENT, listed, parse_json, read_at_most
 
 # Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.
@@ -38,6 +44,9 @@ class SquadAnswer(NamedTuple):
 
     text: str
     start: int
+
+
+NO_ANSWER = SquadAnswer("", -1)  # in files that give every question an answer
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,28 +132,17 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
 
     Raises:
         ValueError: the file is not JSON in UTF-8, a value is missing or invalid, or an id is repeated.
-            The message has the place, such as `data[0].paragraphs[3].qas[1]`.
+            The message has the place, such as `data[0].paragraphs[3].qas[1]` or the line.
     """
     file = os.fspath(path)
-    with open_binary(file) as stream:
-        try:
-            text = read_at_most(stream, file, MAX_DOCUMENT).decode("utf-8-sig")
-            values = parse_json(text)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            is_lines = getattr(error, "msg", "") == "Extra data"
-            remedy = ". Rename a table in JSON lines to .jsonl." if is_lines else ""
-            if is_lines and ".jsonl" in file:
-                remedy = ". The file must be in SQuAD's format, one object."
-            raise ValueError(f"{file}: not JSON in UTF-8: {error}{remedy}") from error
-    if isinstance(values, list):
-        has_questions = any(isinstance(each, dict) and "qas" in each for each in values[:1])
-        remedy = 'Write {"data": [{"paragraphs": before it, and }]} after it.'
-        raise ValueError(
-            f"{file}: must be a JSON object, but is {text[:60]!r}. The file must be in SQuAD's format. "
-            f"{remedy if has_questions else AS_JSON_LINES}"
-        )
-    examples = []
-    for entry, place in _items(values, "data", file):
+    examples: list[SquadExample] = []
+    passages: dict[str, Passage] = {}
+    for entry, place in _entries(file):
+        if isinstance(entry, dict) and "context" in entry:
+            context = _value(entry, "context", str, place)
+            passage = passages.setdefault(context, Passage(context))
+            examples.append(_example(entry, passage, place, is_flat=True))
+            continue
         for paragraph, at in _items(entry, "paragraphs", place):
             passage = Passage(_value(paragraph, "context", str, at))
             examples += [_example(qa, passage, where) for qa, where in _items(paragraph, "qas", at)]
@@ -154,18 +152,61 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
     return examples
 
 
-def _example(qa: Any, passage: Passage, place: str) -> SquadExample:
-    qas_id = _value(qa, "id", str, place)
+def _entries(file: str) -> list[tuple[Any, str]]:
+    """Return the documents of SQuAD's format or the flat rows of a file, with their places."""
+    with open_binary(file) as stream:
+        data = read_at_most(stream, file, MAX_DOCUMENT)
+    place = file
+    try:
+        text = data.decode("utf-8-sig")
+        try:
+            values = parse_json(text)
+        except json.JSONDecodeError as error:
+            if error.msg != "Extra data":
+                raise
+            rows = []  # one object a line
+            for number, line in enumerate(text.split("\n"), 1):
+                place = f"{file}:{number}"
+                if line.strip():
+                    rows.append((parse_json(line), place))
+            return rows
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{place}: not JSON in UTF-8: {error}.") from error
+    if isinstance(values, list):
+        return [(entry, f"{file}: [{index}]") for index, entry in enumerate(values)]
+    if isinstance(values, dict) and "context" in values:  # one line
+        return [(values, file)]
+    return _items(values, "data", file)
+
+
+def _example(qa: Any, passage: Passage, place: str, is_flat: bool = False) -> SquadExample:
+    qas_id = str(_value(qa, "id", str | int, place))
     place = f"{place} (id {qas_id})"
-    answers = None
+    answers, no_answer = None, False
     if "answers" in qa:
-        answers = tuple(
+        found = [
             SquadAnswer(_value(a, "text", str, at), _value(a, "answer_start", int, at))
-            for a, at in _items(qa, "answers", place)
-        )
-    impossible = _value(qa, "is_impossible", bool, place) if "is_impossible" in qa else False
+            for a, at in _answers(qa, place)
+        ]
+        answers = tuple(answer for answer in found if answer != NO_ANSWER)
+        no_answer = not answers and (is_flat or bool(found))
+    impossible = _value(qa, "is_impossible", bool, place) if "is_impossible" in qa else no_answer
     question = _value(qa, "question", str, place)
     return SquadExample(qas_id, question, passage, answers, impossible, place)
+
+
+def _answers(qa: Any, place: str) -> list[tuple[Any, str]]:
+    """Return (answer, place) of a list, or of the lists of texts and starts in a flat row."""
+    if not isinstance(qa["answers"], dict):
+        return _items(qa, "answers", place)
+    place = f"{place}.answers"
+    texts, starts = (_value(qa["answers"], name, list, place) for name in ("text", "answer_start"))
+    if len(texts) != len(starts):
+        raise ValueError(f"{place}: found {len(texts)} texts, but {len(starts)} starts.")
+    return [
+        ({"text": text, "answer_start": start}, f"{place}[{index}]")
+        for index, (text, start) in enumerate(zip(texts, starts, strict=True))
+    ]
 
 
 def _items(values: Any, key: str, place: str) -> list[tuple[Any, str]]:
@@ -175,19 +216,22 @@ def _items(values: Any, key: str, place: str) -> list[tuple[Any, str]]:
     return [(item, f"{place}{separator}{key}[{index}]") for index, item in enumerate(items)]
 
 
-_JSON_NAMES = {str: "a string", int: "a whole number", bool: "true or false", list: "a list"}
+_JSON_NAMES = {
+    str: "a string",
+    int: "a whole number",
+    str | int: "a string or a whole number",
+    bool: "true or false",
+    list: "a list",
+}
 
 
-def _value(values: Any, key: str, kind: type, place: str) -> Any:
+def _value(values: Any, key: str, kind: Any, place: str) -> Any:
     if not isinstance(values, dict):
         raise ValueError(f"{place}: must be a JSON object, but is {str(values)[:60]!r}.")
     if key not in values:
-        raise ValueError(
-            f'{place}: "{key}" is missing; found {listed(values) or "nothing"}. The file must be '
-            "in SQuAD's format."
-        )
+        raise ValueError(f'{place}: "{key}" is missing; found {listed(values) or "nothing"}.')
     value = values[key]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise ValueError(f'{place}: "{key}" is {value!r:.60}, but must be {_JSON_NAMES[kind]}.')
     return value
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from bert_tf.data.tables import warn_of_empty_cells
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import SPLITS
-from bert_tf.options import reject_unused
+from bert_tf.limits import listed
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
 from bert_tf.tasks.of_checkpoint import (
@@ -20,7 +19,7 @@ from bert_tf.tasks.of_checkpoint import (
     split_labels,
 )
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
-from bert_tf.tasks.tables import TableLayout, are_measurements, infer_labels, read_examples
+from bert_tf.tasks.tables import NO_LABEL, TableLayout, infer_labels, read_examples
 from bert_tf.training.checkpoints import latest_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -56,11 +55,10 @@ def read_data(
         settings, splits = _read_tables(options, trained, known_labels)
     for split, examples in splits.items():
         if not examples:
-            raise ValueError(f"The {split} set has no examples{_source(options, split)}.")
-    if options.doc_stride is not None:
-        settings |= {"doc_stride": options.doc_stride, "window_pooling": options.window_pooling}
-    elif trained is not None and trained.doc_stride is not None:
-        settings |= {"doc_stride": trained.doc_stride, "window_pooling": trained.window_pooling}
+            files = {name: getattr(options, file) for name, _, file in SPLITS}
+            source = options.data_dir or files[split]
+            raise ValueError(f"{source}: the {split} set has no examples.")
+    settings["doc_stride"] = options.doc_stride or (trained.doc_stride if trained else None)
     task = ClassificationTask(max_seq_length=max_seq_length, **settings)
     for split, examples in splits.items():
         if not split.startswith("test"):
@@ -72,17 +70,10 @@ def read_data(
         resumes = latest_checkpoint(options.output_dir) is not None
         _check_same_task(task, trained, same_labels=resumes)
     if "train" in splits and task.kind.has_labels:
-        _warn_of_missing_labels(task, splits["train"])
+        counts = count_labels(task, splits["train"])
+        classes = [f"{label} ({n})" for label, n in zip(task.labels, counts, strict=True)]
+        logger.info("Classes, with training examples: %s", listed(classes))
     return task, splits
-
-
-def _source(options: ClassifierOptions, split: str) -> str:
-    """Return the flag of a split's file, or of a GLUE task's folder, for messages."""
-    if options.task_name:
-        return f" (data_dir={options.data_dir})"
-    (file,) = (file for name, _, file in SPLITS if name == split)
-    header = "; no rows after the header" if options.header else ""
-    return f" ({file}={getattr(options, file)}{header})"
 
 
 def _read_glue_data(options: ClassifierOptions, glue_task: GlueTask) -> tuple[dict, Splits]:
@@ -90,10 +81,10 @@ def _read_glue_data(options: ClassifierOptions, glue_task: GlueTask) -> tuple[di
     for name, flag, _ in SPLITS:
         if not getattr(options, flag):
             continue
-        is_training = name == "train"
-        language = (options.train_language if is_training else None) or options.language
-        for split in splits_of(glue_task, options.data_dir, name):
-            splits[split] = list(read_glue(glue_task, options.data_dir, split, language))
+        for split in splits_of(glue_task, str(options.data_dir), name):
+            splits[split] = list(
+                read_glue(glue_task, str(options.data_dir), split, options.language)
+            )
     return {
         "labels": glue_task.labels,
         "metric_names": glue_task.metrics,
@@ -111,29 +102,23 @@ def _read_tables(
     problem_type = PROBLEM_TYPES[options.problem_type or known]
     _check_same_problem_type(problem_type.name, trained)
     if options.labels and not problem_type.has_labels:
-        raise ValueError(
-            f"labels is {options.labels}, but a {problem_type.name} has no labels. Omit the flag."
-        )
-    if problem_type.name != "multi_label":
-        reject_unused(options, ("label_separator",), f"with problem_type={problem_type.name}")
+        raise ValueError(f"labels is {options.labels}, but a regression has none. Omit the flag.")
     layout = _layout(options, problem_type.name)
     splits = {
         split: list(read_examples(getattr(options, file), layout, labelled=split != "test"))
         for split, flag, file in SPLITS
         if getattr(options, flag)
     }
-    metric_names = None
-    if options.metrics:
-        metric_names = tuple(name.strip() for name in options.metrics.split(","))
-    elif trained is not None:
-        metric_names = trained.metric_names
     labels: Sequence[str] = ()
     if problem_type.has_labels:
         labels = _labels(options, layout, splits, trained, known_labels)
+        splits = {
+            split: _without_unlabelled(examples, labels, split)
+            for split, examples in splits.items()
+        }
     _warn_of_shared_examples(splits, options.train_file)
     return {
         "labels": labels,
-        "metric_names": metric_names,
         "is_pair": layout.text_b is not None,
         "problem_type": problem_type.name,
     }, splits
@@ -145,9 +130,6 @@ def _layout(options: ClassifierOptions, problem_type: str) -> TableLayout:
         text_b=options.text_b_column,
         label=options.label_column,
         problem_type=problem_type,
-        label_separator=options.label_separator,
-        format=options.table_format,
-        quoted=options.quoted,
         header=options.header,
         separator=options.column_separator,
     )
@@ -166,27 +148,14 @@ def _labels(
     if layout.label_columns and (trained is None or "train" in splits):
         return layout.label_columns
     if "train" in splits:
-        labels = infer_labels(splits["train"])
+        labels = _inferred(splits["train"], layout)
         if not labels and splits["train"]:
-            raise ValueError(
-                f"{options.train_file}: no example has a label, so there is nothing to learn. Check "
-                "label_column."
-            )
+            raise ValueError(f"{options.train_file}: no example has a label. Check label_column.")
         if len(labels) == 1 and layout.problem_type == "single_label":
             raise ValueError(
-                f"{options.train_file}: every example has the label {labels[0]!r}, so there is nothing "
-                "to learn. Check label_column, or add examples with another label."
+                f"{options.train_file}: every example has the label {labels[0]!r}. Check label_column, "
+                "or add others."
             )
-        is_open = options.problem_type is None and trained is None
-        if is_open and are_measurements(labels, len(splits["train"])):
-            raise ValueError(
-                f"{options.train_file}: the {len(labels)} labels of {len(splits['train'])} examples are "
-                f"decimal numbers ({'; '.join(labels[:3])} ...). Use problem_type=regression to "
-                "predict a number (with decimal points, not commas), or problem_type=single_label if "
-                "each number is a class."
-            )
-        warn_of_empty_cells(labels, options.train_file)
-        _warn_of_joined_labels(labels, options.train_file)
         return in_order_of(known_labels if trained is None else trained.labels, labels)
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
         examples = itertools.chain(*splits.values())
@@ -200,26 +169,33 @@ def _labels(
             )
         return spelled
     if options.train_file:
-        return infer_labels(read_examples(options.train_file, layout, labelled=True))
+        return _inferred(read_examples(options.train_file, layout, labelled=True), layout)
     raise ValueError(
-        "The labels of the model's outputs are unknown, because there is no task.json next to its "
-        "weights. Set `labels`, in the order of its outputs, or train_file, the table of its training, "
-        "if they are sorted."
+        "The names of the model's outputs are unknown: set `labels`, in their order, or train_file, the "
+        "table of its training."
     )
 
 
-def _warn_of_joined_labels(labels: Sequence[str], file: str) -> None:
-    """Warn of labels that consist of other labels, such as "rude;threat" next to both."""
-    for label in labels:
-        for separator in ",;|#":
-            parts = [part.strip() for part in label.split(separator)]
-            if len(parts) > 1 and set(labels).issuperset(parts):
-                logger.warning(
-                    "%s: the label %r consists of others, but is a class of its own here. For several "
-                    "labels of an example use --problem_type=multi_label --label_separator=%r.",
-                    *(file, label, separator),
-                )
-                return
+def _inferred(examples: Iterable[InputExample], layout: TableLayout) -> Sequence[str]:
+    """Return the labels of a table, without NO_LABEL if two or more others remain."""
+    labels = infer_labels(examples)
+    named = [label for label in labels if label not in NO_LABEL]
+    return named if layout.problem_type == "single_label" and len(named) > 1 else labels
+
+
+def _without_unlabelled(
+    examples: Sequence[InputExample], labels: Sequence[str], split: str
+) -> list[InputExample]:
+    """Return the examples but those of NO_LABEL, unless that is one of the labels. Log their number."""
+    missing = set(NO_LABEL).difference(labels)
+    labelled = [example for example in examples if example.label not in missing]
+    if num_unlabelled := len(examples) - len(labelled):
+        logger.warning(
+            "%d of %d rows of the %s set have no label (%s), and are left out. If it is a class, list "
+            "all with --labels.",
+            *(num_unlabelled, len(examples), split, " or ".join(sorted(missing))),
+        )
+    return labelled
 
 
 def _warn_of_shared_examples(splits: Splits, train_file: str | None) -> None:
@@ -308,15 +284,3 @@ def class_weights(
         if not 0 < weights[label] < float("inf"):
             raise ValueError(f"class_weights: {part!r}, but a weight must be above 0.")
     return list(weights.values())
-
-
-def _warn_of_missing_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> None:
-    counts = count_labels(task, examples)
-    missing = [label for label, n in zip(task.labels, counts, strict=True) if n == 0]
-    if missing:
-        logger.warning(
-            "%d of %d labels have no training example and will not be learned: %s",
-            len(missing),
-            len(task.labels),
-            ", ".join(missing),
-        )

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bert_tf.data.tables import TABLE_FORMATS
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
-from bert_tf.options import TableOptions, option, reject_unused
-from bert_tf.tasks.classification import POOLINGS
+from bert_tf.options import TableOptions, option
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
-
-# Flags of tables: their labels, and their layout.
-_OF_LABELS = ("problem_type", "metrics", "labels", "label_column", "label_separator")
-_OF_LAYOUT = (
-    *("table_format", "text_a_column", "text_b_column"),
-    *("header", "quoted", "column_separator"),
-)
-_OF_LANGUAGE = ("language", "train_language")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,21 +22,13 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
         group="Data",
         default=None,
     )
-    language: str = option(
-        "For --task_name=xnli: language of the evaluation and prediction.", default="zh"
-    )
-    train_language: str | None = option(
-        "For --task_name=xnli: language of the training. Default: --language.", default=None
-    )
+    language: str = option("For --task_name=xnli: language of the data.", default="zh")
     train_file: str | None = option(
         "Table to train on: .tsv, .csv or .jsonl.", group="Data", default=None
     )
     eval_file: str | None = option("Table to evaluate on.", group="Data", default=None)
     predict_file: str | None = option(
         "Table to predict; labels are optional.", group="Data", default=None
-    )
-    table_format: str | None = option(
-        "Format of the tables. Default: by the file names.", default=None, choices=TABLE_FORMATS
     )
     text_a_column: str = option("Column of the (first) sentence.", group="Data", default="text_a")
     text_b_column: str | None = option(
@@ -69,15 +51,6 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
         "test_results.tsv. Default: those of the model in --output_dir, else of the table, sorted.",
         default=None,
     )
-    label_separator: str = option(
-        "Separator of the labels in one column, with --problem_type=multi_label.", default=","
-    )
-    metrics: str | None = option(
-        "Comma list of metrics for tables; the first selects the best model. single_label: accuracy, "
-        "f1, f1_macro, matthews_correlation; multi_label: f1_micro, f1_macro, accuracy; regression: "
-        "pearson, spearman, mean_absolute_error. Default: accuracy; all three; the first two.",
-        default=None,
-    )
     class_weights: str | None = option(
         "Weights of the labels in the training loss: balanced (rare labels count more), or "
         "label=weight,label=weight, others 1.",
@@ -93,23 +66,15 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
     )
     doc_stride: int | None = option(
         "Inputs beyond --max_seq_length are read in windows, which start this many tokens apart. Their "
-        "logits are pooled. Default: that of the model in --output_dir, else inputs are truncated.",
+        "logits are averaged. Default: that of the model in --output_dir, else inputs are truncated.",
         group="Model",
         default=None,
         min=1,
         on_resume="model",
     )
-    window_pooling: str = option(
-        "Pooling of the logits of the windows, with --doc_stride.",
-        default="mean",
-        choices=tuple(POOLINGS),
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._need("doc_stride", ["window_pooling"])
-        if not self.label_separator:
-            raise ValueError("label_separator is empty, but must be one or more characters.")
         self._check_data()
 
     def _check_data(self) -> None:
@@ -122,11 +87,5 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
         if self.task_name:
             if not self.data_dir:
                 raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
-            given = f"with task_name={self.task_name}"
-            reject_unused(self, _OF_LABELS, f"{given}, which sets it")
-            reject_unused(self, _OF_LAYOUT, f"{given}, whose files have a layout of their own")
-            if self.task_name.lower() != "xnli":
-                reject_unused(self, _OF_LANGUAGE, f"{given}, which has one language")
-            return
-        self._need("task_name", ("data_dir", *_OF_LANGUAGE))
-        self.require_files((wanted, file) for _, wanted, file in SPLITS)
+        else:
+            self.require_files((wanted, file) for _, wanted, file in SPLITS)

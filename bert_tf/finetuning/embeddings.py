@@ -30,7 +30,6 @@ from bert_tf.metrics.retrieval import (
     search_others,
     unit,
 )
-from bert_tf.options import reject_unused
 from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.embedding_losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
@@ -174,7 +173,7 @@ def make_task(
         except ValueError as error:
             raise ValueError(f"{error} Give `pooling` to train the encoder alone.") from error
     known = _known_settings(setup)
-    given = {name: getattr(options, name) for name in _OF_THE_MODEL}
+    given = {name: getattr(options, name, None) for name in _OF_THE_MODEL}
     given |= {"matryoshka_dims": options.widths}
     if latest_checkpoint(options.output_dir) is not None:
         _check_same_model(given, known, options.output_dir)
@@ -198,12 +197,6 @@ def make_task(
         raise ValueError(
             f"query_prefix is {task.query_prefix!r} and document_prefix {task.document_prefix!r}, but "
             "texts with classes are compared with each other. Give both the same value."
-        )
-    dev = [example.label for example in splits.get("dev", ())]
-    if types.get("dev") == CLASSES and len(set(dev)) == len(dev):
-        raise ValueError(
-            f"Every class of {options.eval_file} has one text only, so no text has another one to find. "
-            "Name the right column with label_column."
         )
     task.check_widths(setup.config)
     return task
@@ -232,7 +225,7 @@ def _known_settings(setup: Setup) -> dict[str, Any]:
 
 
 # Options whose default is the value of the model.
-_OF_THE_MODEL = (*OF_THE_VECTORS, "scale", "margin")
+_OF_THE_MODEL = (*OF_THE_VECTORS, "scale")
 
 
 def _type_of(loss: str) -> str:
@@ -268,8 +261,6 @@ def _check_loss(
             f"loss={loss} is for {_NAMES[_type_of(loss)]}, but the examples are "
             f"{_NAMES[example_type]}. Use one of {fitting}."
         )
-    used = EMBEDDING_LOSSES[loss][1] + ("scale",) * bool(options.teacher)  # also of similarities
-    reject_unused(options, [n for n in ("scale", "margin") if n not in used], f"with loss={loss}")
     if loss == "contrastive" and not labels <= {0.0, 1.0}:
         raise ValueError(
             f"loss=contrastive needs scores of 0 and 1, but found {sorted(labels - {0.0, 1.0})[0]}. Use "
@@ -279,35 +270,12 @@ def _check_loss(
         for example in examples:
             if len(example.texts) < 3:
                 raise ValueError(
-                    f"{example.origin}: loss=triplet needs a negative in every example, but this one "
-                    "has none."
+                    f"{example.origin}: loss=triplet needs a negative in every example."
                 )
-    if example_type == CLASSES and len(labels) == len(examples):
+    has_own = loss in ("cosine_similarity", "contrastive") or all(
+        len(e.texts) > 2 for e in examples
+    )
+    if options.train_batch_size == 1 and not has_own:
         raise ValueError(
-            f"Every text has a class of its own, but loss={loss} compares two texts of a class with one "
-            "of another. Name the right column with label_column."
-        )
-    if loss in ("contrastive", "cosent") and len(labels) == 1:
-        raise ValueError(
-            f"Every pair has the score {labels.pop():g}, but loss={loss} learns from different "
-            "scores. Use loss=cosine_similarity, or give pairs with other scores."
-        )
-    num_without = sum(len(example.texts) < 3 for example in examples)
-    if example_type == PAIRS and num_without == len(examples):
-        for side, what in enumerate(("anchor", "positive")):
-            texts = {example.texts[side] for example in examples}
-            if len(texts) == 1:
-                raise ValueError(
-                    f"Every example has the {what} {texts.pop()[:40]!r}, so none is a negative of "
-                    f"another. Name the right column with {what}_column, or give negatives."
-                )
-    if options.train_batch_size == 1 and example_type == PAIRS and num_without:
-        raise ValueError(
-            "train_batch_size is 1, so an anchor has no negatives: these are the positives of the other "
-            "examples of the batch. Use train_batch_size=32, or give every example negatives."
-        )
-    if options.train_batch_size == 1 and loss in ("cosent", "batch_all_triplet"):
-        raise ValueError(
-            f"train_batch_size is 1, but loss={loss} compares the examples of a batch. Use "
-            "train_batch_size=32."
+            f"train_batch_size is 1, but loss={loss} compares the examples of a batch. Use 32."
         )

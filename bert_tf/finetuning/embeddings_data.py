@@ -49,7 +49,6 @@ def read_examples(
                 getattr(options, flag),
                 options,
                 missing_label=math.nan if split == "test" else None,
-                keep_empty_rows=split == "test",
             )
     for split, examples in splits.items():
         labels = {each.label for each in examples if not math.isnan(each.label)}
@@ -148,31 +147,16 @@ def _of_inference(rows: Iterable[InputExample]) -> list[EmbeddingExample]:
 
 
 def _check_repetitions(example_type: str, examples: Sequence[EmbeddingExample]) -> None:
-    """Log how many examples share a text, which are not used as negatives of each other.
-
-    Raises:
-        ValueError: every positive equals its anchor, or every negative its anchor or positive.
-    """
-    if example_type != PAIRS or not examples:
+    """Log how many examples share a text, which are not used as negatives of each other."""
+    if example_type != PAIRS:
         return
     equal = [each for each in examples if each.texts[0] == each.texts[1]]
-    if len(equal) == len(examples):
-        raise ValueError(
-            f"{equal[0].origin}: the positive equals the anchor, as in every example. Name another "
-            "column with anchor_column or positive_column."
-        )
     if equal:
         logger.warning(
             "%d of %d examples have a positive that equals the anchor, the first in %s",
             *(len(equal), len(examples), equal[0].origin),
         )
-    with_own = [each for each in examples if len(each.texts) > 2]
-    useless = [each for each in with_own if set(each.texts[2:]) <= set(each.texts[:2])]
-    if useless and len(useless) == len(with_own):
-        raise ValueError(
-            f"{useless[0].origin}: the negative equals the positive or the anchor, as in every example "
-            "with negatives. Name another column with negative_columns or positive_column."
-        )
+    useless = [e for e in examples if e.texts[2:] and set(e.texts[2:]) <= set(e.texts[:2])]
     if useless:
         logger.warning(
             "%d of %d examples have negatives that equal the positive or the anchor, the first in %s",

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.names import suggestion
-from bert_tf.options import TableOptions, option, reject_unused
+from bert_tf.options import TableOptions, option
 from bert_tf.tasks.embeddings import LIMITS
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES
 
 # Usual names of columns, as in the data sets of sentence-transformers.
-FIRST_TEXTS = ("sentence1", "sentence_A", "text_a")  # of two
-ANCHORS = ("anchor", "query", "question", *FIRST_TEXTS, "text", "sentence")
+ANCHORS = (
+    *("anchor", "query", "question", "sentence1", "sentence_A", "text_a"),
+    *("text", "sentence"),
+)
 POSITIVES = ("positive", "answer", "sentence2", "sentence_B", "text_b", "passage", "document")
-LABEL = "label"  # of a class, or of two texts
-LABELS = ("score", LABEL, "similarity_score", "similarity")
+LABELS = ("score", "label", "similarity_score", "similarity")
 NEGATIVE = "negative"  # and negatives, negative_1, negative_2, ...
 
 TASK_NAMES = ("sts-b", "mrpc", "qqp", "mnli", "snli")
@@ -84,12 +85,7 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
             )
         if self.task_name and not self.data_dir:
             raise ValueError("task_name needs data_dir, the folder of its files.")
-        if self.task_name:
-            names = [each.name for each in fields(TextColumnsOptions)]
-            reason = f"with task_name={self.task_name}, whose files have a layout of their own"
-            reject_unused(self, names, reason)
-        else:
-            self._need("task_name", ("data_dir",))
+        if not self.task_name:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
         if self.pack_sequences:
             raise ValueError(
@@ -126,12 +122,6 @@ class EmbeddingOptions(TextFilesOptions):
         **LIMITS["scale"],
         on_resume="model",
     )
-    margin: float | None = option(
-        "Margin between cosines, in contrastive and the triplet losses. Default: that of the model, "
-        "else 0.5.",
-        default=None,
-        **LIMITS["margin"],
-    )
     matryoshka_dims: str | None = option(
         "Comma list of smaller widths: the loss is added for the first numbers of each vector, so that "
         "cut vectors are useful too. Default: those of the model; an empty list: none.",
@@ -143,11 +133,6 @@ class EmbeddingOptions(TextFilesOptions):
         group="Model",
         default=None,
         **LIMITS["pooling"],
-    )
-    projection_size: int | None = option(
-        "Width of a linear layer on the pooled vector. Default: that of the model, else no layer.",
-        default=None,
-        **LIMITS["projection_size"],
     )
     normalize: bool | None = option(
         "Return vectors of length 1. Default: as the model, else true.",

@@ -19,7 +19,6 @@ from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune, renamed
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.basic import largest_class, softmax
-from bert_tf.options import option
 from bert_tf.report.multiple_choice import choice_sections
 from bert_tf.report.page import Command, write_report
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -32,12 +31,6 @@ Splits = dict[str, list[Question]]
 @dataclass(frozen=True, kw_only=True)
 class SwagOptions(ThreeFilesOptions):
     """The flags of run_swag. Files: .csv (SWAG, ARC), .jsonl, or a folder of RACE."""
-
-    skip_bad_rows: bool = option(
-        "Skip and log invalid rows (fewer than two choices, or an answer that is not one of them). "
-        "Default: they are errors.",
-        default=False,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,21 +90,12 @@ def read_data(options: SwagOptions) -> Splits:
         if not getattr(options, wanted):
             continue
         file = getattr(options, flag)
-        bad: list[str] = []
-        questions = read_questions(file, bad if options.skip_bad_rows else None)
-        if bad:
-            logger.warning(
-                "%d of %d rows of %s are invalid and skipped: %s",
-                len(bad),
-                len(bad) + len(questions),
-                file,
-                "; ".join(bad[:3]),
-            )
+        questions = read_questions(file)
         unknown = [question for question in questions if question.label is None]
         if unknown and split != "test":
             raise ValueError(
-                f"{unknown[0].origin}: the question has no answer, but {wanted} needs one for each "
-                f"question ({len(unknown)} of {len(questions)} have none)."
+                f"{unknown[0].origin}: the question has no answer, as {len(unknown)} of "
+                f"{len(questions)}, but {wanted} needs one for each."
             )
         splits[split] = questions
     return splits

@@ -28,7 +28,6 @@ from bert_tf.finetuning.question_answering_options import SquadOptions
 from bert_tf.finetuning.run import Program, Run, Splits, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.read import folder_of
-from bert_tf.options import reject_unused
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
 from bert_tf.tasks.answer_decoding import Prediction
@@ -112,7 +111,6 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
             version_of(options, setup),
             options.answer_spans or (trained.answer_spans if trained else "words"),
         )
-        _check_threshold(options, task.version_2_with_negative)
         splits = {}
         if options.asks:
             self.asked = read_questions(options, task.unlabeled(), setup.tokenizer)
@@ -155,12 +153,6 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
         return self.asked.predict(run.outputs(questions, "eval", batch_size, task, label))
 
 
-def _check_threshold(options: SquadOptions, version_2_with_negative: bool) -> None:
-    if not version_2_with_negative:
-        reason = "without version_2_with_negative, because each question gets an answer"
-        reject_unused(options, ("null_score_diff_threshold",), reason)
-
-
 def combine_runs(options: SquadOptions) -> dict[str, float]:
     """Combine the answers of the runs in `predictions`, and write them like those of one run."""
     examples = read_squad(options.predict_file)
@@ -177,7 +169,6 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
             )
     check_output_folder(options.output_dir)
     version_2 = bool(options.version_2_with_negative)
-    _check_threshold(options, version_2)
     check_answers(examples, options, version_2)
     runs = [read_nbest(path, names, version_2) for path in folders]
     logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))

@@ -19,7 +19,6 @@ from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others
-from bert_tf.options import reject_unused
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -30,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 RerankerRun = Run[RerankingTask, RerankerOptions]
 
+DEPTH = 20  # documents of a query that the retriever finds
 _BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman"}
 
 
@@ -183,7 +183,7 @@ def _lists(
         asked = embed_all(retriever, list(queries), "queries", as_query=True)
         vectors = embed_all(retriever, list(documents), "documents")
         own = own_documents(queries, documents, relevant)
-        found = search_others(asked, vectors, own, options.depth)[1].tolist()
+        found = search_others(asked, vectors, own, DEPTH)[1].tolist()
         candidates = [[document for document in row if document >= 0] for row in found]
     else:
         candidates = documents_of_rows(examples, queries, documents, relevant)
@@ -250,11 +250,6 @@ def _check(
             f"loss={options.loss} is for anchors with positives, but the examples are two texts with a "
             "score. Use loss=binary."
         )
-    if types.get("train") == SCORES:
-        reject_unused(options, ("num_negatives",), "with two texts and a score")
-    answered = [example_type for split, example_type in types.items() if split != "train"]
-    if answered and PAIRS not in answered:
-        reject_unused(options, ("retriever",), "on pairs with scores, which are not ranked")
     for split, examples in splits.items():
         is_ranked = split != "train" and types[split] == PAIRS and not options.retriever
         if is_ranked and not any(len(each.texts) > 2 for each in examples):

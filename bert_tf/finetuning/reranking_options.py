@@ -45,8 +45,3 @@ class RerankerOptions(TextFilesOptions):
         "Default: a query has the documents of its own rows.",
         default=None,
     )
-    depth: int = option("Documents of a query that --retriever finds.", default=20, min=2)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._need("retriever", ("depth",))

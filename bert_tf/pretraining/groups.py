@@ -20,8 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.data.encodings import wide_encoding
-from bert_tf.data.lines import read_lines
+from bert_tf.data.lines import is_utf16, read_lines
 from bert_tf.data.streams import BLOCK, compression_of, open_binary
 
 logger = logging.getLogger(__name__)
@@ -84,8 +83,8 @@ def group_lines(group: Group) -> Iterator[str]:
 def _text_size(file: str) -> int:
     """Return the bytes of a file, uncompressed, whose beginning is checked."""
     with open_binary(file) as stream:
-        if encoding := wide_encoding(stream):  # whose lines do not end at b"\n"
-            raise ValueError(f"{file} is {encoding.upper()}: convert it with iconv -f {encoding}.")
+        if is_utf16(stream):  # whose lines do not end at b"\n"
+            raise ValueError(f"{file} is UTF-16: convert it with iconv.")
         if stream.peek(5).startswith(b"<doc "):
             raise ValueError(
                 f"{file} is WikiExtractor's output: make a corpus of it with "

@@ -151,7 +151,6 @@ class AccuracyCheck:
         options = self._options
         rows = read_table(
             options.eval_file or "",
-            quoted=options.quoted,
             header=options.header,
             separator=options.column_separator,
         )
@@ -163,7 +162,7 @@ class AccuracyCheck:
         row = next(iter(rows), None)
         if row is None:
             return {}  # the reader names the empty file
-        found = {f"{name}_column": row.usual(names) for name, names in usual.items()}
+        found = {f"{name}_column": row.find("", None, names) for name, names in usual.items()}
         return {flag: name for flag, name in found.items() if name is not None}
 
     def _read(self, served: Served) -> tuple[Any, Setup, Any, Any]:

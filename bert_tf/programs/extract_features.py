@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from bert_tf.data.files import open_whole, whole_file
 from bert_tf.data.globs import check_not_an_input, expand_files
-from bert_tf.data.lines import count_lines, read_texts
+from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.interop.initial import initialize
 from bert_tf.interop.read import read_checkpoint
@@ -103,7 +103,7 @@ def extract_features(options: ExtractionOptions) -> int:
         model = BertModel(config, dtype=options.policy)
     initialize(model, checkpoint)
 
-    lines = chain.from_iterable(map(read_texts, files))
+    lines = chain.from_iterable(map(read_lines, files))
     examples = (pack_line(line, tokenizer, options.max_seq_length) for line in lines)
     vectors = layer_vectors(model, examples, layers, options.batch_size)
     progress = Progress("extract", total, unit="examples")

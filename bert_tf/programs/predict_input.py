@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bert_tf.characters import is_blank
-from bert_tf.data.lines import place_of, read_texts
+from bert_tf.data.lines import place_of, read_lines
 from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.limits import listed
@@ -115,7 +115,7 @@ def read_inputs(
         if kind in TABLE_FORMATS:
             yield from _read_rows(file, kind, options, model, trained)
         else:
-            for number, line in enumerate(read_texts(file), start=1):
+            for number, line in enumerate(read_lines(file), start=1):
                 yield _input({"text": line}, place_of(file, number), model.parse_line, line)
 
 
@@ -150,25 +150,20 @@ def _columns(
 ) -> list[str]:
     """Return the columns of a field: those of its flag, of the training, or with a usual name."""
     flag = _FLAGS[field]
-    if named := getattr(options, flag):
-        names = named.split(",") if field == "choices" else [named]
-        for name in names:
-            row.column(name, flag)  # raises if missing
-        return names
+    named = getattr(options, flag)
+    if named and field == "choices":
+        return named.split(",")
     known = [trained[flag]] if flag in trained else []
     known += [n for n in USUAL_NAMES[field] if not (is_optional and n.isdecimal())]
-    if found := row.usual(known):
+    if found := row.find(flag, named, known):
         return [found]
     if is_optional:
         return []
-    raise ValueError(
-        f"{row.place_of_names}: no column is called {' or '.join(known)}, but {listed(row)}. Name one "
-        f"with `{flag}`.{row.remedy_without_header}"
-    )
+    raise ValueError(f"{row.place}: the columns are {listed(row)}. Name one with `{flag}`.")
 
 
 def _value(field: str, row: TableRow, names: Sequence[str]) -> Any:
-    values = [row[name] for name in names]  # raises if missing
+    values = [row.column(name, _FLAGS[field]) for name in names]
     if field == "choices":
         values = values[0] if len(values) == 1 and isinstance(values[0], list) else values
         while values and isinstance(values[-1], str) and is_blank(values[-1]):

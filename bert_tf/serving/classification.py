@@ -24,8 +24,6 @@ from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.text_ops.windows import graph_document_windows
 
-_POOLINGS = {"mean": tf.math.unsorted_segment_mean, "max": tf.math.unsorted_segment_max}
-
 
 class ServedClassifier(Served):
     """Texts -> labels or a number."""
@@ -67,8 +65,8 @@ class ServedClassifier(Served):
         )
         logits = self.call_in_parts(self._logits, windows)["logits"]
         texts = tf.size(counts, tf.int64)
-        pool = _POOLINGS[self.task.window_pooling]
-        return self._answer(pool(logits, tf.repeat(tf.range(texts), counts), texts))
+        texts_of_windows = tf.repeat(tf.range(texts), counts)
+        return self._answer(tf.math.unsorted_segment_mean(logits, texts_of_windows, texts))
 
     def single(self, text_a) -> Outputs:
         return self._classify(self.tokenizer(text_a), None)

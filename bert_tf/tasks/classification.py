@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +33,6 @@ logger = logging.getLogger(__name__)
 _REMEDY = (
     "Make one of each row: bert_tf.InputExample(str(number), row['text'], label=row['label'])."
 )
-
-POOLINGS: dict[str, Callable[..., Any]] = {"mean": np.mean, "max": np.max}
 
 
 @dataclass(frozen=True)
@@ -72,13 +70,11 @@ class ClassificationTask(ExampleTask):
     Args:
         labels: in the order of the output units; empty for a regression.
         max_seq_length: S.
-        metric_names: metrics of the problem type to report, the one that selects models first. None: all
-            defaults of the type.
+        metric_names: metrics of the problem type to report, the selecting one first. None: all.
         is_pair: True if an example has two sentences; None if unknown, so that both are accepted.
         problem_type: key of `PROBLEM_TYPES`.
         class_weights: weight of each label in the training loss, above 0, in the order of `labels`.
-        doc_stride: tokens between windows of a long example, whose logits are pooled. None: truncate.
-        window_pooling: key of `POOLINGS`.
+        doc_stride: tokens between windows of a long example, whose logits are averaged. None: truncate.
     """
 
     name = "classification"
@@ -92,14 +88,11 @@ class ClassificationTask(ExampleTask):
         problem_type: str = "single_label",
         class_weights: Sequence[float] | None = None,
         doc_stride: int | None = None,
-        window_pooling: str = "mean",
     ):
-        for name, value, known in (
-            ("problem_type", problem_type, PROBLEM_TYPES),
-            ("window_pooling", window_pooling, POOLINGS),
-        ):
-            if value not in known:
-                raise ValueError(f"`{name}` is {value!r}, but must be one of {', '.join(known)}.")
+        if problem_type not in PROBLEM_TYPES:
+            raise ValueError(
+                f"`problem_type` is {problem_type!r}, but must be one of {', '.join(PROBLEM_TYPES)}."
+            )
         self.kind: ProblemType = PROBLEM_TYPES[problem_type]
         _check_labels(labels, self.kind)
         if class_weights is not None:
@@ -108,15 +101,14 @@ class ClassificationTask(ExampleTask):
             raise ValueError(f"`doc_stride` is {doc_stride}, but must be 1 or more.")
         self.labels = tuple(labels)
         self.max_seq_length = max_seq_length
-        self.metric_names = tuple(
-            self.kind.default_metrics if metric_names is None else metric_names
-        )
+        if metric_names is None:
+            metric_names = [n for n in self.kind.metrics if n != "f1" or len(self.labels) == 2]
+        self.metric_names = tuple(metric_names)
         _check_metrics(self.metric_names, self.kind, len(self.labels))
         self.best_metric = f"eval_{self.metric_names[0]}"
         self.is_pair = is_pair
         self.class_weights = None if class_weights is None else tuple(map(float, class_weights))
         self.doc_stride = doc_stride
-        self.window_pooling = window_pooling
         self.features = classification_features(
             max_seq_length, self.kind.feature(len(self.labels)), is_windowed=bool(doc_stride)
         )
@@ -147,7 +139,7 @@ class ClassificationTask(ExampleTask):
         if self.class_weights is not None:
             arguments["class_weights"] = list(self.class_weights)
         if self.doc_stride is not None:
-            arguments |= {"doc_stride": self.doc_stride, "window_pooling": self.window_pooling}
+            arguments["doc_stride"] = self.doc_stride
         return arguments
 
     @property
@@ -268,16 +260,15 @@ class ClassificationTask(ExampleTask):
         return {"logits": outputs["logits"], **{name: features[name] for name in names}}
 
     def per_example(self, kept: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return `logits` and `label_ids` of each example, pooled over its windows."""
+        """Return `logits` and `label_ids` of each example, averaged over its windows."""
         if not self.doc_stride:
             return dict(kept)
         _, first, number = np.unique(
             kept["example_numbers"], return_index=True, return_inverse=True
         )
-        pool = POOLINGS[self.window_pooling]
         order = np.argsort(number, kind="stable")
         windows = np.split(kept["logits"][order], np.cumsum(np.bincount(number))[:-1])
-        logits = np.stack([pool(rows, axis=0) for rows in windows])
+        logits = np.stack([rows.mean(axis=0) for rows in windows])
         return {"logits": logits, "label_ids": kept["label_ids"][first]}
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:

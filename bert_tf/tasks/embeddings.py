@@ -40,7 +40,6 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "pooling": {"choices": tuple(POOLINGS)},
     "projection_size": {"min": 1},
     "scale": {"above": 0},
-    "margin": {"above": 0, "max": 2},
 }
 # Settings that change the vectors of a trained model.
 OF_THE_VECTORS = ("pooling", "projection_size", "normalize", "query_prefix", "document_prefix")
@@ -113,7 +112,6 @@ class EmbeddingTask(ExampleTask):
         document_prefix: put before all other texts.
         loss: name of a loss of docs/embeddings.md, such as "multiple_negatives_ranking" or "cosent".
         scale: factor of the cosines in the ranking losses and cosent, 1 / temperature.
-        margin: between cosines, in contrastive and the triplet losses.
         matryoshka_dims: smaller widths, whose losses are added.
         best_metric: of the evaluation.
 
@@ -135,14 +133,13 @@ class EmbeddingTask(ExampleTask):
         document_prefix: str = "",
         loss: str = "multiple_negatives_ranking",
         scale: float = 20.0,
-        margin: float = 0.5,
         matryoshka_dims: Sequence[int] = (),
         best_metric: str = "eval_spearman",
     ):
         self.max_seq_length, self.num_texts = max_seq_length, num_texts
         self.pooling, self.normalize, self.projection_size = pooling, normalize, projection_size
         self.query_prefix, self.document_prefix = query_prefix, document_prefix
-        self.loss, self.scale, self.margin = loss, scale, margin
+        self.loss, self.scale = loss, scale
         self.matryoshka_dims = tuple(matryoshka_dims)
         self.best_metric = best_metric
         for setting, limits in LIMITS.items():
@@ -150,9 +147,7 @@ class EmbeddingTask(ExampleTask):
                 check_value(setting, value, limits)
         for width in self.matryoshka_dims:
             check_value("matryoshka_dims", width, {"min": 1})
-        self.losses = (
-            embedding_loss(loss, scale=scale, margin=margin, widths=self.matryoshka_dims),
-        )
+        self.losses = (embedding_loss(loss, scale=scale, widths=self.matryoshka_dims),)
         rest: tuple[FeatureSpec, ...] = (FeatureSpec("label_ids", dtype="float32", role="id"),)
         if num_texts == 1:
             self.features = (*sequence_specs((max_seq_length,)), *rest)
@@ -196,7 +191,6 @@ class EmbeddingTask(ExampleTask):
             "document_prefix": self.document_prefix,
             "loss": self.loss,
             "scale": self.scale,
-            "margin": self.margin,
             "matryoshka_dims": list(self.matryoshka_dims),
             "best_metric": self.best_metric,
         }

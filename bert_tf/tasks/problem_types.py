@@ -41,7 +41,6 @@ class ProblemType:
         huggingface: `problem_type` in Hugging Face's config.json.
         has_labels: True if the outputs have names; otherwise the single output is a number.
         metrics: name -> function of (predictions, labels), as in `predictions` and the records.
-        default_metrics: reported unless the user chooses others.
         feature: number of labels -> `label_ids` in the records.
         encode: (label, id of each name) -> the value of that feature.
         loss: weights of the labels or None -> the training loss.
@@ -54,7 +53,6 @@ class ProblemType:
     huggingface: str
     has_labels: bool
     metrics: Mapping[str, Metric]
-    default_metrics: tuple[str, ...]
     feature: Callable[[int], FeatureSpec]
     encode: Callable[[Any, Mapping[str, int]], Any]
     loss: Callable[[Sequence[float] | None], Loss]
@@ -107,7 +105,6 @@ SINGLE_LABEL = ProblemType(
         "f1_macro": basic.f1_macro,
         "matthews_correlation": basic.matthews_correlation,
     },
-    default_metrics=("accuracy",),
     feature=lambda num_labels: FeatureSpec("label_ids", role="label", output="logits"),
     encode=_one_id,
     loss=losses.classification_loss,
@@ -126,7 +123,6 @@ MULTI_LABEL = ProblemType(
         "f1_macro": basic.multi_label_f1_macro,
         "accuracy": basic.exact_match,
     },
-    default_metrics=("f1_micro", "f1_macro", "accuracy"),
     feature=lambda num_labels: FeatureSpec(
         "label_ids", (num_labels,), dtype="float32", role="label", output="logits"
     ),
@@ -147,7 +143,6 @@ REGRESSION = ProblemType(
         "spearman": basic.spearman,
         "mean_absolute_error": basic.mean_absolute_error,
     },
-    default_metrics=("pearson", "spearman"),
     feature=lambda num_labels: FeatureSpec(
         "label_ids", dtype="float32", role="label", output="logits"
     ),

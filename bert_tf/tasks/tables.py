@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from bert_tf.characters import is_blank
-from bert_tf.data.tables import TableRow, check_no_list, read_table, without_empty_rows
+from bert_tf.data.tables import TableRow, read_table
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.problem_types import Label
 
-_MOST_DECIMAL_CLASSES = 20
+# Labels of rows without one: of SNLI, whose annotators did not agree, and of a ClassLabel of `datasets`.
+NO_LABEL = ("-", "-1")
 _TRUTH = {"0": False, "1": True, "false": False, "true": True}
-_ONE_HOT = {*_TRUTH, "0.0", "1.0"}
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,6 @@ class TableLayout:
         text_a, text_b, label: column names, or numbers from 0 without a header. A multi-label `label`
             may be several columns separated by commas.
         problem_type: key of `tasks.problem_types.PROBLEM_TYPES`.
-        label_separator: between the labels in one column.
-        format: "tsv", "csv" or "jsonl"; None: from the file's name.
-        quoted: True if '"' may enclose a column; None: only in CSV.
         header: True if the first line contains the column names.
         separator: of the columns; see `data.tables.read_table`.
     """
@@ -46,9 +42,6 @@ class TableLayout:
     text_b: str | None = None
     label: str | None = None
     problem_type: str = "single_label"
-    label_separator: str = ","
-    format: str | None = None
-    quoted: bool | None = None
     header: bool = True
     separator: str | None = None
 
@@ -70,15 +63,7 @@ def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator
     Raises:
         ValueError: a column is missing, or a text or label is invalid; the message has file and line.
     """
-    rows = read_table(
-        path,
-        format=layout.format,
-        quoted=layout.quoted,
-        header=layout.header,
-        separator=layout.separator,
-        format_flag="table_format",
-    )
-    rows = without_empty_rows(rows) if labelled else rows
+    rows = read_table(path, header=layout.header, separator=layout.separator)
     for index, row in enumerate(rows, start=1):
         text_b = None if layout.text_b is None else _text(row, layout.text_b, "text_b_column")
         yield InputExample(
@@ -107,32 +92,8 @@ def infer_labels(examples: Iterable[InputExample]) -> list[str]:
     return sorted(labels, key=lambda label: (values[label], label))
 
 
-def are_measurements(labels: Sequence[str], num_examples: int) -> bool:
-    """Return True if labels look like numbers of a regression instead of classes.
-
-    They must be decimal numbers, not all whole. There must be more than 20, or more than half the
-    number of examples. Half stars (0.5, 1.0 ... 5.0) are classes.
-
-    >>> are_measurements(["0.5", "1.0", "1.5"], num_examples=90)
-    False
-    >>> are_measurements(["0.25", "1.8", "3.75"], num_examples=4)
-    True
-    """
-    try:
-        values = [float(label.replace(",", ".")) for label in labels]
-    except ValueError:
-        return False
-    have_fractions = not all(value.is_integer() for value in values)
-    return have_fractions and len(labels) > min(_MOST_DECIMAL_CLASSES, num_examples / 2)
-
-
-def _column(row: TableRow, name: str, flag: str) -> Any:
-    """Return the value of a column, whose name may be in another case, as in another file."""
-    return row.column(row.usual([name]) or name, flag)
-
-
 def _text(row: TableRow, column: str, flag: str) -> str:
-    value = _column(row, column, flag)
+    value = row.column(column, flag)
     if not isinstance(value, str) or is_blank(value):
         raise _wrong(row, column, value, "a text")
     return value
@@ -142,16 +103,16 @@ def _label(row: TableRow, layout: TableLayout) -> Label:
     if layout.label_columns:
         return tuple(name for name in layout.label_columns if _truth(row, name))
     column = str(layout.label)
-    value = _column(row, column, "label_column")
+    value = row.column(column, "label_column")
     if layout.problem_type == "regression":
         return _number(row, column, value)
-    if isinstance(value, str) and _OBJECT.fullmatch(value.strip()):
-        remedy = "Write the names of the labels alone, as in funny,short."
-        raise _wrong(row, column, value, "labels, not a JSON object", remedy)
-    if layout.problem_type == "multi_label":
-        return _names(row, column, value, layout.label_separator)
-    check_no_list(row, column, value, "a label")
-    return _name(row, column, value)
+    if layout.problem_type == "single_label":
+        return _name(row, column, value)
+    if isinstance(value, str):
+        value = [part for part in value.split(",") if part.strip()]
+    if not isinstance(value, list):
+        raise _wrong(row, column, value, "labels (a text or a list)")
+    return tuple(_name(row, column, part) for part in value)
 
 
 def _name(row: TableRow, column: str, value: Any) -> str:
@@ -165,27 +126,8 @@ def _name(row: TableRow, column: str, value: Any) -> str:
     return value
 
 
-def _names(row: TableRow, column: str, value: Any, separator: str) -> tuple[str, ...]:
-    check_no_list(row, column, value, f"names with {separator!r} between them")
-    if isinstance(value, str):
-        parts: Sequence[Any] = [part for part in value.split(separator) if part.strip()]
-        if len(parts) > 1 and value[0] == value[-1] == '"' and value.count('"') == 2:
-            remedy = "If '\"' encloses columns in this file, use quoted=True."
-            raise _wrong(row, column, value, "labels without quotation marks around them", remedy)
-    elif isinstance(value, list):
-        parts = value
-    else:
-        raise _wrong(row, column, value, "labels (a text or a list)")
-    names = tuple(_name(row, column, part) for part in parts)
-    distinct = {name.lower() for name in names}
-    if len(distinct) < len(names) and distinct <= _ONE_HOT:
-        remedy = "For a 0 or 1 for each label write a column for each: label_column=rude,threat."
-        raise _wrong(row, column, value, "the names of its labels, each once", remedy)
-    return names
-
-
 def _truth(row: TableRow, column: str) -> bool:
-    value = _column(row, column, "label_column")
+    value = row.column(column, "label_column")
     word = (value if isinstance(value, str) else json.dumps(value)).strip().lower()
     if word not in _TRUTH:
         raise _wrong(row, column, value, "0 or 1")
@@ -194,24 +136,15 @@ def _truth(row: TableRow, column: str) -> bool:
 
 def _number(row: TableRow, column: str, value: Any) -> float:
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        number = float(value)
     except (OverflowError, TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        has_comma = isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip())
-        remedy = "Write a point instead of each decimal comma." if has_comma else _REMEDY
-        raise _wrong(row, column, value, "a number for problem_type=regression", remedy)
+        raise _wrong(row, column, value, "a number for problem_type=regression")
     return number
 
 
-_OBJECT = re.compile(r"""\{\s*".*\}""", re.DOTALL)  # {"choices":["a","b"]} of Label Studio
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
-_REMEDY = "Remove or complete the row."
-
-
-def _wrong(
-    row: TableRow, column: str, value: Any, expected: str, remedy: str = _REMEDY
-) -> ValueError:
+def _wrong(row: TableRow, column: str, value: Any, expected: str) -> ValueError:
     return ValueError(
-        f"{row.place}: column {column!r} contains {value!r:.60}, but must contain {expected}. {remedy}"
+        f"{row.place}: column {column!r} contains {value!r:.60}, but must contain {expected}."
     )

@@ -23,17 +23,15 @@ Tensors = Mapping[str, Any]
 # Types of examples: anchors with positives, two texts with a score, texts with classes.
 PAIRS, SCORES, CLASSES = "pairs", "scores", "classes"
 
+MARGIN = 0.5  # between cosines, in contrastive and the triplet losses
 _NEVER = -1e30  # a logit, for float32
 
 
-def embedding_loss(
-    name: str, *, scale: float = 20.0, margin: float = 0.5, widths: Sequence[int] = ()
-) -> Loss:
+def embedding_loss(name: str, *, scale: float = 20.0, widths: Sequence[int] = ()) -> Loss:
     """Return a loss by its name, one of `EMBEDDING_LOSSES`.
 
     Args:
         scale: multiplies the cosines in the losses with a softmax: 1 / temperature.
-        margin: between cosines, in the losses with a margin.
         widths: also compute the loss of the first `width` numbers of each vector, and add all
             (Matryoshka; Kusupati et al. 2022, arXiv 2205.13147).
 
@@ -42,9 +40,8 @@ def embedding_loss(
     """
     if name not in EMBEDDING_LOSSES:
         raise ValueError(f"`loss` is {name!r}, but must be one of {', '.join(EMBEDDING_LOSSES)}.")
-    rule, settings, _ = EMBEDDING_LOSSES[name]
-    given = {"scale": scale, "margin": margin}
-    compute = functools.partial(rule, **{setting: given[setting] for setting in settings})
+    rule, has_scale, _ = EMBEDDING_LOSSES[name]
+    compute = functools.partial(rule, scale=scale) if has_scale else rule
 
     def total(outputs: Tensors, features: Tensors):
         vectors = outputs["embedding"]
@@ -143,13 +140,12 @@ def cosent(unit, features: Tensors, *, scale: float):
     return tf.reduce_logsumexp(tf.concat([[0.0], terms], 0))
 
 
-def contrastive(unit, features: Tensors, *, margin: float):
-    """Return label * d^2 / 2 + (1 - label) * max(0, margin - d)^2 / 2, with d = 1 - cosine.
+def contrastive(unit, features: Tensors):
+    """Return label * d^2 / 2 + (1 - label) * max(0, MARGIN - d)^2 / 2, with d = 1 - cosine.
 
     Args:
         unit: unit vectors of both texts, float32 [N, 2, E].
         features: `label_ids` float32 [N], 1 = near, 0 = far.
-        margin: least distance of far texts.
 
     Returns:
         float32 [N].
@@ -157,19 +153,18 @@ def contrastive(unit, features: Tensors, *, margin: float):
     Source: Hadsell, Chopra and LeCun 2006, equation 4.
     """
     distances, labels = 1.0 - _cosines(unit), features["label_ids"]
-    missing = tf.nn.relu(margin - distances)
+    missing = tf.nn.relu(MARGIN - distances)
     return 0.5 * (labels * distances**2 + (1.0 - labels) * missing**2)
 
 
-def triplet(unit, features: Tensors, *, margin: float):
-    """Return the mean over the negatives n of max(0, margin + cos(anchor, n) - cos(anchor, positive)).
+def triplet(unit, features: Tensors):
+    """Return the mean over the negatives n of max(0, MARGIN + cos(anchor, n) - cos(anchor, positive)).
 
     A negative that equals the anchor or the positive does not count. An example without others has 0.
 
     Args:
         unit: unit vectors of anchor, positive and negatives, float32 [N, K, E].
         features: `text_numbers` int32 [N, K].
-        margin: least difference of the cosines.
 
     Returns:
         float32 [N].
@@ -190,11 +185,11 @@ def triplet(unit, features: Tensors, *, margin: float):
     negatives = numbers[:, 2:]
     differs = tf.reduce_all(negatives[:, :, None] != numbers[:, None, :2], -1)
     counts = tf.cast((negatives > 0) & differs, tf.float32)
-    missing = tf.nn.relu(far - near + margin) * counts
+    missing = tf.nn.relu(far - near + MARGIN) * counts
     return tf.math.divide_no_nan(tf.reduce_sum(missing, 1), tf.reduce_sum(counts, 1))
 
 
-def batch_all_triplet(unit, features: Tensors, *, margin: float):
+def batch_all_triplet(unit, features: Tensors):
     """Return the mean of `triplet` over the triplets of the batch that violate the margin.
 
     A triplet is any two texts of one class and one of another.
@@ -202,7 +197,6 @@ def batch_all_triplet(unit, features: Tensors, *, margin: float):
     Args:
         unit: unit vectors, float32 [N, E].
         features: `label_ids` float32 [N], the classes.
-        margin: least difference of the cosines.
 
     Returns:
         float32 scalar.
@@ -214,7 +208,7 @@ def batch_all_triplet(unit, features: Tensors, *, margin: float):
     same = _same(classes, classes)
     is_pair = same & ~tf.eye(tf.shape(classes)[0], dtype=tf.bool)
     is_triplet = is_pair[:, :, None] & ~same[:, None, :]
-    missing = tf.nn.relu(cosines[:, None, :] - cosines[:, :, None] + margin)
+    missing = tf.nn.relu(cosines[:, None, :] - cosines[:, :, None] + MARGIN)
     missing = tf.where(is_triplet, missing, 0.0)
     violating = tf.math.count_nonzero(missing > 1e-16, dtype=tf.float32)
     return tf.math.divide_no_nan(tf.reduce_sum(missing), violating)
@@ -228,18 +222,14 @@ def _same(rows, columns):
     return rows[:, None] == columns[None, :]
 
 
-# Name -> rule, settings that it takes, type of examples. A rule: (unit vectors [N, K, E], features,
-# its settings) -> the loss of each example [N], or of the batch, a scalar.
-EMBEDDING_LOSSES: dict[str, tuple[Callable, tuple[str, ...], str]] = {
-    "multiple_negatives_ranking": (multiple_negatives_ranking, ("scale",), PAIRS),
-    "multiple_negatives_symmetric_ranking": (
-        multiple_negatives_symmetric_ranking,
-        ("scale",),
-        PAIRS,
-    ),
-    "cosine_similarity": (cosine_similarity, (), SCORES),
-    "cosent": (cosent, ("scale",), SCORES),
-    "contrastive": (contrastive, ("margin",), SCORES),
-    "triplet": (triplet, ("margin",), PAIRS),
-    "batch_all_triplet": (batch_all_triplet, ("margin",), CLASSES),
+# Name -> rule, whether it takes `scale`, type of examples. A rule: (unit vectors [N, K, E], features)
+# -> the loss of each example [N], or of the batch, a scalar.
+EMBEDDING_LOSSES: dict[str, tuple[Callable, bool, str]] = {
+    "multiple_negatives_ranking": (multiple_negatives_ranking, True, PAIRS),
+    "multiple_negatives_symmetric_ranking": (multiple_negatives_symmetric_ranking, True, PAIRS),
+    "cosine_similarity": (cosine_similarity, False, SCORES),
+    "cosent": (cosent, True, SCORES),
+    "contrastive": (contrastive, False, SCORES),
+    "triplet": (triplet, False, PAIRS),
+    "batch_all_triplet": (batch_all_triplet, False, CLASSES),
 }

@@ -197,19 +197,16 @@ def test_what_stands_behind_the_first_window_is_read_too(pretrained, tmp_path):
         do_predict=True,
         max_seq_length=16,
         doc_stride=7,
-        window_pooling="max",
         num_train_epochs=20.0,
     )
     results = run_classifier(options)
     assert results["eval_accuracy"] > 0.8
     assert len(rows_of(tmp_path / "output" / "test_results.tsv")) == 8
     task = json.loads((tmp_path / "output" / "task.json").read_text())
-    assert (task["doc_stride"], task["window_pooling"]) == (7, "max")
+    assert task["doc_stride"] == 7
     # An epoch is every window once, and evaluation afterwards keeps to the windows.
     assert results["global_step"] > 120 / 16 * 20
-    again = dataclasses.replace(
-        options, do_train=False, do_predict=False, doc_stride=None, window_pooling="mean"
-    )
+    again = dataclasses.replace(options, do_train=False, do_predict=False, doc_stride=None)
     assert run_classifier(again) == pytest.approx(results, rel=1e-5)
 
 

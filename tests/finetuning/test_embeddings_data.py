@@ -45,10 +45,8 @@ def test_a_data_set_of_glue_is_named_in_any_case(tmp_path):
     kinds, _ = read_examples(options(tmp_path / "out", task_name="MRPC", **given))
     assert kinds == {"dev": "scores"}
     assert options(tmp_path, task_name="STSB", **given).task_name == "STSB"
-    with pytest.raises(ValueError, match="task_name is 'cola', but must be one of sts-b, mrpc"):
+    with pytest.raises(ValueError, match="task_name is 'cola'"):
         options(tmp_path, task_name="cola", **given)
-    with pytest.raises(ValueError, match="anchor_column=b has no effect with task_name=mrpc"):
-        options(tmp_path, task_name="mrpc", anchor_column="b", **given)
 
 
 def test_files_may_be_of_different_kinds(embedding_files, tmp_path):
@@ -64,13 +62,6 @@ def test_scores_may_be_missing_in_the_test_set_alone(tmp_path):
     assert np.isnan(splits["test"][0].label) and splits["test"][1].label == 0.5
     with pytest.raises(ValueError, match="score is ''"):
         read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
-
-
-def test_a_test_set_without_the_named_column_of_scores_has_no_metrics(tmp_path, caplog):
-    file = write(tmp_path / "t.tsv", "text_a\ttext_b\nx\ty\n")
-    given = {"predict_file": file, "label_column": "scoer"}
-    read_examples(options(tmp_path / "out", do_predict=True, **given))
-    assert "t.tsv:1: no column 'scoer', so no metrics" in caplog.text
 
 
 def test_the_test_set_of_glue_has_no_scores(tmp_path):
@@ -118,32 +109,13 @@ def test_examples_that_share_a_text_are_counted(tmp_path, caplog):
     assert "3 of 5 examples share their positive with another one" in caplog.text
 
 
-def test_positives_that_equal_their_anchors_are_counted_and_all_of_them_refused(tmp_path, caplog):
-    rows = [{"query": a, "answer": p} for a, p in (("a x", "A  x"), ("b", "b"), ("c", "z"))]
-    given = options(
-        tmp_path / "out", do_train=True, train_file=write_json_lines(tmp_path / "t.jsonl", rows)
-    )
-    read_examples(given)
-    assert "2 of 3 examples have a positive that equals the anchor, the first in" in caplog.text
-    write_json_lines(tmp_path / "t.jsonl", rows[:2])
-    message = r"t.jsonl:1: the positive equals the anchor, as in every .* or positive_column\."
-    with pytest.raises(ValueError, match=message):
-        read_examples(given)
-
-
-def test_negatives_that_equal_their_positives_are_counted_and_all_of_them_refused(tmp_path, caplog):
-    texts = (("a", "b", ["B", "a"]), ("c", "d", ["d"]), ("e", "f", ["f", "g"]), ("h", "i", []))
+def test_texts_that_equal_their_anchor_or_positive_are_counted(tmp_path, caplog):
+    texts = (("a", "B", ["b", "a"]), ("c", "C", []), ("e", "f", ["f", "g"]), ("h", "i", []))
     rows = [dict(zip(("query", "answer", "negative"), each, strict=True)) for each in texts]
-    given = options(
-        tmp_path / "out", do_train=True, train_file=write_json_lines(tmp_path / "t.jsonl", rows)
-    )
-    read_examples(given)
-    words = "2 of 4 examples have negatives that equal the positive or the anchor, the first in"
-    assert words in caplog.text
-    write_json_lines(tmp_path / "t.jsonl", [*rows[:2], rows[3]])
-    message = r"t.jsonl:1: the negative equals the positive or the anchor, as .* positive_column\."
-    with pytest.raises(ValueError, match=message):
-        read_examples(given)
+    file = write_json_lines(tmp_path / "t.jsonl", rows)
+    read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    assert "1 of 4 examples have a positive that equals the anchor" in caplog.text
+    assert "1 of 4 examples have negatives that equal" in caplog.text
 
 
 def test_snli_gives_entailed_pairs_with_a_contradiction(tmp_path):
@@ -165,8 +137,3 @@ def test_a_query_is_no_document_of_its_own_unless_it_is_relevant():
         EmbeddingExample(texts) for texts in (("a", "b"), ("b", "a"), ("c", "c"), ("d", "b"))
     ]
     assert own_documents(*relevance(each.texts for each in examples)).tolist() == [1, 0, -1, -1]
-
-
-def test_an_example_of_one_text_alone_is_a_tuple_too():
-    with pytest.raises(TypeError, match=r"`texts` is 'Who won\?', but must be a tuple"):
-        EmbeddingExample("Who won?", "Denver.")

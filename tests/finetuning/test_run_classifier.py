@@ -119,7 +119,7 @@ def test_a_pair_task_that_can_be_learned_is_learned(pair_model):
 
 def test_a_table_of_single_sentences_that_can_be_learned_is_learned(sentence_model):
     results = read_results(sentence_model)
-    assert list(results) == ["eval_accuracy", "eval_loss", "global_step", "loss"]
+    assert {"eval_accuracy", "eval_f1", "eval_loss", "global_step", "loss"} <= set(results)
     assert results["eval_accuracy"] > 0.9
     assert results["global_step"] == int(90 / 16 * 12)
 
@@ -131,7 +131,7 @@ def test_the_labels_of_a_table_are_sorted_and_written_down(sentence_model):
         "task": "classification",
         "max_seq_length": 19,
         "labels": ["bad", "good"],
-        "metric_names": ["accuracy"],
+        "metric_names": ["accuracy", "f1", "f1_macro", "matthews_correlation"],
         "is_pair": False,
         "problem_type": "single_label",
     }
@@ -286,20 +286,6 @@ def test_evaluation_of_a_glue_task_afterwards_needs_only_the_data_and_the_folder
     assert results == pytest.approx(read_results(pair_model), rel=1e-6)
 
 
-def test_moments_are_not_carried_over_to_labels_in_another_order(
-    sentence_model, mood_tables, tmp_path
-):
-    options = sentence_options(
-        *(sentence_model, mood_tables, tmp_path),
-        init_optimizer=True,
-        labels="good,bad",
-        num_train_epochs=13.0,
-    )
-    with pytest.raises(ValueError, match="labels: bad, good there, good, bad now"):
-        run_classifier(options)
-    assert not list(tmp_path.glob("*.tf_record"))  # the error comes first
-
-
 def test_a_trained_classifier_predicts_elsewhere_with_the_columns_in_the_order_of_a_flag(
     sentence_model, mood_tables, tmp_path, caplog
 ):
@@ -345,7 +331,7 @@ def test_the_longest_input_is_what_the_model_has_positions_for_unless_it_is_said
         ({"max_seq_length": 0}, r"max_seq_length is 0, .* 1 to 31"),
         ({"max_seq_length": 32}, r"max_seq_length is 32, .* 31"),
         ({"max_seq_length": 2, "text_b_column": "mood"}, r"max_seq_length is 2, .* 3 to 31"),
-        ({"label_column": "mod"}, r"train.tsv:1: .*column 'mod'; did you mean \"mood\""),
+        ({"label_column": "mod"}, r"train.tsv:2: .*'mod'.*label_column"),
         ({"train_file": "/nowhere/train.tsv"}, "/nowhere/train.tsv"),
         ({"init_checkpoint": "/nowhere/bert_model.ckpt"}, "There is no checkpoint /nowhere"),
         ({"init_checkpoint": None}, "Give .*init_checkpoint .* or .*bert_config_file"),
@@ -387,7 +373,7 @@ def test_an_unknown_task_is_refused_with_those_there_are(training):
 
 def test_a_table_without_rows_is_refused(training, tmp_path):
     file = write_table(tmp_path / "empty.tsv", [])
-    with pytest.raises(ValueError, match=rf"dev set.*eval_file={file}; .*header"):
+    with pytest.raises(ValueError, match=f"{file}: the dev set"):
         run_classifier(dataclasses.replace(training, do_eval=True, eval_file=file))
 
 
@@ -451,7 +437,7 @@ def test_labels_that_nobody_wrote_down_are_asked_for(without_task, mood_tables, 
     options = evaluation(
         tmp_path, eval_file=mood_tables.dev, init_checkpoint=without_task, **COLUMNS
     )
-    with pytest.raises(ValueError, match=r"no task\.json.* Set `labels`, .*train_file"):
+    with pytest.raises(ValueError, match="`labels`"):
         run_classifier(options)
 
 
@@ -493,8 +479,6 @@ def test_training_keeps_the_order_of_the_labels_of_the_model_that_it_begins_with
             first, mood_tables, tmp_path / "second", **given | {"num_train_epochs": 0.4}
         )
     )
-    card = (tmp_path / "second" / "README.md").read_text()
-    assert "| 0 of 2 |" in card and "Until step 1 it used:" in card and "| 0 of 1 |" in card
     (first / "task.json").write_text(json.dumps(task | {"labels": ["wet", "dry"]}))
     with caplog.at_level(logging.INFO):
         run_classifier(sentence_options(first, mood_tables, tmp_path / "third", **given))

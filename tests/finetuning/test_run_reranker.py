@@ -14,6 +14,7 @@ from tiny_runs import read_results
 from tiny_teachers import taught
 from tiny_words_and_choices import read_json_lines, write_json_lines
 
+from bert_tf.finetuning import reranking
 from bert_tf.finetuning.embeddings import run_embeddings
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.reranking import Reranking, _check, run_reranker, with_negatives
@@ -163,8 +164,11 @@ def test_a_retriever_is_loaded_once_for_all_sets(pretrained, ranking_files, tmp_
     assert loaded == [str(pretrained)] and set(program._lists) == {"dev", "test"}
 
 
-def test_a_retriever_finds_the_documents_among_all(reranker, pretrained, ranking_files, tmp_path):
-    given = {"init_checkpoint": str(reranker), "retriever": str(pretrained), "depth": 3}
+def test_a_retriever_finds_the_documents_among_all(
+    reranker, pretrained, ranking_files, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(reranking, "DEPTH", 3)
+    given = {"init_checkpoint": str(reranker), "retriever": str(pretrained)}
     run_reranker(options(tmp_path, **given, do_predict=True, predict_file=ranking_files["plain"]))
     rows = [json.loads(line) for line in Path(ranking_files["plain"]).read_text().splitlines()]
     texts = list(dict.fromkeys(row["positive"] for row in rows))
@@ -180,7 +184,7 @@ def test_the_metric_of_the_retriever_is_that_of_run_embeddings(
     reranker, pretrained, ranking_files, tmp_path
 ):
     files = {"do_eval": True, "eval_file": ranking_files["plain"]}
-    given = {"init_checkpoint": str(reranker), "retriever": str(pretrained), "depth": 10}
+    given = {"init_checkpoint": str(reranker), "retriever": str(pretrained)}
     found = run_reranker(options(tmp_path / "reranker", **given, **files))
     changes = {"init_checkpoint": str(pretrained), "output_dir": str(tmp_path / "embeddings")}
     expected = run_embeddings(EmbeddingOptions(**changes, max_seq_length=23, **files))
@@ -190,17 +194,10 @@ def test_the_metric_of_the_retriever_is_that_of_run_embeddings(
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("plain", {}, r"plain.jsonl has no negatives.* Give `retriever`"),
-        ("texts", {}, "texts with classes, but a reranker needs anchors with positives"),
-        ("scores", {"loss": "listwise"}, "loss=listwise is for anchors with positives"),
-        ("train", {"num_negatives": 0}, "num_negatives is 0, but must be 1 or more"),
-        ("train", {"depth": 3}, "depth=3 has no effect without `retriever`"),
-        (
-            "scores",
-            {"num_negatives": 2},
-            "num_negatives=2 has no effect with two texts and a score",
-        ),
-        ("scores", {"retriever": "x"}, "retriever=x has no effect on pairs with scores"),
+        ("plain", {}, "plain.jsonl .*`retriever`"),
+        ("texts", {}, "run_classifier"),
+        ("scores", {"loss": "listwise"}, "loss=listwise"),
+        ("train", {"num_negatives": 0}, "num_negatives"),
     ],
 )
 def test_what_does_not_fit_is_refused(pretrained, ranking_files, tmp_path, kind, changes, message):

@@ -94,7 +94,7 @@ def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differen
 def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, caplog):
     given = {"output_dir": str(tmp_path), "do_train": True, "init_checkpoint": "BERT"}
     given |= {"train_file": "train.tsv"}
-    settings = {"margin": 0.1, "loss": "triplet", "matryoshka_dims": "8"}
+    settings = {"scale": 9.0, "loss": "triplet", "matryoshka_dims": "8"}
     first = EmbeddingOptions(**given, max_seq_length=64, **settings)
     same_run.note_training(first, {LAST_STEP: 1, ALL_STEPS: 2, FLAGS: {}})
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)

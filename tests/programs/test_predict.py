@@ -268,7 +268,7 @@ def test_no_answer_at_all_is_an_error(run):
         ("in.jsonl", '{"text": "a"}\n{"text": \n', r"in.jsonl:2: "),
         ("in.jsonl", '{"text": "a"}\n{"txt": "b"}\n', r"in.jsonl:2: .*'text'"),
         ("in.csv", 'text\n"the cat\n', r"in.csv:2: "),
-        ("in.csv", "a,b\nx,y\n", r"in.csv:1: .*text_a_column"),
+        ("in.csv", "a,b\nx,y\n", r"in.csv:2: .*text_a_column"),
         ("in.txt", b"cat\nd\xe9j\xe0\n", r"in.txt:2: .*UTF-8"),
         ("in.json", '{"text": "the cat"}\n', r"in.json: .*input_format"),
     ],

@@ -176,13 +176,16 @@ def test_figures_of_an_evaluation_set_have_the_references_keys():
     loss = (math.log(4 / 3) + math.log(4)) / 2
     assert task().metrics(kept) == {
         "eval_accuracy": 0.5,
+        "eval_f1_macro": pytest.approx(1 / 3),
+        "eval_matthews_correlation": 0.0,
         "eval_loss": pytest.approx(loss, rel=1e-6),
         "loss": pytest.approx(loss, rel=1e-6),
     }
 
 
-def test_every_metric_that_a_task_may_name_is_reported():
-    binary = ClassificationTask(["0", "1"], 8, metric_names=tuple(SINGLE_LABEL.metrics))
+def test_every_metric_of_the_type_is_reported():
+    binary = ClassificationTask(["0", "1"], 8)
+    assert binary.metric_names == tuple(SINGLE_LABEL.metrics)
     predicted, labels = np.array([1, 1, 0, 1, 0, 0]), np.array([1, 1, 0, 0, 1, 1])
     kept = {"logits": np.eye(2)[predicted], "label_ids": labels}
     found = binary.metrics(kept)
@@ -274,7 +277,10 @@ def test_figures_of_several_labels_and_of_numbers():
     assert found["eval_loss"] == pytest.approx(sum(terms) / 6)
 
     found = number_task().metrics_of(np.float32([[1], [2], [4]]), np.float32([1, 3, 5]))
-    assert list(found) == ["eval_pearson", "eval_spearman", "eval_loss", "loss"]
+    assert list(found) == [
+        *("eval_pearson", "eval_spearman", "eval_mean_absolute_error"),
+        *("eval_loss", "loss"),
+    ]
     assert found["eval_loss"] == pytest.approx(2 / 3)
     assert found["eval_spearman"] == pytest.approx(1.0)
 
@@ -284,7 +290,7 @@ def test_a_task_is_made_again_from_its_arguments(made):
     again = ClassificationTask(**made.arguments())
     assert again.arguments() == made.arguments()
     assert again.kind is made.kind
-    windowed = {**made.arguments(), "doc_stride": 3, "window_pooling": "max"}
+    windowed = {**made.arguments(), "doc_stride": 3}
     assert ClassificationTask(**windowed).arguments() == windowed
     if made.labels:
         weighed = {**made.arguments(), "class_weights": [2.0] * len(made.labels)}
@@ -313,7 +319,6 @@ def test_a_task_is_made_again_from_its_arguments(made):
         ({"class_weights": [0.0, 1.0]}, "`class_weights` are .* above 0"),
         ({"class_weights": [math.nan, 1.0]}, "`class_weights` are .* above 0"),
         ({"doc_stride": 0}, "`doc_stride` is 0"),
-        ({"window_pooling": "sum"}, "`window_pooling` is 'sum', but must be one of mean, max"),
     ],
 )
 def test_a_task_that_cannot_be_is_refused(arguments, message):
@@ -359,16 +364,15 @@ def test_a_long_text_becomes_windows_that_know_their_example(tokenizer, tmp_path
     ]
 
 
-@pytest.mark.parametrize("pooling, expected", [("mean", [[3.0, 1.0]]), ("max", [[4.0, 2.0]])])
-def test_logits_of_windows_are_pooled_by_example_wherever_they_stand(pooling, expected):
-    made = ClassificationTask(["a", "b"], 8, doc_stride=4, window_pooling=pooling)
+def test_per_example_averages_the_logits_of_windows():
+    made = ClassificationTask(["a", "b"], 8, doc_stride=4)
     kept = {
         "logits": np.float32([[2, 2], [9, 7], [4, 0]]),
         "label_ids": np.array([1, 0, 1]),
         "example_numbers": np.array([5, 2, 5]),
     }
     found = made.per_example(kept)
-    assert found["logits"].tolist() == [[9.0, 7.0], *expected]
+    assert found["logits"].tolist() == [[9.0, 7.0], [3.0, 1.0]]
     assert found["label_ids"].tolist() == [0, 1]
     assert made.metrics(kept)["eval_accuracy"] == 0.5
 
