@@ -67,10 +67,6 @@ def test_every_pair_of_lengths_is_cut_as_pack_does():
         assert in_graph(rows_a, rows_b, max_seq_length) == expected
 
 
-def test_a_batch_of_empty_seconds_is_a_batch_of_single_sentences():
-    assert in_graph([[7, 8], [9]], [[], []], 6) == in_graph([[7, 8], [9]], None, 6)
-
-
 def test_a_batch_is_as_long_as_its_longest_example():
     assert in_graph([[7], [8, 9]], [[5], []], 40) == {
         "input_ids": [[CLS, 7, SEP, 5, SEP], [CLS, 8, 9, SEP, 0]],
