@@ -3,16 +3,30 @@
     python benchmarks/multiple_choice.py --data_dir=../shared/data/multiple_choice/ARC
 
 Prints one JSON line per seed: accuracy on the held-out questions, total seconds, and seconds of
-processor time. Chance is about 25 %. Rows without choices are skipped; the script logs their number.
+processor time. Chance is about 25 %. Rows without two choices or a right one are left out.
 Unknown flags are passed to run_swag.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import string
+import tempfile
 from pathlib import Path
 
 from fine_tuning_runs import ROOT, add_arguments, run_script, run_seeds
+
+
+def usable_rows(file: Path, folder: Path) -> Path:
+    """Write the rows of ARC with two or more choices, one of which is the answer."""
+    with open(file, encoding="utf-8", newline="") as rows, open(folder / file.name, "w") as output:
+        writer = csv.writer(output)
+        for question, *choices, key in csv.reader(rows):
+            number = sum(map(bool, choices))
+            if number > 1 and key in (*string.ascii_uppercase[:number], *"123456789"[:number]):
+                writer.writerow([question, *choices, key])
+    return folder / file.name
 
 
 def main() -> None:
@@ -27,12 +41,11 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--max_seq_length", type=int, default=64)
     args, args.script_flags = parser.parse_known_args()
-    folder = Path(args.data_dir)
+    data, folder = Path(args.data_dir), Path(tempfile.mkdtemp())
     flags = {
         # The larger of the two files is called dev. It serves as the training set.
-        "train_file": folder / f"arc_{args.part}_dev.csv",
-        "eval_file": folder / f"arc_{args.part}_test.csv",
-        "skip_bad_rows": True,
+        "train_file": usable_rows(data / f"arc_{args.part}_dev.csv", folder),
+        "eval_file": usable_rows(data / f"arc_{args.part}_test.csv", folder),
         "do_train": True,
         "do_eval": True,
         "max_seq_length": args.max_seq_length,
