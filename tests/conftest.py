@@ -111,7 +111,6 @@ LONG = (
     "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-a bit of",
     "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-`checkpoint` cut off",
     "test_faults_in_training.py::test_ended_at_a_random_moment",  # test_run_pretraining.py kills one too
-    "test_faults_in_training.py::test_killed_before_a_file_gets_its_name",
     *(
         f"test_serving_guide.py::test_the_body_is_answered[{kind}"
         for kind in ("choices", "embeddings", "words")

@@ -46,13 +46,6 @@ def test_ended_at_a_random_moment(records, toy_text, whole, tmp_path, fault_seed
     assert_same_end(command, folder, whole)
 
 
-def test_killed_before_a_file_gets_its_name(records, toy_text, whole, tmp_path, fault_seed):
-    folder = tmp_path / "output"
-    command = training_command(records, toy_text, folder)
-    run(under_fault(command, "die_before_rename", fault_seed + 1))
-    assert_same_end(command, folder, whole)
-
-
 @pytest.mark.long
 def test_no_room_for_a_checkpoint(records, toy_text, whole, tmp_path, fault_seed):
     folder = tmp_path / "output"
