@@ -34,49 +34,27 @@ def checked_lengths(
             there are fewer examples than one batch needs.
     """
     lengths = possible_lengths("packed" if options.pack_sequences else lengths, devices)
-    _check_even(options, devices, lengths)
-    if files:
-        _check_set_size(files, options)
+    size = options.train_batch_size
+    num_parts = devices.num_replicas_in_sync * options.gradient_accumulation_steps
+    if (lengths == "packed" or strategy.needs_static_shapes(devices)) and size % num_parts:
+        raise ValueError(
+            f"train_batch_size is {size}, but pack_sequences and a TPU need a multiple of {num_parts}: "
+            "devices x gradient_accumulation_steps."
+        )
+    if files and (count := count_records(files, limit=size)) < size:  # would repeat examples
+        raise ValueError(
+            f"train_batch_size is {size}, but {', '.join(files[:3])} has only {count} examples."
+        )
     return lengths
-
-
-def _check_set_size(files: Sequence[str], options: TrainingOptions) -> None:
-    """Raise if a batch is larger than the data set, because it would repeat examples."""
-    count = count_records(files, limit=options.train_batch_size)
-    if count < options.train_batch_size:
-        raise ValueError(
-            f"train_batch_size is {options.train_batch_size}, but {', '.join(files[:3])} has only "
-            f"{count} examples. Use train_batch_size={max(count, 1)} or less."
-        )
-
-
-def _check_even(options: TrainingOptions, devices: tf.distribute.Strategy, lengths: str) -> None:
-    """Raise if the parts of a batch would differ in size where they must not."""
-    num_devices, parts = devices.num_replicas_in_sync, options.gradient_accumulation_steps
-    num_parts, reason = num_devices * parts, ""
-    of = f"{num_devices} devices x gradient_accumulation_steps={parts}"
-    if strategy.needs_static_shapes(devices):
-        reason = "a TPU needs parts of one size"
-    elif lengths == "packed":
-        reason = "pack_sequences needs parts of one size"
-    if reason and options.train_batch_size % num_parts:
-        more = -(-options.train_batch_size // num_parts) * num_parts
-        raise ValueError(
-            f"train_batch_size is {options.train_batch_size}, but {reason}: a multiple of {of}. Use "
-            f"train_batch_size={more}."
-        )
 
 
 def possible_lengths(lengths: str, devices: tf.distribute.Strategy) -> str:
     """Return `lengths`, or "full" if the devices need static shapes."""
-    if lengths not in LENGTHS:
-        raise ValueError(f"`lengths` is {lengths!r}, but must be one of {', '.join(LENGTHS)}.")
     if not strategy.needs_static_shapes(devices):
         return lengths
     if lengths == "packed":
         raise ValueError(
-            "pack_sequences makes batches with different numbers of rows, but a TPU needs static "
-            "shapes. Omit it."
+            "pack_sequences makes dynamic shapes, but a TPU needs static ones. Omit it."
         )
     return "full"
 

@@ -2,8 +2,8 @@
 
 output_dir/best/
   model.ckpt-N, checkpoint      weights without the optimizer's moments
-  best.json                     {"metric": "masked_lm_loss", "max_seq_length": 128, "value": 2.1,
-                                "step": 3000, "since": 0, "seen": 3000}
+  best.json                     {"metric": "masked_lm_loss", "value": 2.1, "step": 3000, "since": 0,
+                                "seen": 3000}
   bert_config.json, ...         the files that model_files.py lists; the folder works alone
 """
 
@@ -59,8 +59,6 @@ class BestCheckpoint:
 
     Args:
         metric: name of a metric; `metrics.basic.score` knows its direction.
-        max_seq_length: tokens of an example in the evaluations. A record of another length, such as
-            that of an earlier phase, does not count. A record without a length does.
         is_new_run: True before the first checkpoint of a run. A record in the folder is then ignored,
             because an earlier run wrote it.
 
@@ -68,27 +66,19 @@ class BestCheckpoint:
         ValueError: the record is for another metric.
     """
 
-    def __init__(self, output_dir: str, metric: str, max_seq_length: int, is_new_run: bool = False):
+    def __init__(self, output_dir: str, metric: str, is_new_run: bool = False):
         self.metric = metric
-        self._length = max_seq_length
         self.folder = os.path.join(output_dir, FOLDER)
         self._output_dir = output_dir
         self._state: dict = {}
         self.is_new_run = is_new_run
         path = os.path.join(self.folder, _STATE_FILE)
-        exists = tf.io.gfile.exists(path)
-        if exists and is_new_run:
-            logger.info("%s is of a run without a checkpoint: a new record begins", path)
-        elif exists:
+        if tf.io.gfile.exists(path) and not is_new_run:
             self._state = read_json(path)
             if self._state.get("metric") != metric:
                 raise ValueError(
-                    f"{path} is for {self._state.get('metric')}, but best_metric is {metric}. Use the "
-                    "same metric, or remove the folder."
+                    f"best_metric is {metric}, but {path} is for {self._state.get('metric')}."
                 )
-            if self._state.get("max_seq_length", max_seq_length) != max_seq_length:
-                logger.info("%s is for another max_seq_length: a new record begins", path)
-                self._state = {"seen": self._state.get("seen", -1)}
 
     @property
     def evaluations_since(self) -> int:
@@ -113,7 +103,6 @@ class BestCheckpoint:
         if best is None or score(self.metric, value) > score(self.metric, best):
             self._state = {
                 "metric": self.metric,
-                "max_seq_length": self._length,
                 "value": value,
                 "step": step,
                 "since": 0,

@@ -27,10 +27,10 @@ from bert_tf.finetuning.batch_lengths import (
     without_needless_padding,
 )
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
-from bert_tf.finetuning.same_run import check_same_data, note_end, note_training
+from bert_tf.finetuning.same_run import check_same_data, note_training
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.report.command_line import changed_options
-from bert_tf.report.model_card import noted_step, write_card, write_training_card
+from bert_tf.report.model_card import write_card, write_training_card
 from bert_tf.report.training_rows import data_rows, resolved_values
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
@@ -39,7 +39,7 @@ from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.strategy import choose_precision
-from bert_tf.training.unfinished import ALL_STEPS, DATA, FLAGS, LAST_STEP, USED, read_note
+from bert_tf.training.unfinished import ALL_STEPS, DATA, FLAGS, USED
 
 logger = logging.getLogger(__name__)
 
@@ -93,17 +93,13 @@ def train(
     """
     if options.evaluate_steps and evaluate is None:
         raise ValueError(
-            f"evaluate_steps is {options.evaluate_steps}, but there is nothing to evaluate. Give data "
-            "to `evaluate`."
+            f"evaluate_steps is {options.evaluate_steps}, but `evaluate` is not given."
         )
     folder = folder or options.output_dir
     num_all_steps, num_train_steps = num_train_steps, stop_step or num_train_steps
     batches = files if isinstance(files, tf.data.Dataset) else None
     if batches is not None and options.pack_sequences:
-        raise ValueError(
-            "pack_sequences packs the examples of record files, but the data are a tf.data.Dataset. "
-            "Omit it, or give the paths of TFRecord files."
-        )
+        raise ValueError("pack_sequences needs the paths of record files, not a tf.data.Dataset.")
     files = [] if batches is not None else files
     lengths = checked_lengths(options, trainer.strategy, files, lengths)
     logger.info("***** Running training *****")
@@ -127,21 +123,16 @@ def train(
         num_parts = trainer.strategy.num_replicas_in_sync * options.gradient_accumulation_steps
         return training_batches(task, files, options, lengths, step, num_parts, id_limits)
 
-    planned = num_train_steps
     evaluations = _Evaluations(trainer, task, options, evaluate, folder)
     if evaluations.are_over:
         logger.info("Training ended early, at step %d", trainer.step)
         num_train_steps = min(num_train_steps, trainer.step)
     first_step = trainer.step
     is_over = first_step >= num_train_steps
-    if trainer.is_chief and is_over:
-        if first_step:
-            check_same_data(options, num_all_steps)
-        if read_note(options.output_dir).get(LAST_STEP, 0) > first_step:
-            note_end(options.output_dir, first_step)  # it was planned to be longer
-    elif trainer.is_chief:
+    if trainer.is_chief and is_over and first_step:
+        check_same_data(options, num_all_steps)
+    elif trainer.is_chief and not is_over:
         note: dict[str, Any] = {
-            LAST_STEP: planned,
             ALL_STEPS: num_all_steps,
             FLAGS: changed_options(command or options),
             USED: resolved_values(options, trainer.optimizer.schedule),
@@ -166,11 +157,7 @@ def train(
             tensorboard=options.tensorboard,
             speed=Speed(options.train_batch_size, flops),
         )
-    if trainer.is_chief and trainer.step < num_train_steps:
-        note_end(options.output_dir, trainer.step)  # it has ended early
-    is_noted = noted_step(options.output_dir) == trainer.step
-    is_other = first_step > num_train_steps  # not the training that these options describe
-    if trainer.is_chief and not (is_over and (is_noted or is_other)):
+    if trainer.is_chief and not is_over:
         write_training_card(command or options, task, num_parameters(trainer.model), trainer.step)
     results, is_new = evaluations.at(trainer.step)
     if is_new and trainer.is_chief:
@@ -237,7 +224,7 @@ def _best_checkpoint(options: TrainingOptions, task: Task, folder: str) -> BestC
         return None
     metric = options.best_metric or task.best_metric
     is_new_run = latest_checkpoint(options.output_dir) is None
-    return BestCheckpoint(folder, metric, task.max_seq_length, is_new_run)
+    return BestCheckpoint(folder, metric, is_new_run)
 
 
 def _ended_early(best: BestCheckpoint | None, early_stopping: int) -> bool:

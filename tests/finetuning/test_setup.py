@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 from tiny_runs import classifier_options
-from tiny_squad import squad_options
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import initial_weights, same_run, setup
@@ -14,12 +13,11 @@ from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.model_files import model_files, write_files
-from bert_tf.programs.pretraining_options import PretrainingOptions
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
 from bert_tf.training.options import TrainingOptions
-from bert_tf.training.unfinished import ALL_STEPS, FLAGS, LAST_STEP
+from bert_tf.training.unfinished import ALL_STEPS, FLAGS
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -51,19 +49,6 @@ def test_the_configuration_is_that_of_the_flag_else_that_beside_the_checkpoint(t
     assert sidecar.find_config(None, checkpoint(config=other)) == other
 
 
-def test_a_model_without_a_configuration_is_refused():
-    with pytest.raises(ValueError, match="bert_config_file"):
-        sidecar.find_config(None, checkpoint())
-    with pytest.raises(ValueError, match=r"Give init_checkp"):
-        sidecar.find_config(None, None)
-
-
-def test_chosen_layers_are_a_comma_list():
-    message = "init_layers is '0-2', but must be whole numbers with commas, such as 0,2,-1."
-    with pytest.raises(ValueError, match=message):
-        TrainingOptions(output_dir="x", init_checkpoint="y", do_train=True, init_layers="0-2")
-
-
 @pytest.mark.parametrize("num_layers", [2, 3])
 def test_chosen_layers_fit_a_configuration_of_the_checkpoint_or_of_the_model(num_layers, tmp_path):
     options = TrainingOptions(output_dir="x", init_checkpoint="y", do_train=True, init_layers="0,2")
@@ -73,8 +58,7 @@ def test_chosen_layers_fit_a_configuration_of_the_checkpoint_or_of_the_model(num
     chosen, config = initial_weights.with_init_layers(options, source, given)
     assert config == dataclasses.replace(CONFIG, num_hidden_layers=2)
     assert chosen.arrays["bert/encoder/layer_1/bias"].tolist() == [2, 2]
-    message = r"is 1 in the configuration, but must be 3, .*, or 2, as in init_layers=0,2\. Omit"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="init_layers"):
         initial_weights.with_init_layers(options, source, CONFIG)
 
 
@@ -96,7 +80,7 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     given |= {"train_file": "train.tsv"}
     settings = {"scale": 9.0, "loss": "triplet", "matryoshka_dims": "8"}
     first = EmbeddingOptions(**given, max_seq_length=64, **settings)
-    same_run.note_training(first, {LAST_STEP: 1, ALL_STEPS: 2, FLAGS: {}})
+    same_run.note_training(first, {ALL_STEPS: 2, FLAGS: {}})
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
     same_run.check_same_training(EmbeddingOptions(**given), str(tmp_path))
     assert not caplog.text  # the model has these settings, which are then used
@@ -112,44 +96,6 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     assert "with a change: 2 steps there, 3 now. For other data use another" in caplog.text
 
 
-def test_a_change_of_the_masks_is_logged_when_a_run_resumes(tmp_path, caplog):
-    first = PretrainingOptions(input_file="a", output_dir=str(tmp_path), do_train=True)
-    same_run.note_training(first, {LAST_STEP: 1, ALL_STEPS: 2, FLAGS: {}})
-    checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
-    same_run.check_same_training(first, str(tmp_path))
-    assert not caplog.text
-    changed = dataclasses.replace(first, do_whole_word_mask=True, mask_token_prob=0.7)
-    same_run.check_same_training(changed, str(tmp_path))
-    assert "with a change: do_whole_word_mask: False there, True now" in caplog.text
-    assert "with a change: mask_token_prob: 0.8 there, 0.7 now" in caplog.text
-
-
-def test_a_change_of_the_rate_or_the_batches_is_logged_when_a_run_resumes(tmp_path, caplog):
-    given = {"train_file": "train.tsv", "do_train": True, "init_checkpoint": "BERT"}
-    first = classifier_options(tmp_path, **given, doc_stride=8, weight_decay_rate=0.1)
-    same_run.note_training(first, {LAST_STEP: 1, ALL_STEPS: 2, FLAGS: {}})
-    checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
-    same_run.check_same_training(first, str(tmp_path))
-    assert not caplog.text
-    changed = classifier_options(tmp_path, **given, warmup_proportion=0.2)
-    same_run.check_same_training(changed, str(tmp_path))
-    for text in ("warmup_proportion: 0.1 there, 0.2 now", "weight_decay_rate: 0.1 there, 0.01 now"):
-        assert f"with a change: {text}\n" in caplog.text
-    assert "doc_stride" not in caplog.text  # the model has one, which is then used
-
-
-def test_a_change_of_the_answers_is_logged_when_a_run_resumes(tmp_path, caplog):
-    given = {"train_file": "train.json", "do_train": True}
-    first = squad_options(tmp_path, **given, answer_spans="characters")
-    same_run.note_training(first, {LAST_STEP: 1, ALL_STEPS: 2, FLAGS: {}})
-    checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
-    same_run.check_same_training(squad_options(tmp_path, **given), str(tmp_path))
-    assert not caplog.text  # those of the model
-    changed = squad_options(tmp_path, **given, answer_spans="words")
-    same_run.check_same_training(changed, str(tmp_path))
-    assert "with a change: answer_spans: characters there, words now\n" in caplog.text
-
-
 def test_keys_that_the_saved_configuration_does_not_keep_are_no_other_model(tmp_path):
     theirs = {**CONFIG.to_dict(), "hidden_act": "gelu", "model_type": "bert", "pad_token_id": 0}
     config = BertConfig.from_dict(theirs)
@@ -159,11 +105,6 @@ def test_keys_that_the_saved_configuration_does_not_keep_are_no_other_model(tmp_
 
 
 # ------------------------------------------------------------------------------------------ tokenizer
-
-
-def test_the_tokens_of_a_checkpoint_without_a_vocabulary_file_are_taken():
-    tokenizer = sidecar.load_tokenizer(None, None, checkpoint(vocab=LOWER), CONFIG)
-    assert tokenizer.encode("AB") == [LOWER.index("ab")]
 
 
 def test_a_vocabulary_file_that_is_named_wins(tmp_path):
@@ -185,15 +126,6 @@ def test_a_vocabulary_file_that_is_named_wins(tmp_path):
 def test_text_is_lower_cased_as_flag_checkpoint_or_else_vocabulary_say(vocab, stated, flag, lower):
     found = checkpoint(vocab=vocab, do_lower_case=stated)
     assert sidecar.load_tokenizer(None, flag, found, CONFIG).do_lower_case is lower
-
-
-def test_the_case_of_a_run_without_a_tokenizer_may_stay_unknown():
-    assert sidecar.find_case(None, None, CASED) is False
-    assert sidecar.find_case(None, None, LOWER) is True
-    assert sidecar.find_case(None, None, SPECIAL) is None
-    assert sidecar.find_case(None, None, None) is None
-    assert sidecar.find_case(None, checkpoint(do_lower_case=True), CASED) is True
-    assert sidecar.find_case(False, checkpoint(do_lower_case=True), LOWER) is False
 
 
 def test_a_flag_that_contradicts_the_vocabulary_is_refused():
@@ -261,22 +193,6 @@ def test_a_folder_with_checkpoints_of_another_tokenizer_is_refused_with_both_fil
         same_run.check_same_tokenizer(folder, (*LOWER, "more"), True)
 
 
-def test_a_run_in_a_folder_with_another_vocabulary_is_refused(tmp_path):
-    folder, ours = str(tmp_path / "run"), write_vocab(tmp_path / "ours.txt", CASED)
-    write_files(folder, model_files(CONFIG, vocab=(*CASED[:-1], "last"), do_lower_case=False))
-    CONFIG.to_json_file(tmp_path / "bert_config.json")
-    checkpoints.save_checkpoint(folder, {"v": np.zeros(2)}, step=1)
-    options = EmbeddingOptions(
-        output_dir=folder,
-        train_file="train.tsv",
-        do_train=True,
-        vocab_file=ours,
-        bert_config_file=str(tmp_path / "bert_config.json"),
-    )
-    with pytest.raises(ValueError, match=r"the token of id 144 is 'last' in .*now"):
-        setup.Setup.for_task(options, "embeddings")
-
-
 def test_an_evaluation_at_another_length_than_the_models_is_a_warning(tmp_path, caplog):
     folder, task = str(tmp_path), ClassificationTask(["a", "b"], max_seq_length=12)
     write_files(folder, model_files(CONFIG, task, vocab=LOWER, do_lower_case=True))
@@ -290,13 +206,6 @@ def test_an_evaluation_at_another_length_than_the_models_is_a_warning(tmp_path, 
     options = dataclasses.replace(options, do_train=False)
     assert setup.Setup.for_task(options, "classification").max_seq_length == 9
     assert "max_seq_length is 9, but the model was trained with 12. Omit it" in caplog.text
-
-
-def test_a_run_without_a_vocabulary_is_refused():
-    with pytest.raises(ValueError, match=r"no vocabulary .*downloads/model.ckpt. Copy the vocab"):
-        sidecar.load_tokenizer(None, None, checkpoint(), CONFIG)
-    with pytest.raises(ValueError, match=r"no vocabulary without a checkpoint. Give vocab_file"):
-        sidecar.load_tokenizer(None, None, None, CONFIG)
 
 
 def test_a_vocabulary_with_more_tokens_than_the_model_is_refused():
