@@ -155,9 +155,8 @@ def train(args: argparse.Namespace, task: str, folder: Path, flags: Mapping[str,
     given = {name: args.data_dir / path for name, path in files.items()}
     if "train_file" in given and args.squad_train_file:
         given["train_file"] = args.squad_train_file
-    cache = {"feature_cache_dir": args.output_dir / task / "records"}
-    actions = {"do_train": "true", "do_eval": "true", "output_dir": folder, "report": "false"}
-    execute(program, {**actions, **cache, **given, **others, **flags}, args.script_flags)
+    actions = {"do_train": "true", "do_eval": "true", "output_dir": folder}
+    execute(program, {**actions, **given, **others, **flags}, args.script_flags)
 
 
 def new_model(args: argparse.Namespace, folder: Path) -> dict[str, Any]:

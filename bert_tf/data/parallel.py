@@ -91,3 +91,11 @@ def _call(pickled: bytes, part: Any) -> Any:
 def _load(pickled: bytes) -> Callable[[Any], Any]:
     """Load a function once in each worker, with its caches."""
     return pickle.loads(pickled)  # noqa: S301
+
+
+_SEQUENCES_PER_WORKER = 100_000  # with fewer, starting a process takes longer than it saves
+
+
+def workers_for(num_sequences: int) -> int:
+    """Return the number of processes that make records: at most one per core."""
+    return max(1, min(usable_cores(), num_sequences // _SEQUENCES_PER_WORKER))

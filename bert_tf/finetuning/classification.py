@@ -100,14 +100,10 @@ def evaluate(run: ClassifierRun) -> dict[str, float]:
         if "eval_accuracy" in values:
             largest = largest_class(kept["label_ids"])
             shown[f"eval_accuracy_of_largest_class{suffix}"] = largest
-        if run.options.report:
-            sections += evaluation_sections(run.task, examples, kept, suffix)
+        sections += evaluation_sections(run.task, examples, kept, suffix)
     loop.write_results(run.path("eval_results.txt"), results, "Eval results")
-    if run.options.report:
-        command = Command("run_classifier", run.options)
-        write_report(
-            run.path("report.html"), title_of(run.options), results | shown, sections, command
-        )
+    command = Command("run_classifier", run.options)
+    write_report(run.path("report.html"), title_of(run.options), results | shown, sections, command)
     return results
 
 

@@ -86,7 +86,7 @@ class Teacher:
             functools.partial(learned_outputs, run.task),
             run.options.train_batch_size,
             label="teacher",
-            lengths=run.options.lengths,
+            lengths="bucketed",
         )
 
 

@@ -117,7 +117,7 @@ def answer(
     results = {"global_step": run.trainer.step, **renamed(run.task.metrics(kept), name)}
     title = f"{name.capitalize()} results"
     loop.write_results(run.path(f"{name}_results.txt"), results, title)
-    if options.report and name == "eval":
+    if name == "eval":
         sections = choice_sections(questions, kept["logits"])
         title = f"Choices of {os.path.basename(options.eval_file)}"
         largest = largest_class(np.array([question.label for question in questions]))

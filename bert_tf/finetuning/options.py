@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bert_tf.data.parallel import usable_cores
 from bert_tf.options import EncoderFilesOptions, option, require_one_of
 from bert_tf.training.options import TrainingOptions
 
@@ -16,8 +15,6 @@ SPLITS = (
     ("dev", "do_eval", "eval_file"),
     ("test", "do_predict", "predict_file"),
 )
-
-_SEQUENCES_PER_WORKER = 100_000  # with fewer, starting a process takes longer than it saves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,21 +43,6 @@ class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
         between=(0, 1),
         on_resume="warn",
     )
-    pad_to_max_length: bool = option(
-        "Pad every batch to --max_seq_length tokens, as in the reference and on a TPU. Default: a batch "
-        "contains examples of similar length, padded to the longest.",
-        default=False,
-    )
-    num_workers: int | None = option(
-        "Processes that make the records. Default: one per 100,000 sequences, at most one per core.",
-        group="Machine",
-        default=None,
-        min=1,
-    )
-    feature_cache_dir: str | None = option(
-        "Folder of records to reuse in other runs on the same data. Default: --output_dir.",
-        default=None,
-    )
     teacher: str | None = option(
         "Trained model whose outputs the model learns, half and half with the labels: the --output_dir "
         "of a run, or any checkpoint with a head for the task.",
@@ -80,9 +62,6 @@ class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
         default=None,
         min=0,
     )
-    report: bool = option(
-        "Write report.html after an evaluation: results and errors of the model.", default=True
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,17 +72,6 @@ class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
         """Fields of the configuration set by flags."""
         layers = self.num_bilstm_layers
         return {} if layers is None else {"num_bilstm_layers": layers}
-
-    @property
-    def lengths(self) -> str:
-        """One of `batch_lengths.LENGTHS`."""
-        return "full" if self.pad_to_max_length else "bucketed"
-
-    def workers_for(self, num_sequences: int) -> int:
-        """Return `num_workers`, or by default one process per 100,000 sequences."""
-        if self.num_workers is not None:
-            return self.num_workers
-        return max(1, min(usable_cores(), num_sequences // _SEQUENCES_PER_WORKER))
 
     def require_files(self, files: Iterable[tuple[str, str]]) -> None:
         """Raise ValueError if a file of the pairs (flag of an action, flag of its file) is missing."""

@@ -194,7 +194,7 @@ def write_answers(
     sometimes = {
         "null_odds.json": version_2_with_negative,
         "eval_results.txt": is_known,
-        "report.html": is_known and options.report,
+        "report.html": is_known,
     }
     _warn_of_earlier_files(folder, [name for name, now in sometimes.items() if not now])
     files = {
@@ -214,16 +214,13 @@ def write_answers(
     results = {**about, **metrics}
     path = os.path.join(folder, "eval_results.txt")
     loop.write_results(path, results, "Eval results")
-    if options.report:
-        sections = answer_sections(examples, predictions, version_2_with_negative)
-        title = f"Answers to {os.path.basename(options.predict_file)}"
-        shown: dict[str, float] = {"questions": len(examples)}
-        if version_2_with_negative:
-            shown["exact_of_no_answer"] = (
-                100.0 * sum(not e.answers for e in examples) / len(examples)
-            )
-        path, command = os.path.join(folder, "report.html"), Command("run_squad", options)
-        write_report(path, title, results | shown, sections, command)
+    sections = answer_sections(examples, predictions, version_2_with_negative)
+    title = f"Answers to {os.path.basename(options.predict_file)}"
+    shown: dict[str, float] = {"questions": len(examples)}
+    if version_2_with_negative:
+        shown["exact_of_no_answer"] = 100.0 * sum(not e.answers for e in examples) / len(examples)
+    path, command = os.path.join(folder, "report.html"), Command("run_squad", options)
+    write_report(path, title, results | shown, sections, command)
     return results
 
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 from bert_tf.characters import is_blank
+from bert_tf.data.parallel import workers_for
 from bert_tf.data.question_answering import (
     Findings,
     SquadExample,
@@ -35,7 +36,7 @@ def read_training_set(
     findings = Findings()
     examples = read_squad(options.train_file)
     chosen = examples_to_train(examples, task.version_2_with_negative, findings)
-    workers = _workers_for(examples, options)
+    workers = _workers_for(examples)
     questions = label(chosen, tokenizer, findings, workers, task.answer_spans)
     _log_findings(options.train_file, len(examples), findings, options)
     if not questions:
@@ -86,13 +87,13 @@ def _passages_of(
     examples: Sequence[SquadExample], options: SquadOptions, tokenizer: FullTokenizer
 ) -> TokenizedPassages:
     passages = TokenizedPassages(tokenizer)
-    passages.add((example.passage for example in examples), _workers_for(examples, options))
+    passages.add((example.passage for example in examples), _workers_for(examples))
     return passages
 
 
-def _workers_for(examples: Sequence[SquadExample], options: SquadOptions) -> int:
+def _workers_for(examples: Sequence[SquadExample]) -> int:
     passages = {example.passage for example in examples}
-    return options.workers_for(_SENTENCES_PER_PASSAGE * len(passages))
+    return workers_for(_SENTENCES_PER_PASSAGE * len(passages))
 
 
 def check_answers(

@@ -102,7 +102,7 @@ class RankingProgram(Program[AnyTask, AnyOptions]):
         loop.write_results(run.path(f"{name}_results.txt"), results, f"{name.capitalize()} results")
         if name == "test":
             _write_predictions(run.path("test_predictions.jsonl"), examples, found)
-        elif options.report:
+        else:
             source = options.task_name or os.path.basename(options.eval_file or "")
             shown = {**results, "examples": len(examples)}
             title, command = f"{self.name} on {source}", Command(self.name, options)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.parallel import workers_for
 from bert_tf.data.record_cache import make_once
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
@@ -75,23 +76,18 @@ class Run(Generic[AnyTask, AnyOptions]):
         """
         task = task or self.task
         key = task.records_key(examples, self.tokenizer)
-        workers = self.options.workers_for(task.num_sequences(examples))
+        workers = workers_for(task.num_sequences(examples))
         write = functools.partial(task.write_records, examples, self.tokenizer)
         return self.make_records(name, key, lambda path: write(path=path, num_workers=workers))
 
     def make_records(self, name: str, key: str, write: Callable[[str], int]) -> str:
         """Return the path of `<name>.tf_record`. Write it unless it exists with the same key.
 
-        It is in the folder, or in `feature_cache_dir` under a name with its key.
-
         Args:
             key: hash of its content.
             write: path -> number of records written.
         """
         path = self.path(f"{name}.tf_record")
-        if self.options.feature_cache_dir and self.trainer.is_chief:
-            cached = f"{name}-{key[:16]}.tf_record"
-            path = os.path.join(self.options.feature_cache_dir, cached)
         make_once(path, key, write)
         return path
 
@@ -126,8 +122,9 @@ class Run(Generic[AnyTask, AnyOptions]):
         self, examples: Sequence[Any], name: str, batch_size: int, task: ExampleTask, label: str
     ) -> dict[str, np.ndarray]:
         files = [self.records(examples, name, task)]
-        lengths = self.options.lengths
-        return loop.run_model(self.trainer, task, files, batch_size, label=label, lengths=lengths)
+        return loop.run_model(
+            self.trainer, task, files, batch_size, label=label, lengths="bucketed"
+        )
 
 
 class Program(abc.ABC, Generic[AnyTask, AnyOptions]):
@@ -252,7 +249,7 @@ def fine_tune(
             options,
             num_train_steps,
             program.metrics_while_training(run),
-            lengths=options.lengths,
+            lengths="bucketed",
             folder=folder,
         )
     return program.finish(run)

@@ -99,18 +99,17 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     f1 = task.scores(kept).overall.f1
     of_text = {} if task.word_labels else _compare_with_text(run, sentences, f1)
     results = _write_scores(run, kept, "eval", of_text)
-    if options.report:
-        actual, predicted = (task.sentence_labels(kept, n) for n in ("label_ids", "predictions"))
-        make = word_sections if task.word_labels else entity_sections
-        sections = make(sentences, actual, predicted, task.scores(kept))
-        what = "Labels" if task.word_labels else "Entities"
-        title = f"{what} of {os.path.basename(sentences[0].file)}"
-        of_all = {name: value for name, value in results.items() if name in _OVERALL}
-        words = np.array([label for labels in actual for label in labels])
-        of_all |= {"sentences": len(sentences), "words": len(words)}
-        of_all["eval_accuracy_of_largest_class"] = largest_class(words)
-        command = Command("run_ner", options)
-        write_report(run.path("report.html"), title, of_all, sections, command)
+    actual, predicted = (task.sentence_labels(kept, n) for n in ("label_ids", "predictions"))
+    make = word_sections if task.word_labels else entity_sections
+    sections = make(sentences, actual, predicted, task.scores(kept))
+    what = "Labels" if task.word_labels else "Entities"
+    title = f"{what} of {os.path.basename(sentences[0].file)}"
+    of_all = {name: value for name, value in results.items() if name in _OVERALL}
+    words = np.array([label for labels in actual for label in labels])
+    of_all |= {"sentences": len(sentences), "words": len(words)}
+    of_all["eval_accuracy_of_largest_class"] = largest_class(words)
+    command = Command("run_ner", options)
+    write_report(run.path("report.html"), title, of_all, sections, command)
     return results
 
 

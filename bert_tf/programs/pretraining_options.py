@@ -100,10 +100,6 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions, MaskingOptions):
         on_resume="warn",
     )
     max_eval_steps: int = option("Most batches to evaluate on.", default=100, min=1)
-    report: bool = option(
-        "Write report.html at the end and after each evaluation: curves of the training.",
-        default=True,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

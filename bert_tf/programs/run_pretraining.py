@@ -163,10 +163,9 @@ def _read_tasks(
 
 
 def write_page(folder: str, options: PretrainingOptions, results: Mapping[str, float]) -> None:
-    """Write `report.html`, if the options set that."""
-    if options.report:
-        path, command = os.path.join(folder, "report.html"), Command("run_pretraining", options)
-        write_report(path, f"run_pretraining on {options.input_file}", results, [], command)
+    """Write `report.html`."""
+    path, command = os.path.join(folder, "report.html"), Command("run_pretraining", options)
+    write_report(path, f"run_pretraining on {options.input_file}", results, [], command)
 
 
 def make_tasks(

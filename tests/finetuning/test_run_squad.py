@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import logging
 import shutil
 from pathlib import Path
 
@@ -159,29 +158,6 @@ def test_answering_afterwards_needs_only_the_questions_and_the_folder(
     )
     assert run_squad(options)["exact_match"] == read_results(squad_model)["exact_match"]
     assert answers_in(tmp_path)["predictions.json"] == answers_in(squad_model)["predictions.json"]
-
-
-def test_records_are_made_once_and_shared(squad_model, squad_sets, tmp_path, caplog):
-    cache, texts = tmp_path / "cache", []
-    for name in ("one", "two"):
-        options = squad_options(
-            tmp_path / name,
-            init_checkpoint=str(squad_model),
-            do_predict=True,
-            predict_file=str(squad_sets / "dev.json"),
-            feature_cache_dir=str(cache),
-            num_workers=2 if name == "one" else None,
-            report=False,
-        )
-        with caplog.at_level(logging.INFO):
-            run_squad(options)
-        assert answers_in(tmp_path / name) == answers_in(squad_model)
-        texts.append(caplog.text)
-        caplog.clear()
-    (file,) = cache.glob("eval-*.tf_record")
-    assert f"records to {file}" in texts[0] and f"records of {file}" in texts[1]
-    run_squad(dataclasses.replace(options, doc_stride=7))
-    assert len(list(cache.glob("eval-*.tf_record"))) == 2
 
 
 def test_a_model_of_version_2_answers_nothing_without_the_flag_too(

@@ -1,7 +1,6 @@
 """run_swag: fine-tune, evaluate, predict, and the choice_files it promises."""
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
@@ -65,26 +64,6 @@ def test_evaluation_afterwards_needs_only_the_data_and_may_have_another_number_o
     run_swag(options)
     assert predictions(tmp_path, "test")[0]["prediction"] == 6
     assert "test_accuracy = 1.0" in (tmp_path / "test_results.txt").read_text()
-
-
-def test_records_are_made_once_and_shared(swag_model, tmp_path, caplog):
-    cache, found = tmp_path / "cache", []
-    for name in ("one", "two"):
-        options = SwagOptions(
-            output_dir=str(tmp_path / name),
-            init_checkpoint=str(swag_model),
-            do_eval=True,
-            eval_file=write_json_lines(tmp_path / "a.jsonl", questions(31, seed=2)),
-            feature_cache_dir=str(cache),
-        )
-        with caplog.at_level(logging.INFO):
-            found.append(run_swag(options))
-    assert caplog.text.count("Wrote 31 records") == caplog.text.count("Using the 31 records") == 1
-    assert found[0] == found[1]
-    assert found[0]["eval_accuracy"] == read_results(swag_model)["eval_accuracy"]
-    write_json_lines(tmp_path / "a.jsonl", questions(31, seed=3))
-    run_swag(options)
-    assert len(list(cache.glob("eval-*.tf_record"))) == 2
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def convert(source, target, output_format, **flags):
 
 def short_training(pretrained, mood_tables, folder, **changes):
     """Two steps, and the evaluation of what they made."""
-    values = {"num_train_epochs": 0.4, "do_predict": False, "report": False, **changes}
+    values = {"num_train_epochs": 0.4, "do_predict": False, **changes}
     run_classifier(sentence_options(pretrained, mood_tables, folder, **values))
     return folder
 
@@ -111,7 +111,6 @@ def test_a_later_evaluation_brings_the_figures_up_to_date(pretrained, mood_table
             text_a_column="sentence",
             label_column="mood",
             do_eval=True,
-            report=False,
         )
     )
     figures = rows(section(tmp_path, "Metrics"))

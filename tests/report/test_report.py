@@ -150,7 +150,7 @@ def test_a_chart_has_few_points_and_none_that_is_not_finite():
 
 def test_the_checkpoint_and_the_command_are_told_with_the_flags_that_were_changed(tmp_path):
     options = ThreeFilesOptions(
-        output_dir=str(tmp_path), init_checkpoint="my folder/bert", do_eval=True, report=True
+        output_dir=str(tmp_path), init_checkpoint="my folder/bert", do_eval=True
     )
 
     def texts():
