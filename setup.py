@@ -11,7 +11,7 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "bert_tf/__init__.py").re
 HF = ["safetensors>=0.4.3", "huggingface_hub>=0.25"]
 TENSORBOARD = ["tensorboard>=2.19"]
 BEAM = ["apache-beam>=2.60"]
-ONNX = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20", "onnxruntime-extensions>=0.13"]
+ONNX = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20"]
 OPENVINO = ["openvino>=2025.0", "nncf>=2.14"]
 TEST = [
     "pytest>=8",

@@ -13,8 +13,8 @@ One row for each format and precision has these columns:
 * megabytes of the model's files, and median milliseconds per example.
 
 ONNX rows need `pip install -e .[onnx]`, and OpenVINO rows `pip install -e .[openvino]`; they are omitted
-without it. OpenVINO also reads the ONNX files. Int8 of a SavedModel and of OpenVINO is calibrated with
-the train.tf_record of --model_dir.
+without it. OpenVINO also reads the ONNX files. Int8 of a SavedModel and of OpenVINO is calibrated
+with the training file.
 Latencies use --threads threads, one format after the other in one process. They show orders of
 magnitude, not small differences.
 """
@@ -77,6 +77,7 @@ def main() -> None:
                         format=name,
                         precision=precision,
                         signature="tokens",
+                        calibration_file=f"{args.data_dir}/train.tsv",
                     )
                 )
                 export = read_export(f"{folder}/1")

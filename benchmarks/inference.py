@@ -43,7 +43,6 @@ EXPORTS = {
     "bert_tf-bfloat16": ("saved_model", "bfloat16"),
     "onnxruntime-float32": ("onnx", "float32"),
     "bert_tf-int8": ("saved_model", "int8"),
-    "onnxruntime-int8": ("onnx", "int8"),
     "openvino-float32": ("openvino", "float32"),
     "openvino-bfloat16": ("openvino", "bfloat16"),
     "openvino-int8": ("openvino", "int8"),
@@ -65,10 +64,9 @@ SIDES = (
     "torch-bfloat16-compile",
     "torch-int8",
     "onnxruntime-float32",
-    "onnxruntime-int8",
     *OPENVINO,
 )
-SORTED = ("torch-bfloat16-sorted", "torch-bfloat16-compile-sorted", "onnxruntime-int8-sorted")
+SORTED = ("torch-bfloat16-sorted", "torch-bfloat16-compile-sorted")
 MAKE_PEER = """
 import sys, torch
 from transformers import BertConfig, BertForSequenceClassification
@@ -96,7 +94,7 @@ def make_models(folder: Path, size: str, sides: Iterable[str]) -> None:
     for name in sorted({model_of(side) for side in sides} & EXPORTS.keys()):
         format_, precision = EXPORTS[name]
         flags = {"model_dir": ours, "export_dir": folder / name, "signature": "tokens"}
-        if precision == "int8" and format_ != "onnx":
+        if precision == "int8":
             flags["calibration_file"] = folder / "texts.txt"
         execute("export_saved_model", flags | {"format": format_, "precision": precision})
 

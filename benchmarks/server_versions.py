@@ -94,17 +94,13 @@ MODELS: dict[str, tuple[Task | None, dict]] = {
     "labels of words": (TokenClassificationTask(("NOUN", "VERB", "DET"), 32), {}),
     "multiple choice": (MultipleChoiceTask(3, 32), {}),
     "encoder": (None, {"head": "encoder", "layers": "-1,-2"}),
-    "encoder, TF Hub": (None, {"head": "encoder", "signature": "tf_hub"}),
-    "encoder, Spark NLP": (None, {"head": "encoder", "signature": "spark_nlp"}),
     "masked words": (PretrainingTask(32, 5), {"head": "masked_lm"}),
 }
-# Name of a form -> options of its export, unless its model has others. In float32 --device=cpu and
-# --device=any are the same form.
+# Name of a form -> options of its export, unless its model has others.
 FORMS = {
     "float32": {},
     "float32, other names": {"signature": "serving_default,tf_example,hugging_face"},
     "bfloat16": {"precision": "bfloat16"},
-    "bfloat16, any": {"precision": "bfloat16", "device": "any"},
 }
 
 

@@ -2,7 +2,6 @@
 
     python benchmarks/tokenization.py --vocab=.../vocab.txt --text=.../enwiki_30mb.txt
     python benchmarks/tokenization.py --verify --data=../shared/data
-    python benchmarks/tokenization.py --verify --onnx --data=../shared/data
 
 Speed: megabytes of UTF-8 per second on one core, the lines of a text file one by one (GraphTokenizer
 and Hugging Face `tokenizers`: 1,000 at a time). "cold" starts with empty caches. "warm" repeats the same
@@ -14,8 +13,6 @@ with `convert_tokens_to_ids(tokenize(text))`, and GraphTokenizer with `encode`, 
 * every code point in nine surroundings, cased and uncased, with a vocabulary of all characters;
 * every line of the vocabularies in DATA/vocab;
 * every line of DATA/text/*.txt and every context and question of DATA/squad/*.json.
-
---onnx takes the tokenizer of ONNX files (`pip install -e .[onnx]`) instead of GraphTokenizer.
 """
 
 import argparse
@@ -24,7 +21,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -33,7 +30,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from squad import squad_texts  # noqa: E402
 
@@ -164,28 +160,6 @@ def ids_of(full: FullTokenizer, tokens: list[str]) -> list[int]:
     return [full.vocab[token] for token in tokens]
 
 
-def onnx_tokenizer(vocab: Mapping[str, int], do_lower_case: bool) -> Tokenizer:
-    """Return the tokenizer of ONNX files, in ONNX Runtime."""
-    try:
-        import onnxruntime
-        import onnxruntime_extensions
-
-        from bert_tf.serving.onnx_text import tokenizer_model
-    except ImportError as error:
-        sys.exit(f"--onnx needs the extra [onnx] ({error}): pip install -e '.[onnx]'")
-
-    options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
-    model = tokenizer_model(vocab, do_lower_case).SerializeToString()
-    session = onnxruntime.InferenceSession(model, options)
-
-    def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
-        strings = np.array([text.decode() for text in texts.numpy()], object)
-        return tf.RaggedTensor.from_row_splits(*session.run(None, {"text_a": strings}))
-
-    return tokenize
-
-
 def verify_code_points(verification: Verification, make: Callable[..., Tokenizer]) -> None:
     chars = [chr(code) for code in range(1, 0x110000) if code not in NOT_TEXT]
     letters = [char for char in chars if not char.isspace()]
@@ -230,15 +204,13 @@ def main() -> None:
     parser.add_argument("--cased", action="store_true", help="do not lower-case (speed only)")
     parser.add_argument("--megabytes", type=float, default=30, help="of text, for the speed")
     parser.add_argument("--verify", action="store_true", help="compare instead of measuring")
-    parser.add_argument("--onnx", action="store_true", help="verify the tokenizer of ONNX files")
     parser.add_argument("--skip_code_points", action="store_true", help="verify texts only")
     arguments = parser.parse_args()
     if arguments.verify:
         verification = Verification()
-        make = onnx_tokenizer if arguments.onnx else GraphTokenizer
-        verify_texts(verification, make, arguments.data)
+        verify_texts(verification, GraphTokenizer, arguments.data)
         if not arguments.skip_code_points:
-            verify_code_points(verification, make)
+            verify_code_points(verification, GraphTokenizer)
         print(f"{verification.num_differences} of {verification.num_texts:,} texts differ.")
         sys.exit(verification.num_differences > 0)
     measure_speed(

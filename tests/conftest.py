@@ -69,7 +69,6 @@ SLOW = (
     "test_serving_in_c.py",
     "test_serving_other_names.py::test_hugging_faces_names_give_the_logits_of_tokens_bit_for_bit",
     "test_serving_other_names.py::test_one_file_has_all_signatures_and_one_copy_of_the_weights",
-    "test_serving_other_names.py::test_an_encoder_gives_its_vectors_under_every_name_bit_for_bit",
     "test_jax_backend.py",
     "test_bilstm.py",
     "test_serving_classifier.py::test_a_new_process_needs_nothing_but_tensorflow_and_tensorflow_text",
@@ -143,22 +142,19 @@ LONG = (
     # test_the_gradient_is_that_of_the_loss_of_all_examples has parts too
     "test_gradient_cache.py::test_parts_and_devices_do_not_change_the_gradient[1-3-false",
     "test_run_on_workers.py",  # test_batch_trainer_workers.py
-    "test_serving_consumers.py::test_code_for_hub_load",
     "test_serving_consumers.py::test_tfx_sends",
     "test_run_pretraining_kinds.py::test_without_pairs_the_head_stays",
     "test_run_pretraining_kinds.py::test_the_labels_of_pairs_can_be_left_alone",
     "test_run_pretraining_phases.py::test_a_second_phase_goes_on_with_weights",  # a_decay_branches
     "test_run_pretraining_phases.py::test_training_ends_where_evaluations",  # test_best_checkpoint.py
-    "test_export_accuracy.py::test_words_are_scored",
     "test_serving_guide.py::test_the_body_is_answered[entities",
     "test_answerers.py::test_a_saved_model_needs_tensorflow",  # test_serving_classifier.py
     *(
-        f"test_serving_openvino.py::test_the_ids_are_those_of_the_python_classes[{kind}"
+        f"test_serving_int8.py::test_the_ids_are_those_of_the_python_classes[{kind}"
         for kind in ("choices", "crf", "embedder", "entities", "multi_label", "pair", "regression")
     ),
     "test_exported_text_models.py::test_real_tflite_files_answer_as_the_model[choices",
     "test_exported_text_models.py::test_real_tflite_files_answer_as_the_model[masks",
-    "test_serving_consumers.py::test_spark_nlp_finds_the_vocabulary_the_inputs_and_both_vectors[hugging",
     "test_run_reranker.py::test_the_other_losses_learn_it_too",  # test_embedding_losses.py
     "test_huggingface_labels.py::test_export_uses_the_head",  # test_pretrained.py exports such a folder
     "test_fused.py::test_a_whole_model_has_the_loss_and_gradients_of_the_plain_layers[relu",
@@ -181,17 +177,11 @@ LONG = (
     "test_run_embeddings.py::test_folders_of_sentence_transformers",  # test_sentence_transformers.py
     "test_serving_in_c.py::test_requests_go_in_and_the_outputs_that_python_gets_come_out[pair",
     "test_serving_crf.py::test_other_formats_label_ids_too",  # test_a_saved_model_answers
-    "test_serving_openvino.py::test_the_ids_are_those_of_the_python_classes[masks",
-    "test_serving_openvino.py::test_the_ids_are_those_of_the_python_classes[questions",
     *(
         f"test_exported_text_models.py::test_every_type_of_task_answers_as_the_model[{kind}"
         for kind in ("entities", "multi_label", "pair")
     ),
-    "test_export_accuracy.py::test_answers_are_scored",  # test_the_metric_is_logged_and_written
-    "test_serving_files.py::test_only_the_signatures_that_were_asked_for_are_written[ner_model-serving",
     "test_serving_files.py::test_a_lite_model_answers_batches_of_any_shape[float16",
-    "test_serving_files.py::test_other_tasks_have_the_outputs_of_their_ids[tflite-ner",
-    "test_serving_files.py::test_a_graph_for_any_device_has_plain_operations_and_the_same_answers[float32",
     "test_answerers.py::test_the_served_threshold",  # test_exported_text_models.py: lengths, settings
     "test_classifier_kinds.py::test_exported_they_answer",  # test_exported_text_models.py
     "test_run_embeddings.py::test_scores_and_classes_are_learned",  # test_what_can_be_learned

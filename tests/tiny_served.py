@@ -18,6 +18,12 @@ LONG = (
     "the dog , the dog and the owl sat on the log . who sat on the mat ? the cat sat on the mat ."
 )
 SENTENCES = ["the cat sat on a mat .", "owls", LONG, "a log", "京 京", "who ?", "a dog on the log"]
+MOODS = [
+    f"the {mood} {animal} in the {place}"
+    for mood in ("happy", "calm", "kind", "angry", "sad", "rude")
+    for animal in ("cat", "dog", "owl", "hen")
+    for place in ("barn", "wood", "lake")
+]
 INPUTS = {
     "single": [(text, None) for text in SENTENCES],
     "multi_label": [(text, None) for text in SENTENCES],

@@ -16,7 +16,6 @@ from bert_tf.data.files import write_text
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
-from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.basic import largest_class
@@ -46,14 +45,6 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
 
     task_type = "classification"
     options_type = ClassifierOptions
-
-    def options_for(
-        self, task: ClassificationTask, eval_file: str, output_dir: str, **settings: Any
-    ) -> FineTuningOptions:
-        text_b = "text_b" if task.is_pair else None
-        return super().options_for(
-            task, eval_file, output_dir, **{"text_b_column": text_b, **settings}
-        )
 
     def read(self, options: ClassifierOptions, setup: Setup):
         known_labels = setup.labels_of(self.task_type)

@@ -89,19 +89,6 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
     examples = "questions"
     asked: AskedQuestions
 
-    def options_for(
-        self, task: QuestionAnsweringTask, eval_file: str, output_dir: str, **settings: Any
-    ) -> SquadOptions:
-        return SquadOptions(
-            output_dir=output_dir,
-            do_eval=True,
-            predict_file=eval_file,
-            doc_stride=task.doc_stride,
-            max_query_length=task.max_query_length,
-            version_2_with_negative=task.version_2_with_negative,
-            **settings,
-        )
-
     def read(self, options: SquadOptions, setup: Setup):
         trained = setup.trained
         task = QuestionAnsweringTask(

@@ -142,18 +142,6 @@ class Program(abc.ABC, Generic[AnyTask, AnyOptions]):
     default_length: ClassVar[int] = 128
     examples: ClassVar[str] = "examples"
 
-    def options_for(
-        self, task: AnyTask, eval_file: str, output_dir: str, **settings: Any
-    ) -> FineTuningOptions:
-        """Return the options of an evaluation of a trained model on a file.
-
-        Args:
-            settings: other options, of this type of task.
-        """
-        return self.options_type(
-            output_dir=output_dir, do_eval=True, **{"eval_file": eval_file, **settings}
-        )
-
     @abc.abstractmethod
     def read(self, options: AnyOptions, setup: Setup) -> tuple[AnyTask, Splits]:
         """Return the task and the splits that the options need.

@@ -5,33 +5,34 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 from bert_tf.data.files import check_new_folder, check_writable, removing_new_parents
-from bert_tf.data.globs import MissingFileError, expand_files
+from bert_tf.data.globs import expand_files
 from bert_tf.interop.hub import path_of_model
-from bert_tf.programs.calibration_file import read_calibration
-from bert_tf.programs.export_accuracy import AccuracyCheck
+from bert_tf.model_folder import TrainedModel
+from bert_tf.modeling.quantized import OPERATION
+from bert_tf.options import OptionError
 from bert_tf.programs.export_options import ExportOptions
 from bert_tf.programs.model_to_export import describe_source, load_served
-from bert_tf.serving.calibration import Ids
+from bert_tf.programs.predict_input import read_inputs
+from bert_tf.registry import TYPES
+from bert_tf.serving.calibration import Ids, calibration_ids
+from bert_tf.serving.check import ExportCheck
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
-from bert_tf.serving.openvino import check_openvino, write_openvino
-from bert_tf.serving.other_names import TF_HUB
-from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir
-from bert_tf.serving.quantization import INT8, Quantization, check_int8, quantize
-from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.serving.served import TOKENS, Served
-from bert_tf.training.strategy import check_backend
+from bert_tf.serving.openvino import write_openvino
+from bert_tf.serving.quantization import INT8, Quantization, quantize
+from bert_tf.serving.saved_model import default_signatures, write_saved_model
+from bert_tf.serving.served import TEXT, TOKENS, Served
+from bert_tf.training.strategy import BFLOAT16_FLAGS, INT8_FLAGS, check_backend, cpu_flags
 
 logger = logging.getLogger(__name__)
-
-_MOST_ERRORS = 3  # in the log
 
 
 def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **options) -> None:
@@ -61,120 +62,98 @@ def export_saved_model(options: ExportOptions) -> None:
 
 def _export(options: ExportOptions) -> None:
     _check(options)
-    served: Served | None = None
-    ids: Sequence[Ids] = ()
-    check = quantization = None
-    if options.is_calibrated or options.eval_file is not None:
-        # Both files are read before the long work. Calibration needs the signatures on text.
-        readable = replace(options, signature=None) if options.is_calibrated else options
-        served = load_served(readable, "float32")
-        if options.eval_file is not None:
-            check = AccuracyCheck(options, served)
-        if options.is_calibrated:
-            ids = read_calibration(served, options.texts or "", options, options.records)
-        if check is not None:
-            check.measure(served)
-    if served is not None and options.is_int8_saved_model:
-        quantization = _quantize(options, served, ids)
-    if served is None or options.format == "saved_model":
-        if served is not None:
-            logger.info(
-                "The model in float32 is for eval_file and calibration. Reading it again for the "
-                "export, in %s",
-                options.dtype,
-            )
-        served = load_served(options)
-    served.note_source(describe_source(options, served.checkpoint))
+    served = load_served(options, "float32", options.takes_text or options.is_calibrated)
+    signatures = [TOKENS]
     if options.format == "saved_model":
-        _write_saved_model(options, served, quantization, check)
+        signatures = list(options.signatures or default_signatures(served))
+        served.check_signatures(signatures)
+    check = ExportCheck(served, signatures, options.format, options.precision)
+    ids = read_calibration(options, served) if options.is_calibrated else []
+    if options.format == "saved_model":
+        quantization = _quantize(options, served, ids) if ids else None
+        if options.precision != "float32":
+            served = load_served(options, options.dtype, options.takes_text)
+        served.note_source(describe_source(options, served.checkpoint))
+        values = write_saved_model(
+            served,
+            options.export_dir,
+            signatures,
+            precision=options.precision,
+            quantization=quantization,
+            check=check,
+        )
     else:
-        _write_file(options, served, ids, check)
+        served.note_source(describe_source(options, served.checkpoint))
+        to = (served, options.export_dir)
+        if options.format == "tflite":
+            values = write_lite(*to, options.precision, check)
+        elif options.format == "onnx":
+            values = write_onnx(*to, check)
+        else:
+            values = write_openvino(*to, options.precision, ids, check)
+    _log(options, values)
 
 
 def _check(options: ExportOptions) -> None:
-    """Raise ValueError, before the model is loaded, if the export would fail. Log warnings."""
+    """Raise, before the model is loaded, if the export would fail. Log warnings."""
     check_backend()
     check_new_folder(options.export_dir, "export_dir")
-    precision = options.chosen.precision
-    if options.format == "openvino":
-        check_openvino(precision)
-    elif options.is_int8_saved_model:
-        check_int8()
+    wanted = {"onnx": ["onnx", "onnxruntime", "tf2onnx"], "openvino": ["openvino"]}
+    modules = wanted.get(options.format, [])
+    if options.format == "openvino" and options.precision == INT8:
+        modules.append("nncf")
+    if missing := [name for name in modules if find_spec(name) is None]:
+        raise ImportError(
+            f"format={options.format} needs {', '.join(missing)}: "
+            f"pip install -e '.[{options.format}]' in the checkout of bert_tf."
+        )
+    is_int8 = (options.format, options.precision) == ("saved_model", INT8)
+    if is_int8 and op_def_registry.get(OPERATION) is None:
+        raise OptionError(
+            "precision", f"int8 needs a TensorFlow for x86 CPUs: {OPERATION} is missing."
+        )
     check_writable(
         os.path.dirname(options.export_dir.rstrip("/")) or ".", "the folder of export_dir"
     )
     if options.calibration_file:
-        expand_files(options.calibration_file)  # raises if there is none
-    if options.eval_file is not None and not tf.io.gfile.exists(options.eval_file):
-        raise MissingFileError(options.eval_file)
+        expand_files(options.calibration_file)  # raises if a file is missing
     if options.format == "saved_model":
         _warn_of_version(options.export_dir)
-    if options.format == "saved_model" and options.device == "cpu":
-        logger.info("Fastest precision on this processor: %s (%s)", *options.fastest)
-        logger.info("This export: %s", precision)
-        if options.calibration_file and precision != INT8:
-            logger.warning("calibration_file=%s is not used.", options.calibration_file)
-    if _has_preprocessing(options):
-        check_new_folder(preprocessing_dir(options.export_dir), PREPROCESSING)
+    found = [name for name in (*BFLOAT16_FLAGS, *INT8_FLAGS) if name in (cpu_flags() or ())]
+    logger.info("Instructions of this processor: %s", ", ".join(found) or "none for low precision")
 
 
-def _has_preprocessing(options: ExportOptions) -> bool:
-    return TF_HUB in (options.signatures or ())
+def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
+    """Return the ids of the texts in `calibration_file`.
 
+    Args:
+        served: takes text.
 
-def _write_file(
-    options: ExportOptions, served: Served, ids: Sequence[Ids], check: AccuracyCheck | None
-) -> None:
-    """Write a file of TFLite, ONNX or OpenVINO, and log its signatures."""
-    precision = options.chosen.precision
-    if options.format == "tflite":
-        values = write_lite(served, options.export_dir, precision, check)
-    elif options.format == "openvino":
-        values = write_openvino(served, options.export_dir, precision, ids, check)
-    else:
-        (name,) = options.signatures or (TOKENS,)
-        values = write_onnx(served, options.export_dir, precision, name, check)
-    logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], precision)
-    _log_signatures(values)
-    if values.get("custom_ops"):
-        ops = ", ".join(values["custom_ops"])
-        logger.info("  operations of onnxruntime-extensions: %s", ops)
-    else:
-        logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
-        for name in ("query_prefix", "document_prefix"):
-            if prefix := (values["task"] or {}).get(name):
-                logger.info("  clients put the %s %r before a text", name, prefix)
-
-
-def _write_saved_model(
-    options: ExportOptions,
-    served: Served,
-    quantization: Quantization | None,
-    check: AccuracyCheck | None,
-) -> None:
-    """Write a SavedModel, and log its signatures."""
-    values = write_saved_model(
-        served,
-        options.export_dir,
-        options.signatures,
-        precision=options.chosen.precision,
-        warm_up=options.warm_up,
-        for_cpu=options.device == "cpu",
-        quantization=quantization,
-        check=check,
+    Raises:
+        ValueError: a line is not an input of the model, or there is no text.
+    """
+    names = [spec.name for spec in served.text_functions()[TEXT][1]]
+    entry = next(e for e in TYPES.values() if e.served and e.load("served") is type(served))
+    model = entry.load("predictor")(
+        TrainedModel(served.model, served.full_tokenizer, served.task, served.max_seq_length)
     )
-    logger.info("Wrote a SavedModel to %s", options.export_dir)
-    if _has_preprocessing(options):
-        logger.info("Wrote its preprocessing to %s", preprocessing_dir(options.export_dir))
-    _log_signatures(values)
-    if values["custom_ops"]:
-        logger.info(
-            "  operations of tensorflow-text: %s (TensorFlow Serving has them; elsewhere import "
-            "tensorflow_text or load its library)",
-            ", ".join(values["custom_ops"]),
-        )
-    else:
-        logger.info("  only operations of TensorFlow itself")
+
+    def requests() -> Iterator[dict[str, Any]]:
+        for row in read_inputs(expand_files(options.calibration_file or ""), options, model):
+            if row.error is not None:
+                raise ValueError(f"{row.place}: {row.error}")
+            item = " ".join(row.item) if isinstance(row.item, list) else row.item
+            parts = [item] if isinstance(item, str) else [part for part in item if part is not None]
+            if len(parts) != len(names):
+                raise ValueError(
+                    f"{row.place} has {len(parts)} texts, but the model takes {' and '.join(names)}."
+                )
+            yield {name: [part] for name, part in zip(names, parts, strict=True)}
+
+    ids = calibration_ids(served, requests())
+    if not ids:
+        raise OptionError("calibration_file", f"{options.calibration_file} contains no texts.")
+    return ids
 
 
 def _warn_of_version(export_dir: str) -> None:
@@ -195,20 +174,17 @@ def _warn_of_version(export_dir: str) -> None:
 
 def _quantize(options: ExportOptions, served: Served, ids: Sequence[Ids]) -> Quantization:
     """Return the products of the model in 8-bit integers. Log the errors of those that are not."""
-    names = options.keep_precision
-    keep = None if names is None else [name.strip() for name in names.split(",") if name.strip()]
-    found = quantize(served, ids, keep)
+    found = quantize(served, ids)
     kept = ", ".join(f"{name} ({found.errors[name]:.1%})" for name in found.kept)
     logger.info("%d of %d products and tables in int8", len(found.replacements), len(found.errors))
     if kept:
         logger.info("  in %s, with their errors in int8: %s", options.dtype, kept)
-    largest = sorted(found.errors, key=lambda name: -found.errors[name])[:_MOST_ERRORS]
-    shown = ", ".join(f"{name} ({found.errors[name]:.1%})" for name in largest)
-    logger.info("  largest errors in int8: %s", shown)
     return found
 
 
-def _log_signatures(values: Mapping[str, Any]) -> None:
+def _log(options: ExportOptions, values: Mapping[str, Any]) -> None:
+    """Log the signatures, and what a client needs."""
+    logger.info("Wrote a %s in %s to %s", options.format, options.precision, options.export_dir)
     for name, signature in values["signatures"].items():
         sides = [
             ", ".join(f"{n} {spec['dtype']} {spec['shape']}" for n, spec in signature[side].items())
@@ -217,3 +193,14 @@ def _log_signatures(values: Mapping[str, Any]) -> None:
         logger.info("  %s: %s\n    -> %s", name, *sides)
     if values["labels"]:
         logger.info("  labels: %s", ", ".join(values["labels"]))
+    if values.get("custom_ops"):
+        logger.info(
+            "  operations of tensorflow-text: %s (TensorFlow Serving has them; elsewhere import "
+            "tensorflow_text or load its library)",
+            ", ".join(values["custom_ops"]),
+        )
+    elif not options.takes_text:
+        logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
+        for name in ("query_prefix", "document_prefix"):
+            if prefix := (values["task"] or {}).get(name):
+                logger.info("  clients put the %s %r before a text", name, prefix)

@@ -34,7 +34,6 @@ class ServedClassifier(Served):
         super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
         self.task = cast(ClassificationTask, trained.task)
         self._label_names = list(self.task.labels)
-        self.packed_signatures = () if self.task.doc_stride else (TEXT,)
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         return self._answer(**self._logits(input_ids, input_mask, segment_ids))
@@ -79,6 +78,6 @@ class ServedClassifier(Served):
             return {TEXT: (self.pair, [texts_spec("text_a"), texts_spec("text_b")])}
         return {TEXT: (self.single, [texts_spec("text_a")])}
 
-    def examples(self):
+    def requests(self, texts):
         names = ("text_a", "text_b") if self.task.is_pair else ("text_a",)
-        return {TEXT: [{n: [text] for n in names} for text in ("A short text.", self.long_text())]}
+        return {TEXT: [{name: [text] for name in names} for text in texts]}

@@ -34,7 +34,6 @@ class ServedEmbedder(Served):
         self.task = cast(EmbeddingTask, trained.task)
         prefixes = {self.task.query_prefix, self.task.document_prefix}
         self._has_queries = len(prefixes) > 1
-        self.packed_signatures = (TEXT,) if prefixes == {""} else ()
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
@@ -61,6 +60,5 @@ class ServedEmbedder(Served):
         # Hugging Face has no class with these outputs.
         return {TOKENS: super().ids_functions()[TOKENS]}
 
-    def examples(self):
-        requests = [{"text_a": [text]} for text in ("A short text.", self.long_text())]
-        return {signature: requests for signature in self.text_functions()}
+    def requests(self, texts):
+        return {name: [{"text_a": [text]} for text in texts] for name in self.text_functions()}

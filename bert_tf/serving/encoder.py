@@ -4,9 +4,6 @@
     pair              text_a, text_b: string [B]                           -> the same
     tokens            input_ids, input_mask, segment_ids: int32 [B, S]     -> the same without `token`
 
-Signatures for code that was written for other libraries (other_names.py): `hugging_face`, `tf_hub`,
-`spark_nlp`.
-
 Outputs:
 
     embedding         float32 [B, H], pooled by the chosen method (modeling/pooling.py); its length is 1
@@ -20,13 +17,11 @@ Shapes: B batch, S the batch's longest sequence, H hidden, K layers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
-from bert_tf.serving.other_names import SPARK_NLP, TF_HUB
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
 from bert_tf.tokenization import FullTokenizer
 
@@ -41,8 +36,6 @@ class ServedEncoder(Served):
         normalize: scale embeddings to length 1, so that their product is the cosine.
         layers: indexes of the layers to return: 0 is the first, -1 the last.
     """
-
-    packed_signatures = (TEXT, PAIR)
 
     def __init__(
         self,
@@ -64,56 +57,20 @@ class ServedEncoder(Served):
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
-        outputs = {"embedding": self._embedding(found, input_mask)}
+        embedding = sentence_embedding(found, input_mask, self.pooling)
+        if self.normalize:
+            embedding = tf.math.l2_normalize(embedding, axis=-1)
+        outputs = {"embedding": embedding}
         if self.layers:
             layers = [found["all_encoder_layers"][index] for index in self.layers]
             outputs["layer_features"] = tf.cast(tf.stack(layers, axis=1), tf.float32)
         return outputs
 
-    def _embedding(self, found: dict[str, Any], input_mask: tf.Tensor) -> tf.Tensor:
-        embedding = sentence_embedding(found, input_mask, self.pooling)
-        return tf.math.l2_normalize(embedding, axis=-1) if self.normalize else embedding
-
     def hugging_face(self, input_ids, input_mask, segment_ids) -> Outputs:
-        outputs = self.hub_outputs(input_ids, input_mask, segment_ids)
-        return {
-            "last_hidden_state": outputs["sequence_output"],
-            "pooler_output": outputs["pooled_output"],
-        }
-
-    def tf_hub(self, input_ids, input_mask, segment_ids) -> Outputs:
-        outputs = self.hub_outputs(input_ids, input_mask, segment_ids)
-        del outputs["default"]  # a second name of `pooled_output`
-        return outputs | {"encoder_outputs": tf.stack(outputs["encoder_outputs"], axis=1)}
-
-    def hub_outputs(
-        self, input_ids, input_mask, segment_ids, training: bool = False
-    ) -> dict[str, Any]:
-        """Return the outputs that a TF Hub encoder has when it is called; a list of all layers."""
-        inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
-        found = self.model(inputs, training=training)
-        pooled = tf.cast(found["pooled_output"], tf.float32)
-        return {
-            "pooled_output": pooled,
-            "default": pooled,
-            "sequence_output": tf.cast(found["sequence_output"], tf.float32),
-            "encoder_outputs": [tf.cast(each, tf.float32) for each in found["all_encoder_layers"]],
-        }
-
-    def spark_nlp(self, input_ids, input_mask, segment_ids) -> Outputs:
         found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
-        embedding = self._embedding(found, input_mask)
         return {
-            "sequence_output": tf.cast(found["sequence_output"], tf.float32),
-            "pooled_output": tf.cast(found["pooled_output"], tf.float32),
-            "embedding": embedding,
-            "pooler_output": embedding,  # BertSentenceEmbeddings reads its vectors from this name
-        }
-
-    def ids_functions(self):
-        return super().ids_functions() | {
-            TF_HUB: self.renamed(TF_HUB, self.tf_hub),
-            SPARK_NLP: self.renamed(SPARK_NLP, self.spark_nlp),
+            "last_hidden_state": tf.cast(found["sequence_output"], tf.float32),
+            "pooler_output": tf.cast(found["pooled_output"], tf.float32),
         }
 
     def single(self, text_a) -> Outputs:
@@ -133,8 +90,7 @@ class ServedEncoder(Served):
         text_a, text_b = texts_spec("text_a"), texts_spec("text_b")
         return {TEXT: (self.single, [text_a]), PAIR: (self.pair, [text_a, text_b])}
 
-    def examples(self):
-        texts = ("A short text.", self.long_text())
+    def requests(self, texts):
         return {
             TEXT: [{"text_a": [text]} for text in texts],
             PAIR: [{"text_a": [text], "text_b": [text]} for text in texts],

@@ -10,19 +10,16 @@ only) or any other WordPiece tokenizer with the same vocabulary and rules.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import new_folder
-from bert_tf.prediction.exports import FILES
-from bert_tf.serving.saved_model import described, file_sizes, metadata, write_beside
+from bert_tf.options import OptionError
+from bert_tf.serving.saved_model import write_file
 from bert_tf.serving.served import TOKENS, Served
-
-LITE_PRECISIONS = ("float32", "float16", "int8")
 
 
 def write_lite(
@@ -41,17 +38,11 @@ def write_lite(
         check: gets the file before its folder appears; returns more metadata, or raises.
 
     Raises:
-        ValueError: the precision is unknown, the model has a BiLSTM, or the folder is not empty.
+        ValueError: the model has a BiLSTM, or the folder is not empty.
     """
-    if precision not in LITE_PRECISIONS:
-        raise ValueError(
-            f"precision is {precision!r}, but for a TFLite file it must be one of "
-            f"{', '.join(LITE_PRECISIONS)}."
-        )
     if any("bilstm_" in weight.path for weight in served.model.weights):
-        raise ValueError(
-            "The model has a BiLSTM, and TFLite does not convert its loop for inputs of any length. Use "
-            "format=onnx, openvino or saved_model."
+        raise OptionError(
+            "format", "TFLite does not convert a BiLSTM. Use onnx, openvino or saved_model."
         )
     served.prepare()
     function = served.numeric_tokens()
@@ -63,14 +54,13 @@ def write_lite(
         if precision == "float16":
             converter.target_spec.supported_types = [tf.float16]
         content = converter.convert()
-    with new_folder(export_dir, "export_dir") as folder:
-        values = metadata(served, precision) | {"format": "tflite", "file": FILES["tflite"]}
-        values["signatures"] = {TOKENS: described(function.get_concrete_function())}
-        path = os.path.join(folder, FILES["tflite"])
-        with tf.io.gfile.GFile(path, "wb") as file:
-            file.write(content)
-        if check is not None:
-            values |= check(path)
-        values["file_sizes"] = file_sizes(folder)
-        write_beside(served, folder, values)
-    return values
+    signature = function.get_concrete_function()
+    return write_file(
+        served,
+        export_dir,
+        "tflite",
+        precision,
+        signature,
+        lambda path: Path(path).write_bytes(content),
+        check,
+    )

@@ -116,5 +116,5 @@ class ServedMaskFiller(Served):
     def text_functions(self):
         return {TEXT: (self.fill, [texts_spec("text")])}
 
-    def examples(self):
-        return {TEXT: [{"text": [text]} for text in ("A [MASK].", f"[MASK] {self.long_text()}")]}
+    def requests(self, texts):
+        return {TEXT: [{"text": [f"[MASK] {text}"]} for text in texts]}

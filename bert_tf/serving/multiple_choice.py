@@ -51,8 +51,7 @@ class ServedChooser(Served):
         choices = tf.TensorSpec([None, None], tf.string, "choices")
         return {TEXT: (self.choose, [texts_spec("text_a"), choices])}
 
-    def examples(self):
-        texts = ("A short text.", self.long_text())
+    def requests(self, texts):
         return {TEXT: [{"text_a": [text], "choices": [[text] * 4]} for text in texts]}
 
 

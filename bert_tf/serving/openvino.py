@@ -14,20 +14,15 @@ file sets INFERENCE_PRECISION_HINT. A float32 file contains the hint "f32", whic
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from bert_tf.data.files import new_folder
-from bert_tf.prediction.exports import FILES
 from bert_tf.prediction.runtimes import logging_kept, openvino_name
-from bert_tf.serving.saved_model import described, file_sizes, metadata, write_beside
-from bert_tf.serving.served import TOKENS, Served
+from bert_tf.serving.saved_model import write_file
+from bert_tf.serving.served import Served
 
-OPENVINO_PRECISIONS = ("float32", "bfloat16", "int8")
 _HINT = ("runtime_options", "INFERENCE_PRECISION_HINT")
 
 
@@ -48,22 +43,7 @@ def write_openvino(
             inputs of the products, whose ranges NNCF measures.
         calibration: for "int8", batches of ids, as `calibration.calibration_ids` returns them.
         check: gets the file before its folder appears; returns more metadata, or raises.
-
-    Raises:
-        ImportError: the extra is not installed.
-        ValueError: the precision is unknown, `calibration` is empty, or the folder is not empty.
     """
-    if precision not in OPENVINO_PRECISIONS:
-        raise ValueError(
-            f"precision is {precision!r}, but for OpenVINO it must be one of "
-            f"{', '.join(OPENVINO_PRECISIONS)}."
-        )
-    if precision == "int8" and not calibration:
-        raise ValueError(
-            "precision=int8 for OpenVINO needs texts like those that the model will get, but there are "
-            "none. Give calibration_file."
-        )
-    check_openvino(precision)
     served.prepare("formula")
     function = served.numeric_tokens()
     with logging_kept():
@@ -77,27 +57,12 @@ def write_openvino(
         model.set_rt_info("f32", list(_HINT))
     for port in (*model.inputs, *model.outputs):  # servers use any of several names
         port.get_tensor().set_names({openvino_name(port)})
-    with new_folder(export_dir, "export_dir") as folder:
-        values = metadata(served, precision) | {"format": "openvino", "file": FILES["openvino"]}
-        values["signatures"] = {TOKENS: described(function.get_concrete_function())}
-        file = os.path.join(folder, FILES["openvino"])
-        openvino.save_model(model, file, compress_to_fp16=precision == "bfloat16")
-        if check is not None:
-            values |= check(file)
-        values["file_sizes"] = file_sizes(folder)
-        write_beside(served, folder, values)
-    return values
+    signature = function.get_concrete_function()
 
+    def save(path: str) -> None:
+        openvino.save_model(model, path, compress_to_fp16=precision == "bfloat16")
 
-def check_openvino(precision: str) -> None:
-    """Raise ImportError unless the libraries for a precision are installed."""
-    wanted = ("openvino", "nncf") if precision == "int8" else ("openvino",)
-    missing = [name for name in wanted if find_spec(name) is None]
-    if missing:
-        raise ImportError(
-            f"format=openvino with precision={precision} needs {' and '.join(missing)}. Install it with "
-            "`pip install -e '.[openvino]'` in the checkout of bert_tf."
-        )
+    return write_file(served, export_dir, "openvino", precision, signature, save, check)
 
 
 def _quantized(model: Any, calibration: Sequence[Mapping[str, np.ndarray]]) -> Any:

@@ -5,31 +5,18 @@
     hugging_face   input_ids, attention_mask, token_type_ids: int32 [B, S]
                    -> logits, or start_logits and end_logits; of an encoder last_hidden_state [B, S, H]
                       and pooler_output [B, H]; of a masked LM logits [B, S, V] of every position
-    tf_hub         input_word_ids, input_mask, input_type_ids: int32 [B, S]     (encoders)
-                   -> pooled_output [B, H], sequence_output [B, S, H], encoder_outputs [B, layers, S, H]
-    spark_nlp      input_ids, input_mask, segment_ids: int32 [B, S]             (encoders)
-                   -> sequence_output, pooled_output, embedding, and pooler_output = embedding
 
 Clients of these libraries often name no signature. Without `serving_default`, the first of these names
 is therefore written under that name as well.
 
-A SavedModel with one of the last three has `assets/vocab.txt`, and `assets/labels.txt` of a model with
-labels. With `tf_hub` the loaded object can also be called, as `hub.load` and `hub.KerasLayer` do; there
-`encoder_outputs` is a list. preprocessing.py writes the object from texts to its ids.
-
-Spark NLP ignores the names of signatures and reads the inputs and outputs of all signatures as one
-table. A SavedModel for it therefore has one signature only: `spark_nlp` or `hugging_face`.
-
 Shapes: B batch, S sequence, H hidden, V vocabulary.
 
-Source: huggingface/transformers 4, `TFPreTrainedModel.serving` and models/bert/modeling_tf_bert.py;
-https://www.tensorflow.org/hub/common_saved_model_apis/text; JohnSnowLabs/spark-nlp,
-ml/tensorflow/sign/ModelSignatureManager.scala and ml/ai/Bert.scala; the TFX guides for `examples`.
+Source: huggingface/transformers 4, `TFPreTrainedModel.serving` and models/bert/modeling_tf_bert.py; the
+TFX guides for `examples`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,27 +24,11 @@ import tensorflow as tf
 
 if TYPE_CHECKING:
     from bert_tf.config import BertConfig
-    from bert_tf.serving.served import Outputs, Served
+    from bert_tf.serving.served import Outputs
 
-TF_EXAMPLE, HUGGING_FACE, TF_HUB, SPARK_NLP = "tf_example", "hugging_face", "tf_hub", "spark_nlp"
-# Signature -> its names of input_ids, input_mask and segment_ids.
-INPUTS = {
-    HUGGING_FACE: ("input_ids", "attention_mask", "token_type_ids"),
-    TF_HUB: ("input_word_ids", "input_mask", "input_type_ids"),
-    SPARK_NLP: ("input_ids", "input_mask", "segment_ids"),
-}
-OTHER_NAMES = (TF_EXAMPLE, *INPUTS)
-EXAMPLES = "examples"  # the input of `tf_example`
-_ASSETS = {"vocab.txt": "vocab_file", "labels.txt": "labels_file"}  # file -> attribute
-
-
-def check_together(names: Sequence[str]) -> None:
-    """Raise ValueError if one SavedModel cannot have all these signatures."""
-    if SPARK_NLP in names and len(names) > 1:
-        raise ValueError(
-            f"signature is {','.join(names)}, but {SPARK_NLP} must be the only one: Spark NLP reads the "
-            f"inputs of all signatures as one. Export it to a folder of its own: signature={SPARK_NLP}."
-        )
+TF_EXAMPLE, HUGGING_FACE = "tf_example", "hugging_face"
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # of HUGGING_FACE
+EXAMPLES = "examples"  # the input of TF_EXAMPLE
 
 
 # ------------------------------------------------------------------------------------- tf.train.Example
@@ -183,50 +154,3 @@ def checked_ids(
 
 def _range(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.reduce_min(values), tf.reduce_max(values)
-
-
-def object_to_save(served: Served, names: Sequence[str], texts: Mapping[str, str], folder: str):
-    """Return the object to save for these signatures.
-
-    Args:
-        names: signatures.
-        texts: file name -> text, of the files that may become assets.
-        folder: for these files until the object is saved.
-
-    Returns:
-        `served`; or, for names of ids in other libraries, an object with assets. With `tf_hub` it can be
-        called with a dict and `training`, and has `variables` and `trainable_variables`.
-    """
-    if not set(names) & set(INPUTS):
-        return served
-    root = tf.__internal__.tracking.AutoTrackable()
-    root.served = served
-    for name in _ASSETS.keys() & texts.keys():
-        path = os.path.join(folder, name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(texts[name])
-        setattr(root, _ASSETS[name], tf.saved_model.Asset(path))
-    if TF_HUB in names:
-        root.do_lower_case = tf.Variable(served.do_lower_case, trainable=False)
-        root.variables = root.trainable_variables = served.weights
-        root.regularization_losses = []
-        root.seeds = served.seeds  # of dropout
-        root.__call__ = _hub_call(served)
-    return root
-
-
-def _hub_call(served: Any):
-    """Return the function that `hub.load(folder)(inputs, training=False)` calls."""
-    names = INPUTS[TF_HUB]
-
-    @tf.function(autograph=False)
-    def call(inputs, training=False):
-        def outputs(**ids: tf.Tensor) -> dict[str, Any]:
-            return served.hub_outputs(*(ids[name] for name in names), training=training)
-
-        return checked_ids(outputs, names, served.config)(**inputs)
-
-    specs = {name: tf.TensorSpec(served.ids_shape, tf.int32, name) for name in names}
-    for training in (False, True):
-        call.get_concrete_function(specs, training=training)
-    return call

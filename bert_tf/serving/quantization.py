@@ -15,12 +15,10 @@ from dataclasses import dataclass, replace
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from bert_tf.modeling.inference_layout import WORDS, Affine, products
 from bert_tf.modeling.quantized import (
     ACTIVATIONS,
-    OPERATION,
     OVERFLOW_FREE,
     QuantizedAffine,
     QuantizedTable,
@@ -31,7 +29,7 @@ from bert_tf.modeling.quantized import (
 from bert_tf.serving.calibration import Ids
 from bert_tf.serving.served import Served
 from bert_tf.training.progress import Progress
-from bert_tf.training.strategy import INT8_FLAGS, Choice, int8_instruction, precision_for_cpu
+from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
 
 logger = logging.getLogger(__name__)
 
@@ -88,19 +86,6 @@ class Quantization:
         return [name for name in self.errors if name not in self.replacements]
 
 
-def check_int8() -> None:
-    """Raise unless this TensorFlow can write the products.
-
-    Raises:
-        ValueError: the operation is missing.
-    """
-    if op_def_registry.get(OPERATION) is None:
-        raise ValueError(
-            f"precision={INT8} needs the operation {OPERATION}, which this TensorFlow {tf.__version__} "
-            "lacks. Use a CPU wheel of TensorFlow for x86, or format=onnx."
-        )
-
-
 def largest_weight() -> int:
     """Return the largest integer of a kernel, so that sums do not overflow on this processor."""
     if int8_instruction() != "":
@@ -113,44 +98,15 @@ def largest_weight() -> int:
     return OVERFLOW_FREE
 
 
-def fastest_precision(has_texts: bool) -> Choice:
-    """Return the fastest precision of a SavedModel on this processor, and the reason.
-
-    Args:
-        has_texts: True if there are texts to calibrate "int8" with.
-    """
-    found = int8_instruction()
-    can_be_int8 = found is not None and op_def_registry.get(OPERATION) is not None
-    if can_be_int8 and has_texts:
-        return Choice(INT8, f"the processor has {found}" if found else "with weights of 7 bits")
-    precision, reason = precision_for_cpu()
-    if can_be_int8:
-        needed = f"its {found} and a calibration_file" if found else "a calibration_file"
-        reason += f"; with {needed}, {INT8} is faster"
-    return Choice(precision.removeprefix("mixed_"), reason)
-
-
-def quantize(
-    served: Served, batches: Sequence[Ids], keep: Sequence[str] | None = None
-) -> Quantization:
-    """Return the products of a model in 8-bit integers.
+def quantize(served: Served, batches: Sequence[Ids]) -> Quantization:
+    """Return the products of a model in 8-bit integers, except those with an error above MOST_ERROR.
 
     Args:
         served: the model, in float32. It is unchanged afterwards.
         batches: as `calibration.calibration_ids` returns them.
-        keep: names of products to leave out. Default: those with an error above MOST_ERROR.
-
-    Raises:
-        ValueError: `keep` contains an unknown name, or there are no batches.
     """
     found, hidden_act = products(served.model), served.config.hidden_act
     table, words_error = _quantized_words(served.model)
-    if not batches:
-        raise ValueError("There are no batches of ids, so no ranges can be measured. Give texts.")
-    names = [*([] if table is None else [WORDS]), *found]
-    for name in keep or ():
-        if name not in names:
-            raise ValueError(f"keep_precision has {name!r}, but this model has {', '.join(names)}.")
     rows = max(1, -(-_ROWS // len(batches)))
     recorders = {name: _Recorder(product.joined(), rows) for name, product in found.items()}
     for name, product in found.items():
@@ -173,7 +129,7 @@ def quantize(
         powers = () if name.endswith("/output") else _POWERS
         affines[name], errors[name] = _quantized(recorders.pop(name), powers, fused, most)
         progress.update(number)
-    keep = [name for name in errors if errors[name] > MOST_ERROR] if keep is None else keep
+    keep = [name for name in errors if errors[name] > MOST_ERROR]
     replacements: dict[str, QuantizedAffine | QuantizedTable] = {}
     if table is not None and WORDS not in keep:
         replacements[WORDS] = table

@@ -74,9 +74,8 @@ class ServedAnswerer(Served):
     def text_functions(self):
         return {TEXT: (self.answer, [texts_spec("question"), texts_spec("context")])}
 
-    def examples(self):
-        contexts = ("A short text.", self.long_text())
-        return {TEXT: [{"question": ["What is it?"], "context": [text]} for text in contexts]}
+    def requests(self, texts):
+        return {TEXT: [{"question": ["What is it?"], "context": [text]} for text in texts]}
 
 
 def _at(values: tf.Tensor, index: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:

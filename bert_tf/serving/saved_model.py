@@ -1,15 +1,12 @@
 """The SavedModel, and the files next to it for people and servers.
 
 saved_model.pb, variables/
-assets/                         vocab.txt, labels.txt; only with signatures of ids for other libraries
 assets.extra/
   export.json                   description: inputs, outputs, labels, lengths, hash of the vocabulary,
-                                operations that TensorFlow lacks, versions of TensorFlow proven,
+                                operations that TensorFlow lacks, differences from the model,
                                 checkpoint and command
   task.json, bert_config.json, vocab.txt, labels.txt (of a model with labels)
   tf_serving_warmup_requests    requests with which TensorFlow Serving warms up
-
-With the signature `tf_hub`, a second folder contains the preprocessing (preprocessing.py).
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ import os
 import tempfile
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
@@ -31,23 +27,13 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from bert_tf import __version__
 from bert_tf.data.files import new_folder, write_text
 from bert_tf.model_files import TASK_FILE, task_text
-from bert_tf.prediction.exports import EXTRA, METADATA_FILE
-from bert_tf.serving.other_names import (
-    EXAMPLES,
-    INPUTS,
-    OTHER_NAMES,
-    TF_EXAMPLE,
-    TF_HUB,
-    object_to_save,
-    serialized,
-)
-from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir, preprocessor
+from bert_tf.prediction.exports import EXTRA, FILES, METADATA_FILE
+from bert_tf.serving.other_names import EXAMPLES, HUGGING_FACE, INPUTS, TF_EXAMPLE, serialized
 from bert_tf.serving.quantization import Quantization
 from bert_tf.serving.served import IDS_SIGNATURES, INPUT_NAMES, TEXT, TOKENS, Served, Signature
-from bert_tf.serving.server_versions import PROVEN
 from bert_tf.serving.warmup import write_warmup_requests
 
-_SEGMENTS = [names[2] for names in (INPUT_NAMES, *INPUTS.values())]
+_SEGMENTS = (INPUT_NAMES[2], INPUTS[2])
 
 
 def write_saved_model(
@@ -56,22 +42,18 @@ def write_saved_model(
     signatures: Sequence[str] | None = None,
     *,
     precision: str = "float32",
-    warm_up: bool = True,
-    for_cpu: bool = True,
     quantization: Quantization | None = None,
     check: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Write a SavedModel; return its metadata. The folder appears when complete.
 
-    With the signature `tf_hub`, the folder `preprocessing_dir(export_dir)` is written as well.
+    In bfloat16 the graph is the one that oneDNN computes fastest (modeling/inference_layout.py), unless
+    this machine has a GPU, for which TensorFlow lacks its LayerNorm.
 
     Args:
         export_dir: missing or empty.
         signatures: names; None exports those on text and `tokens`.
         precision: of the weights.
-        warm_up: True to write requests for TensorFlow Serving.
-        for_cpu: True to use the graph that oneDNN computes fastest (modeling/inference_layout.py).
-            In float32 that is the plain graph.
         quantization: for "int8", products that replace those of the model.
         check: gets the folder before it appears; returns more metadata, or raises.
 
@@ -79,27 +61,19 @@ def write_saved_model(
         ValueError: a signature does not exist, or the folder is not empty.
     """
     is_bfloat16 = served.model.dtype_policy.name == "bfloat16"
+    for_cpu = quantization is not None or not tf.config.list_physical_devices("GPU")
     replacements = {} if quantization is None else quantization.replacements
     served.prepare("onednn" if for_cpu and is_bfloat16 else "plain", replacements)
-    asked = served.signatures(signatures or [*served.text_functions(), TOKENS])
-    others = [asked[name] for name in asked if name in OTHER_NAMES]
-    found = {TEXT: others[0], **asked} if others and TEXT not in asked else asked
-    with ExitStack() as stack:
-        folder = stack.enter_context(new_folder(export_dir, "export_dir"))
-        if TF_HUB in found:
-            second = stack.enter_context(new_folder(preprocessing_dir(export_dir), PREPROCESSING))
-            root = preprocessor(served)
-            tf.saved_model.save(root, second, signatures={TEXT: root.__call__})
-        assets = stack.enter_context(tempfile.TemporaryDirectory())
-        root = object_to_save(served, list(found), texts_beside(served), assets)
-        tf.saved_model.save(root, folder, signatures=found)
+    functions = served.signatures(signatures or default_signatures(served))
+    others = [functions[name] for name in functions if name in (TF_EXAMPLE, HUGGING_FACE)]
+    found = functions if TEXT in functions or not others else {TEXT: others[0], **functions}
+    with new_folder(export_dir, "export_dir") as folder:
+        tf.saved_model.save(served, folder, signatures=found)
         extra = os.path.join(folder, EXTRA)
         values = metadata(served, precision) | {
             "format": "saved_model",
             "signatures": {name: described(function) for name, function in found.items()},
             "custom_ops": custom_operations(os.path.join(folder, "saved_model.pb")),
-            "oldest_tensorflow_proven": PROVEN[precision][0],
-            "tensorflow_proven": list(PROVEN[precision]),
         }
         if quantization is not None:
             values["largest_weight"] = quantization.largest_weight
@@ -110,8 +84,45 @@ def write_saved_model(
         if check is not None:
             values |= check(folder)
         write_beside(served, extra, values)
-        if warm_up:
-            _write_warm_up(served, extra, _model_name(export_dir), asked)
+        _write_warm_up(served, extra, _model_name(export_dir), functions)
+    return values
+
+
+def default_signatures(served: Served) -> list[str]:
+    """Return the signatures on text, and `tokens`."""
+    return [*served.text_functions(), TOKENS]
+
+
+def write_file(
+    served: Served,
+    export_dir: str,
+    format: str,
+    precision: str,
+    function: Signature,
+    write: Callable[[str], object],
+    check: Callable[[str], Mapping[str, Any]] | None,
+) -> dict[str, Any]:
+    """Write a folder with a file on ids; return its metadata. The folder appears when complete.
+
+    Args:
+        function: the signature of the file. Inputs other than ids are left out.
+        write: gets the path of the file.
+        check: as in `write_saved_model`, with the path of the file.
+    """
+    with new_folder(export_dir, "export_dir") as folder, tempfile.TemporaryDirectory() as local:
+        path = os.path.join(local, FILES[format])
+        write(path)
+        values = metadata(served, precision) | {"format": format, "file": FILES[format]}
+        signature = described(function)
+        signature["inputs"] = {name: signature["inputs"][name] for name in served.ids_specs()}
+        values["signatures"] = {TOKENS: signature}
+        if check is not None:
+            values |= check(path)
+        for name in os.listdir(
+            local
+        ):  # runtimes read local files only, but export_dir may be gs://
+            tf.io.gfile.copy(os.path.join(local, name), os.path.join(folder, name))
+        write_beside(served, folder, values)
     return values
 
 
@@ -135,29 +146,20 @@ def metadata(served: Served, precision: str) -> dict[str, Any]:
     }
 
 
-def file_sizes(folder: str) -> dict[str, int]:
-    """Return name -> size in bytes of each file in a folder."""
-    names = sorted(tf.io.gfile.listdir(folder))
-    return {name: tf.io.gfile.stat(os.path.join(folder, name)).length for name in names}
-
-
 def write_beside(served: Served, folder: str, values: Mapping[str, Any]) -> None:
     """Write files for people and clients; the served functions do not read them."""
     tf.io.gfile.makedirs(folder)
-    texts = {METADATA_FILE: json.dumps(values, indent=2) + "\n", **texts_beside(served)}
-    for name, text in texts.items():
-        write_text(os.path.join(folder, name), text)
-
-
-def texts_beside(served: Served) -> dict[str, str]:
-    """Return name -> text of the files for people and clients, except the metadata."""
-    texts = {"vocab.txt": _vocabulary_text(served)}
-    texts["bert_config.json"] = served.config.to_json_string()
+    texts = {
+        METADATA_FILE: json.dumps(values, indent=2) + "\n",
+        "vocab.txt": _vocabulary_text(served),
+        "bert_config.json": served.config.to_json_string(),
+    }
     if served.task is not None:
         texts[TASK_FILE] = task_text(served.task)
     if hasattr(served.task, "labels"):
         texts["labels.txt"] = "".join(f"{name}\n" for name in served.labels)
-    return texts
+    for name, text in texts.items():
+        write_text(os.path.join(folder, name), text)
 
 
 def custom_operations(saved_model_file: str) -> list[str]:
@@ -189,7 +191,7 @@ def described(function: Signature) -> dict[str, Any]:
 def _write_warm_up(
     served: Served, folder: str, model_name: str, signatures: Mapping[str, Signature]
 ) -> None:
-    examples = dict(served.examples())
+    examples = served.requests(["A short text.", " ".join(["word"] * served.max_seq_length)])
     examples[TF_EXAMPLE] = [{EXAMPLES: serialized(request)} for request in examples[TEXT]]
     rank = len(served.ids_shape)
     lengths = (16, served.max_seq_length)

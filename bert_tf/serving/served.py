@@ -18,12 +18,12 @@ from bert_tf.config import BertConfig
 from bert_tf.data.buckets import length_step
 from bert_tf.modeling.inference_layout import Layout, prepare_to_answer
 from bert_tf.modeling.quantized import QuantizedAffine, QuantizedTable
+from bert_tf.options import OptionError
 from bert_tf.prediction.runtimes import TEXT, TOKENS
 from bert_tf.serving.other_names import (
     HUGGING_FACE,
     INPUTS,
     TF_EXAMPLE,
-    check_together,
     checked_ids,
     from_examples,
 )
@@ -35,7 +35,7 @@ from bert_tf.tokenization import FullTokenizer
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 ROWS_AT_ONCE = 32  # windows of long texts that the model computes together
 
-IDS_SIGNATURES = (TOKENS, *INPUTS)  # take ids, and need no tokenizer
+IDS_SIGNATURES = (TOKENS, HUGGING_FACE)  # take ids, and need no tokenizer
 
 Signature: TypeAlias = tf.types.experimental.ConcreteFunction
 Outputs = dict[str, tf.Tensor]
@@ -51,14 +51,14 @@ class Served(tf.Module, abc.ABC):
 
     Attributes:
         task: the task of the model; None for an encoder.
-        packed_signatures: signatures on text that are `pack` and then `tokens`.
+        has_spans: True if the shapes of the outputs for text depend on its labels.
         checkpoint: path of the weights, if known.
         source: facts about the checkpoint and the command of the export, for export.json.
         record: gets the inputs of the model in every call, if set (calibration.py).
     """
 
     task: Task | None = None
-    packed_signatures: tuple[str, ...] = ()
+    has_spans = False
     ids_shape: Sequence[int | None] = (None, None)
     checkpoint: str = ""
     record: Callable[[dict[str, np.ndarray]], None] | None = None
@@ -108,10 +108,10 @@ class Served(tf.Module, abc.ABC):
         self.weights = [variable.value for variable in parameters]
 
     @property
-    def seeds(self) -> list[tf.Variable]:
-        """State of the dropout layers, for functions that train."""
-        weights = {id(variable) for variable in self.model.weights}
-        return [v.value for v in self.model.variables if id(v) not in weights]
+    def full_tokenizer(self) -> FullTokenizer:
+        """The tokenizer in Python."""
+        vocabulary = sorted(self.vocabulary, key=self.vocabulary.__getitem__)
+        return FullTokenizer(vocabulary, self.do_lower_case)
 
     @property
     def config(self) -> BertConfig:
@@ -137,46 +137,36 @@ class Served(tf.Module, abc.ABC):
 
     def ids_functions(self) -> dict[str, tuple[Any, Mapping[str, tf.TensorSpec]]]:
         """Return signature -> the function on ids and its inputs by name. `TOKENS` is the first."""
+        renamed = {name: tf.TensorSpec(self.ids_shape, tf.int32, name) for name in INPUTS}
         return {
             TOKENS: (self.tokens, self.ids_specs()),
-            HUGGING_FACE: self.renamed(HUGGING_FACE, self.hugging_face),
+            HUGGING_FACE: (lambda **ids: self.hugging_face(*map(ids.get, INPUTS)), renamed),
         }
 
-    def renamed(
-        self, signature: str, function: Callable[..., Outputs]
-    ) -> tuple[Callable[..., Outputs], dict[str, tf.TensorSpec]]:
-        """Return a function on ids and segments with the input names of a signature."""
-        names = INPUTS[signature]
-        specs = {name: tf.TensorSpec(self.ids_shape, tf.int32, name) for name in names}
-        return lambda **ids: function(*(ids[name] for name in names)), specs
-
     @abc.abstractmethod
-    def examples(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Return signature on text -> requests for warming up a server."""
+    def requests(self, texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """Return signature on text -> a request for each text, with one row."""
 
     def ids_specs(self) -> dict[str, tf.TensorSpec]:
         return {name: tf.TensorSpec(self.ids_shape, tf.int32, name) for name in INPUT_NAMES}
 
-    def signatures(self, names: Sequence[str]) -> dict[str, Signature]:
-        """Return the signatures with these names.
-
-        Raises:
-            ValueError: a name is not a signature of this model, or not one next to the others.
-        """
-        text, ids = self.text_functions(), self.ids_functions()
-        known = [*text, *ids, TF_EXAMPLE]
+    def check_signatures(self, names: Sequence[str]) -> None:
+        """Raise ValueError if a name is not a signature of this model."""
+        known = [*self.text_functions(), *self.ids_functions(), TF_EXAMPLE]
         for name in names:
             if name not in known:
-                others = f" Encoders have {name}: head=encoder." if name in INPUTS else ""
-                raise ValueError(
-                    f"signature has {name!r}, but a model of this type has {', '.join(known)}.{others}"
+                raise OptionError(
+                    "signature", f"the model has {', '.join(known)}, but no {name!r}."
                 )
-        check_together(names)
+
+    def signatures(self, names: Sequence[str]) -> dict[str, Signature]:
+        """Return the signatures with these names."""
+        text, ids = self.text_functions(), self.ids_functions()
         found = {}
         for name in names:
             if name in ids:
                 function, by_name = ids[name]
-                shaped = INPUTS.get(name, INPUT_NAMES)
+                shaped = INPUTS if name == HUGGING_FACE else INPUT_NAMES
                 checked = checked_ids(function, shaped, self.config)
                 found[name] = _graph(checked).get_concrete_function(**by_name)
             else:
@@ -278,10 +268,6 @@ class Served(tf.Module, abc.ABC):
             sep_id=self.sep_id,
             length_step=self.length_step,
         )
-
-    def long_text(self) -> str:
-        """Return a text of `max_seq_length` words, for `examples`."""
-        return " ".join(["word"] * self.max_seq_length)
 
 
 class _Untracked:

@@ -46,6 +46,7 @@ class ServedTagger(Served):
     """Texts -> entities, words -> labels."""
 
     task: TokenClassificationTask
+    has_spans = True
 
     def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
         super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
@@ -168,8 +169,7 @@ class ServedTagger(Served):
         words = tf.TensorSpec([None, None], tf.string, "words")
         return {TEXT: (self.text, [texts_spec("text")]), "words": (self.words, [words])}
 
-    def examples(self):
-        texts = ("A short text.", self.long_text())
+    def requests(self, texts):
         return {
             TEXT: [{"text": [text]} for text in texts],
             "words": [{"words": [text.split()]} for text in texts],

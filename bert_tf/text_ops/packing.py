@@ -17,9 +17,7 @@ def pack_ragged(
     max_seq_length: int | tf.Tensor,
     cls_id: int,
     sep_id: int,
-    pad_id: int = 0,
     length_step: int | tf.Tensor = 1,
-    closes_empty: bool = False,
 ) -> dict[str, tf.Tensor]:
     """Truncate sentences or pairs, add [CLS] and [SEP], and pad to the longest of the batch.
 
@@ -30,7 +28,6 @@ def pack_ragged(
             as in `pack`.
         length_step: S is rounded up to a multiple of this (at most `max_seq_length`), for fewer
             different shapes.
-        closes_empty: put [SEP] after an empty second sentence as well, as TF Hub's preprocessing does.
 
     Returns:
         `input_ids`, `input_mask`, `segment_ids`, int32 [B, S].
@@ -51,15 +48,13 @@ def pack_ragged(
         first = tf.concat([cls, first_values(ids_a, max_seq_length - 2), sep], axis=1)
         second = tf.RaggedTensor.from_tensor(tf.zeros([batch, 0], tf.int32))
     else:
-        has_b = tf.cast((ids_b.row_lengths() > 0) | closes_empty, tf.int64)
+        has_b = tf.cast(ids_b.row_lengths() > 0, tf.int64)
         room = max_seq_length - 2 - has_b
         # Half of the room each. One sentence gets what the other does not need (truncate_pair).
         keep_b = tf.minimum(ids_b.row_lengths(), tf.maximum(room // 2, room - ids_a.row_lengths()))
         first = tf.concat([cls, first_values(ids_a, room - keep_b), sep], axis=1)
         # A second sentence that lost all its tokens gets no [SEP].
-        closing = tf.RaggedTensor.from_tensor(
-            sep, lengths=tf.cast((keep_b > 0) | closes_empty, tf.int64)
-        )
+        closing = tf.RaggedTensor.from_tensor(sep, lengths=tf.cast(keep_b > 0, tf.int64))
         second = tf.concat([first_values(ids_b, keep_b), closing], axis=1)
     rows = tf.concat([first, second], axis=1)
     segments = tf.concat([tf.zeros_like(first), tf.ones_like(second)], axis=1)
@@ -67,7 +62,7 @@ def pack_ragged(
     longest = tf.maximum(rows.bounding_shape(axis=1, out_type=tf.int64), 1)
     shape = [-1, tf.minimum(-(-longest // length_step) * length_step, max_seq_length)]
     return {
-        "input_ids": rows.to_tensor(pad_id, shape=shape),
+        "input_ids": rows.to_tensor(shape=shape),
         "input_mask": tf.ones_like(rows).to_tensor(shape=shape),
         "segment_ids": segments.to_tensor(shape=shape),
     }

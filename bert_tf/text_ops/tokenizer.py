@@ -82,13 +82,6 @@ class GraphTokenizer(tf.Module):
             pieces = self._trie.tokenize(_as_strings(words.letters))  # int32 ragged [W, None]
             return _by_text(pieces.values, pieces.row_splits, words)
 
-    def by_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of each word: string [B] -> int32 ragged [B, None, None]."""
-        with tf.device("/CPU:0"):
-            _, words = self._words(texts)
-            pieces = self._trie.tokenize(_as_strings(words.letters))
-            return tf.RaggedTensor.from_row_splits(pieces, words.splits, validate=False)
-
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")], autograph=False)
     def with_offsets(
         self, texts: tf.Tensor

@@ -168,7 +168,7 @@ def describe(strategy: tf.distribute.Strategy, global_batch_size: int) -> str:
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "auto")
 
 CPU_INFO = Path("/proc/cpuinfo")
-_BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")  # the faster first
+BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")  # the faster first
 INT8_FLAGS = ("avx512_vnni", "avx_vnni", "amx_int8")
 _GPU_CAPABILITY = (8, 0)  # NVIDIA's Ampere, the first with bfloat16
 # Compute capability -> first CUDA version with its PTX, the newest first. Older GPUs: any version.
@@ -240,10 +240,10 @@ def precision_for_cpu() -> Choice:
         return Choice(
             "float32", f"{CPU_INFO}, which names the processor's instructions, does not exist"
         )
-    for name in _BFLOAT16_FLAGS:
+    for name in BFLOAT16_FLAGS:
         if name in flags:
             return Choice("mixed_bfloat16", f"the processor has {name}")
-    return Choice("float32", f"the processor has neither {' nor '.join(_BFLOAT16_FLAGS)}")
+    return Choice("float32", f"the processor has neither {' nor '.join(BFLOAT16_FLAGS)}")
 
 
 def int8_instruction() -> str | None:

@@ -20,10 +20,7 @@ from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.reranking import Reranking, _check, run_reranker, with_negatives
 from bert_tf.finetuning.setup import Setup
 from bert_tf.predictor import load
-from bert_tf.programs.calibration_file import _records
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
-from bert_tf.programs.export_saved_model import ExportOptions
-from bert_tf.programs.model_to_export import load_served
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
@@ -285,24 +282,6 @@ def test_an_evaluation_during_training_stops_it_and_keeps_the_best(
             )
         )
     assert not (tmp_path / "other" / "metrics.jsonl").exists()
-
-
-def test_its_lists_calibrate_an_export(reranker):
-    served = load_served(ExportOptions(model_dir=str(reranker), export_dir="unused"))
-    records = f"{reranker}/train.tf_record"
-    names = ("input_ids", "input_mask", "segment_ids", "choice_mask")
-    found = [
-        tf.train.Example.FromString(record.numpy()).features.feature
-        for record in tf.data.TFRecordDataset(records)
-    ]
-    lists = {
-        name: np.array([list(each[name].int64_list.value) for each in found]) for name in names
-    }
-    pairs_of = lists["choice_mask"].astype(bool)
-    expected = lists["input_ids"].reshape(*pairs_of.shape, -1)[pairs_of]
-    given = list(_records(served, [records]))  # of read_calibration, before it picks some
-    np.testing.assert_array_equal(np.concatenate([row["input_ids"] for row in given]), expected)
-    assert any(row["segment_ids"].any() for row in given)
 
 
 @pytest.mark.slow

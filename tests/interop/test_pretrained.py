@@ -399,7 +399,7 @@ def test_a_folder_of_transformers_is_loaded_asked_and_exported(huggingface, tmp_
     logits = model.model(model.tokenizer(["a b"]))["logits"].numpy()[0]
     expected = np.exp(logits) / np.exp(logits).sum()
     assert list(answer["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
-    bert_tf.export(Path(huggingface), tmp_path / "1", warm_up=False)
+    bert_tf.export(Path(huggingface), tmp_path / "1")
     (served,) = bert_tf.load(tmp_path / "1").predict(["a b"])
     assert served["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
     bert_tf.convert(Path(huggingface), tmp_path / "converted", format="tf1")

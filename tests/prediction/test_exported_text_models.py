@@ -46,7 +46,7 @@ def folder(tmp_path_factory):
     def of(kind):
         if kind not in made:
             made[kind] = str(tmp_path_factory.mktemp(kind) / "1")
-            write_saved_model(served(kind), made[kind], ["tokens"], warm_up=False)
+            write_saved_model(served(kind), made[kind], ["tokens"])
         return made[kind]
 
     return of
@@ -136,7 +136,7 @@ def test_predict_asks_a_tflite_file(sentence_model, tmp_path):
 
 
 def test_a_saved_model_without_the_signature_on_ids_is_an_error(tmp_path):
-    write_saved_model(served("single"), str(tmp_path / "1"), ["serving_default"], warm_up=False)
+    write_saved_model(served("single"), str(tmp_path / "1"), ["serving_default"])
     with pytest.raises(ValueError, match="tokens"):
         Predictor(tmp_path / "1")
 

@@ -157,25 +157,6 @@ def test_a_model_without_a_masked_lm_head_cannot_fill(sentence_model, tmp_path):
         export(sentence_model, tmp_path / "1", head="masked_lm")
 
 
-def test_a_setting_of_classifiers_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"is_pair is True, .* for classification, .* for encoder"):
-        export("m", tmp_path / "1", head="encoder", is_pair=True)
-
-
-@pytest.mark.parametrize("name, value", [("device", "any"), ("warm_up", False)])
-def test_a_setting_of_saved_models_is_refused_for_other_formats(name, value):
-    with pytest.raises(ValueError, match=f"{name} is {value}, but it is for format=saved_model"):
-        ExportOptions(model_dir="m", export_dir="e", format="tflite", **{name: value})
-
-
-def test_a_column_needs_a_table_of_calibration_texts(tmp_path):
-    (tmp_path / "texts.txt").write_text("the cat\n")
-    flags = {"calibration_file": f"{tmp_path}/texts.txt", "text_a_column": "x"}
-    message = "text_a_column=x has no effect, because calibration_file names no table"
-    with pytest.raises(ValueError, match=message):
-        export("m", tmp_path / "1", precision="int8", **flags)
-
-
 def test_a_vocabulary_without_a_mask_cannot_fill(tmp_path):
     write_tf1(tmp_path, arrays_of("masked_lm"))
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\ncat\n")

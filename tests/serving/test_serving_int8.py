@@ -1,27 +1,36 @@
 """SavedModels whose products are of 8-bit integers."""
 
 import json
-import logging
 import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_serving_openvino import INPUTS, TEXTS, served, trained, write_texts
+from tiny_served import INPUTS, SENTENCES, served, trained
+from tiny_served import MOODS as TEXTS
 
 from bert_tf.model_folder import load_model_folder
 from bert_tf.modeling.inference_layout import WORDS, products
+from bert_tf.options import OptionError
+from bert_tf.prediction.text_model import padded, trimmed
 from bert_tf.predictor import Predictor
-from bert_tf.programs.calibration_file import _records, read_calibration
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
-from bert_tf.programs.model_to_export import load_served
-from bert_tf.serving import quantization
-from bert_tf.serving.calibration import recorded_ids
-from bert_tf.serving.quantization import check_int8, largest_weight, quantize
+from bert_tf.programs import export_saved_model as export_saved_model_module
+from bert_tf.programs.export_saved_model import (
+    ExportOptions,
+    export_saved_model,
+    read_calibration,
+)
+from bert_tf.serving import calibration, quantization
+from bert_tf.serving.calibration import calibration_ids, recorded_ids
+from bert_tf.serving.quantization import largest_weight, quantize
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.training import strategy
 
-WARNINGS = ("are [UNK]", "not in the records of the training")
+
+def write_texts(folder, texts):
+    path = folder / "texts.txt"
+    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return str(path)
 
 
 def export(model_dir, folder, **options):
@@ -35,13 +44,13 @@ def export(model_dir, folder, **options):
 def test_an_export_answers_nearly_like_the_model_and_describes_each_product(
     sentence_model, tmp_path
 ):
-    values = export(sentence_model, tmp_path, keep_precision="layer_1/output")
+    values = export(sentence_model, tmp_path)
     model = load_model_folder(str(sentence_model)).model
     described = values["quantization"]
     assert list(described) == [WORDS, *products(model)]
     assert all(0 < product["error"] < 0.1 for product in described.values())
     floats = [name for name, product in described.items() if product["precision"] != "int8"]
-    assert floats == ["layer_1/output"]
+    assert floats == []
     assert "_QuantizedMatMul" not in values["custom_ops"]  # TensorFlow has it
     served = Predictor(str(tmp_path / "1")).predict(TEXTS)
     for found, expected in zip(served, Predictor(str(sentence_model)).predict(TEXTS), strict=True):
@@ -49,38 +58,14 @@ def test_an_export_answers_nearly_like_the_model_and_describes_each_product(
         assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=0.05)
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     int8 = [v for v in loaded.weights if v.dtype == tf.int8]
-    assert len(int8) == len(described) - 1
-
-
-def test_texts_with_other_words_than_the_training_are_reported(sentence_model, tmp_path, caplog):
-    records = str(sentence_model / "train.tf_record")
-    given = ExportOptions(model_dir=str(sentence_model), export_dir="unused", precision="int8")
-    model = load_served(given, "float32")
-    vocabulary = list(load_model_folder(str(sentence_model)).tokenizer.vocab)
-    trained = {id for batch in _records(model, [records]) for id in batch["input_ids"].flat}
-    unseen = [piece for id, piece in enumerate(vocabulary) if id not in trained and piece.isalpha()]
-    usual = [" ".join(vocabulary[id] for id in sorted(trained) if vocabulary[id].isalpha())] * 20
-    for texts, warnings in (
-        (usual, []),
-        ([" ".join(unseen)] * 20, ["not in the records of the training"]),
-        ([f"☃ ☃ ☃ {usual[0]}"] * 20, ["are [UNK]"]),
-    ):
-        caplog.clear()
-        read_calibration(model, write_texts(tmp_path, texts), trained_on=records)
-        assert [words for words in WARNINGS if words in caplog.text] == warnings
-
-
-def test_records_of_a_task_are_not_for_an_encoder(sentence_model, tmp_path):
-    records = str(sentence_model / "train.tf_record")
-    with pytest.raises(ValueError, match=r"train\.tf_record.*no task.*Give texts"):
-        export(sentence_model, tmp_path, calibration_file=records, head="encoder")
+    assert len(int8) == len(described)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pair", "questions", "crf", "choices", "masks"])
 def test_every_type_of_task_is_exported(tmp_path, kind):
     model = served(kind)
-    requests = model.examples()["serving_default"]
+    requests = model.requests(["the cat sat on a mat", "owls"])["serving_default"]
     ids = recorded_ids(model, requests)
     found = quantize(model, ids)
     write_saved_model(model, str(tmp_path / "1"), precision="int8", quantization=found)
@@ -98,54 +83,11 @@ def test_every_type_of_task_is_exported(tmp_path, kind):
             np.testing.assert_allclose(outputs[name], value, rtol=0, atol=0.1 * scale)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"device": "any"}, "CPUs, but `device` is any.*bfloat16"),
-        ({"keep_precision": "layer_9/output"}, "layer_9/output.*layer_0/query_key_value"),
-    ],
-)
-def test_what_cannot_be_quantized_is_refused(sentence_model, tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        export(sentence_model, tmp_path, **options)
-    assert not (tmp_path / "1").exists()
-
-
-@pytest.mark.parametrize("precision", ["float32", "auto"])
-def test_products_are_named_for_an_int8_saved_model_only(precision):
-    given = {"model_dir": "a", "export_dir": "b", "precision": precision}
-    with pytest.raises(ValueError, match=r"keep_precision is layer_0/output.*precision=int8"):
-        ExportOptions(keep_precision="layer_0/output", **given)
-
-
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-@pytest.mark.parametrize("format", ["saved_model", "tflite"])
-def test_an_export_is_no_model_to_export_in_any_precision(exported, tmp_path, format, precision):
-    folder = exported.single
-    if format == "tflite":  # only the files that identify an export
-        folder = tmp_path / "lite"
-        folder.mkdir()
-        for name in ("export.json", "model.tflite"):
-            (folder / name).write_text("{}")
-    message = (
-        rf"{folder} is an export of export_saved_model.* Give the model folder that it was made"
-    )
-    with pytest.raises(ValueError, match=message):
-        export(folder, tmp_path, precision=precision, calibration_file=None)
-
-
-def test_a_missing_model_is_named_before_missing_texts(tmp_path):
-    for format in ("saved_model", "openvino"):
-        with pytest.raises(FileNotFoundError, match=r"There is no checkpoint .*absent"):
-            ExportOptions(
-                model_dir=str(tmp_path / "absent"), export_dir="b", format=format, precision="int8"
-            )
-
-
-def test_a_tensorflow_without_the_operation_is_refused(monkeypatch):
-    monkeypatch.setattr(quantization.op_def_registry, "get", lambda name: None)
-    with pytest.raises(ValueError, match=r"_QuantizedMatMul.*format=onnx"):
-        check_int8()
+def test_a_tensorflow_without_the_operation_is_refused(monkeypatch, tmp_path):
+    registry = export_saved_model_module.op_def_registry
+    monkeypatch.setattr(registry, "get", lambda name: None)
+    with pytest.raises(OptionError, match="precision"):
+        export("absent", tmp_path)
 
 
 @pytest.fixture
@@ -159,18 +101,11 @@ def processor(monkeypatch, tmp_path):
     return set_flags
 
 
-def test_a_processor_without_an_instruction_gets_seven_bits_and_the_records_of_the_training_are_used(
-    processor, sentence_model, tmp_path, caplog
-):
-    records = sentence_model / "train.tf_record"
-    assert records.exists()
+def test_a_processor_without_an_instruction_gets_seven_bits(processor, sentence_model, tmp_path):
     processor("fpu avx2 avx512f")
-    with caplog.at_level(logging.INFO):
-        metadata = export(sentence_model, tmp_path, calibration_file=None)
-    assert f"texts of {records} (the records of the training)" in caplog.text
+    metadata = export(sentence_model, tmp_path)
     assert {product["precision"] for product in metadata["quantization"].values()} == {"int8"}
     assert metadata["largest_weight"] == 63
-    assert "none of avx512_vnni, avx_vnni, amx_int8. Weights get 7 bits" in caplog.text
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     kernels = [v.numpy() for v in loaded.weights if v.dtype == tf.int8 and "kernel" in v.name]
     assert kernels and {np.abs(kernel).max() for kernel in kernels} == {63}
@@ -201,3 +136,85 @@ def test_a_range_that_clips_an_outlier_is_chosen_by_the_error_of_the_outputs():
     whole = quantization.quantized_inputs(rows, *unclipped) @ kernel - rows @ kernel
     assert error <= np.linalg.norm(whole)
     assert high - low < 23  # 24 unclipped
+
+
+# ------------------------------------------------------------------------------- calibration texts
+
+
+def calibrated(kind, file):
+    options = ExportOptions(model_dir="", export_dir="", precision="int8", calibration_file=file)
+    return read_calibration(options, served(kind))
+
+
+def lines_of(items):
+    """Inputs of predict as lines of text."""
+    for item in items:
+        if isinstance(item, str):
+            yield item
+        else:
+            first, second = item
+            rest = [second] if isinstance(second, str) else second or []
+            yield "\t".join([first, *rest])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "windows")) for kind in INPUTS],
+)
+def test_the_ids_are_those_of_the_python_classes(tmp_path, kind):
+    """Every window of a text is one row without padding."""
+    file = write_texts(tmp_path, lines_of(INPUTS[kind]))
+    rows = calibrated(kind, file)
+    found = sorted(tuple(row["input_ids"].reshape(-1).tolist()) for row in rows)
+    predictor = Predictor(trained(kind))
+    model = predictor.encoder() if kind == "encoder" else predictor.text_model
+    prepared = [model.prepare(item) for item in INPUTS[kind]]
+    if kind == "choices":
+        expected = []
+        for _, choices in prepared:
+            length = max(len(row.input_ids) for row in choices)
+            filled = padded({"ids": [row.input_ids for row in choices]}, length)["ids"]
+            expected.append(filled.reshape(-1).tolist())
+        assert all(row["input_ids"].ndim == 3 for row in rows)
+    elif kind == "questions":
+        special = trained(kind).tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        windows = [window for _, windows in prepared for window in windows]
+        expected = [list(trimmed(window.pack(15, *special)).input_ids) for window in windows]
+    elif kind in ("entities", "crf"):
+        kept = {tuple(row["input_ids"][0, [0, -1]]) for row in rows}
+        assert kept == {tuple(trained(kind).tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"]))}
+        assert len(rows) > len(SENTENCES)  # the long sentence has windows
+        return
+    elif kind in ("encoder", "embedder", "masks"):
+        expected = [getattr(row, "sequence", row).input_ids for row in prepared]
+    else:
+        expected = [window.input_ids for windows in prepared for window in windows]
+    assert found == sorted(map(tuple, expected))
+
+
+def test_columns_are_read_as_by_predict(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in SENTENCES))
+    found = calibrated("encoder", str(path))
+    expected = calibrated("encoder", write_texts(tmp_path, SENTENCES))
+    assert [row["input_ids"].tolist() for row in found] == [
+        row["input_ids"].tolist() for row in expected
+    ]
+
+
+def test_of_many_texts_the_same_are_drawn_each_time(monkeypatch):
+    monkeypatch.setattr(calibration, "MOST_TEXTS", 5)
+    many = [{"text_a": ["cat " * (number % 7 + 1)]} for number in range(200)]
+    drawn = [calibration_ids(served("encoder"), iter(many)) for _ in range(2)]
+    lengths = [[row["input_ids"].shape[1] for row in rows] for rows in drawn]
+    assert lengths[0] == lengths[1] and len(lengths[0]) == 5 and len(set(lengths[0])) > 2
+
+
+def test_a_line_that_is_not_an_input_is_refused(tmp_path):
+    file = write_texts(tmp_path, ["the cat\tthe dog", "a log"])
+    with pytest.raises(ValueError, match=r"texts\.txt:2"):
+        calibrated("pair", file)
+    with pytest.raises(ValueError, match=r"texts\.txt:1"):
+        calibrated("single", file)
+    with pytest.raises(OptionError, match="calibration_file"):
+        calibrated("single", write_texts(tmp_path, []))

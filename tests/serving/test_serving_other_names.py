@@ -87,8 +87,7 @@ def signatures():
     def of(kind):
         if kind not in made:
             served = KINDS[kind]()
-            names = [*NAMES, "tf_hub"] if kind == "encoder" else NAMES
-            made[kind] = served, served.signatures(names)
+            made[kind] = served, served.signatures(NAMES)
         return made[kind][1]
 
     return of
@@ -130,7 +129,6 @@ def equal(found, expected):
 # ------------------------------------------------------------------------------- the same numbers
 
 HF_NAMES = ("input_ids", "attention_mask", "token_type_ids")
-HUB_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 
 @pytest.mark.parametrize(
@@ -145,30 +143,13 @@ def test_hugging_faces_names_give_the_logits_of_tokens_bit_for_bit(signatures, k
     equal(found, {name: expected[name] for name in outputs})
 
 
-def test_an_encoder_gives_its_vectors_under_every_name_bit_for_bit(signatures):
+def test_an_encoder_gives_its_vectors(signatures):
     ids = some_ids()
     found = ask(signatures("encoder")["hugging_face"], HF_NAMES, ids)
-    hub = ask(signatures("encoder")["tf_hub"], HUB_NAMES, ids)
+    outputs = encoder().model(dict(zip(INPUT_NAMES, ids, strict=True)))
     assert sorted(found) == ["last_hidden_state", "pooler_output"]
-    assert sorted(hub) == ["encoder_outputs", "pooled_output", "sequence_output"]
-    assert hub["encoder_outputs"].shape == (3, 2, 9, 12)
-    equal(
-        {"last_hidden_state": hub["sequence_output"], "pooler_output": hub["pooled_output"]}, found
-    )
-    np.testing.assert_array_equal(hub["encoder_outputs"][:, -1], hub["sequence_output"])
-    raw = encoder(pooling="mean", normalize=False).signatures(["tokens"])["tokens"]
-    mask = ids[1].numpy()[..., None]
-    means = (hub["sequence_output"] * mask).numpy().sum(1) / mask.sum(1)
-    np.testing.assert_allclose(ask(raw, INPUT_NAMES, ids)["embedding"], means, atol=1e-5)
-
-
-def test_spark_nlp_reads_the_embedding_as_the_sentence_vector(signatures):
-    ids = some_ids()
-    found = ask(encoder().signatures(["spark_nlp"])["spark_nlp"], INPUT_NAMES, ids)
-    hub = ask(signatures("encoder")["tf_hub"], HUB_NAMES, ids)
-    expected = {name: hub[name] for name in ("sequence_output", "pooled_output")}
-    embedding = ask(signatures("encoder")["tokens"], INPUT_NAMES, ids)["embedding"]
-    equal(found, expected | {"embedding": embedding, "pooler_output": embedding})
+    for name, own in (("last_hidden_state", "sequence_output"), ("pooler_output", "pooled_output")):
+        np.testing.assert_allclose(found[name], outputs[own], rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -255,49 +236,20 @@ def test_positions_outside_of_their_row_are_errors():
             ask(function, names, [*some_ids(), tf.constant(positions)])
 
 
-@pytest.mark.parametrize(
-    "kind, names, message",
-    [
-        (
-            "classifier",
-            ["tf_hub"],
-            "'tf_hub', but .* has serving_default, tokens, hugging_face, tf_ex",
-        ),
-        (
-            "encoder",
-            ["hub"],
-            "'hub', but .* pair, tokens, hugging_face, tf_hub, spark_nlp, tf_example",
-        ),
-        ("encoder", ["spark_nlp", "tokens"], "spark_nlp,tokens.*only one.* signature=spark_nlp"),
-    ],
-)
-def test_signatures_that_a_type_has_not_are_refused(kind, names, message):
-    with pytest.raises(ValueError, match=message):
-        KINDS[kind]().signatures(names)
-
-
-def test_an_embedder_has_no_signature_of_hugging_face_without_outputs():
+@pytest.mark.parametrize("name", ["hugging_face", "hub"])
+def test_signatures_that_a_type_lacks_are_refused(name):
     served = ServedEmbedder(trained(EmbeddingTask(LENGTH)), LENGTH)
-    message = "has serving_default, tokens, tf_example. Encoders have hugging_face: head=encoder"
-    with pytest.raises(ValueError, match=message):
-        served.signatures(["hugging_face"])
+    with pytest.raises(ValueError, match="signature"):
+        served.check_signatures(["tokens", name])
 
 
 @pytest.mark.parametrize(
-    "signature, with_text",
-    [(None, True), ("tokens,hugging_face,tf_hub", False), ("tokens,tf_example", True)],
+    "signature, takes_text",
+    [(None, True), ("tokens,hugging_face", False), ("tokens,tf_example", True)],
 )
-def test_only_signatures_on_text_need_the_tokenizer(signature, with_text):
+def test_only_signatures_on_text_need_the_tokenizer(signature, takes_text):
     options = ExportOptions(model_dir="", export_dir="", signature=signature)
-    assert options.with_text == with_text
-
-
-def test_the_folder_of_the_preprocessing_must_be_new(tmp_path):
-    (tmp_path / "1_preprocess").mkdir()
-    (tmp_path / "1_preprocess" / "file").touch()
-    with pytest.raises(ValueError, match=r"preprocessing=.*1_preprocess is not empty"):
-        write_saved_model(encoder(), str(tmp_path / "1"), ["tf_hub"])
-    assert not (tmp_path / "1").exists()
+    assert options.takes_text == takes_text
 
 
 # ------------------------------------------------------------------------------ what lies in a file
@@ -313,9 +265,6 @@ def test_one_file_has_all_signatures_and_one_copy_of_the_weights(tmp_path):
     reader = tf.train.load_checkpoint(str(tmp_path / "1" / "variables" / "variables"))
     stored = [name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name]
     assert len(stored) == len(served.weights)
-    assert (tmp_path / "1" / "assets" / "vocab.txt").read_text().splitlines() == list(tiny.TOKENS)
-    labels = (tmp_path / "1" / "assets" / "labels.txt").read_text().splitlines()
-    assert labels == ["bad", "fair", "good"]
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     row = example({"text_a": "the cat"})
     equal(
