@@ -8,9 +8,9 @@ from typing import Any
 from bert_tf.config import ATTENTION_DIRECTIONS
 from bert_tf.interop.hub import SCHEME
 from bert_tf.options import EncoderFilesOptions, OptionError, option, require_one_of
+from bert_tf.pretraining.record_sets import RecordSet
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.pretraining.settings import MaskingOptions, most_predictions
-from bert_tf.programs.pretraining_record_sets import RecordSet
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.training.options import TrainingOptions
 

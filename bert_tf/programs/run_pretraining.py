@@ -25,14 +25,14 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_files import model_files, read_task, write_files
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking_ops import DynamicMasker
-from bert_tf.programs.pretraining_options import MASKING, PretrainingOptions
-from bert_tf.programs.pretraining_record_sets import (
+from bert_tf.pretraining.record_sets import (
     RecordSet,
     check_vocabulary_of_records,
     choose_objective,
     find_case_of_records,
     read_record_set,
 )
+from bert_tf.programs.pretraining_options import MASKING, PretrainingOptions
 from bert_tf.report.page import Command, write_report
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
@@ -144,7 +144,7 @@ def _read_tasks(
     vocab_file, tokens = find_vocabulary(options, setup.checkpoint)
     if tokens is not None:
         for record_set in record_sets.values():
-            check_vocabulary_of_records(record_set, tokens, vocab_file, setup.checkpoint)
+            check_vocabulary_of_records(record_set, tokens, vocab_file)
         vocab = {token: index for index, token in enumerate(tokens)}
         sidecar.check_vocabulary(vocab, config, vocab_file or "of the checkpoint")
     tasks = make_tasks(options, record_sets, setup.checkpoint)

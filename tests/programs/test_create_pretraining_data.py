@@ -14,12 +14,12 @@ from tiny_groups import GOLDEN, VOCAB, contents, corpus_of, run_groups, write_in
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.make_group import make_group
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files, read_manifest
+from bert_tf.pretraining.record_sets import check_vocabulary_of_records, read_record_set
 from bert_tf.pretraining.settings import RecordSettings
 from bert_tf.programs.create_pretraining_data import (
     PretrainingDataOptions,
     create_pretraining_data,
 )
-from bert_tf.programs.pretraining_record_sets import check_vocabulary_of_records, read_record_set
 from reference import pretraining_data as reference
 
 
