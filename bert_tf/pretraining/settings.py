@@ -164,8 +164,8 @@ class RecordSettings(MaskSettings):
 def most_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
     """Return the predictions of a full sequence, rounded up.
 
-    >>> most_predictions(128, 0.15)
-    20
+    >>> [most_predictions(128, 0.15), most_predictions(100, 0.15), most_predictions(5, 0.01)]
+    [20, 15, 1]
     """
     # Exact for the number as it is written: 0.15 * 100 is 15, not a little more.
     return max(1, math.ceil(max_seq_length * exact(masked_lm_prob)))

@@ -66,11 +66,6 @@ def test_a_text_that_cannot_be_read_is_named(options, tmp_path, content, place):
         create_vocab(dataclasses.replace(options, input_file=f"{tmp_path}/a.txt"))
 
 
-def test_a_file_that_is_named_twice_counts_twice(options, tmp_path):
-    files = ",".join([f"{tmp_path}/a.txt"] * 3)
-    assert create_vocab(dataclasses.replace(options, input_file=files)).coverage.num_words == 126
-
-
 @pytest.mark.parametrize(
     "text, message",
     [
