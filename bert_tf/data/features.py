@@ -11,6 +11,7 @@ Shapes: B batch, S sequence, P predictions, K choices.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,33 +56,19 @@ class FeatureSpec:
     output: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise ValueError(f"`name` of a FeatureSpec is {self.name!r}, but must be a string.")
-        sizes = self.shape if isinstance(self.shape, tuple) else (None,)
-        if not all(isinstance(size, int) and size >= 1 for size in sizes):
-            raise ValueError(
-                f"`shape` of feature `{self.name}` is {self.shape!r}, but must be a tuple of whole "
-                "numbers of 1 or more. () is a single number."
-            )
-        if self.dtype not in DTYPES:
-            raise ValueError(
-                f"`dtype` of feature `{self.name}` is {self.dtype!r}, but must be one of "
-                f"{', '.join(DTYPES)}."
-            )
-        if self.role not in ROLES:
-            raise ValueError(
-                f"`role` of feature `{self.name}` is {self.role!r}, but must be one of "
-                f"{', '.join(ROLES)}."
-            )
-        if self.role == "label" and not self.output:
-            raise ValueError(
-                f"Label `{self.name}` has no `output`. Name the model's output that it belongs to."
-            )
-        if self.role in ("input", "id") and self.output is not None:
-            raise ValueError(
-                f"`output` of feature `{self.name}` is {self.output!r}, but must be None with "
-                f"role {self.role!r}. Only labels and weights have an output."
-            )
+        valid = {
+            "name": isinstance(self.name, str) and self.name,
+            "shape": isinstance(self.shape, tuple)
+            and all(isinstance(size, int) and size >= 1 for size in self.shape),
+            "dtype": self.dtype in DTYPES,
+            "role": self.role in ROLES,
+            # A label belongs to an output, a weight may, others do not.
+            "output": {"label": bool(self.output), "weight": True}.get(self.role, not self.output),
+        }
+        for field, is_valid in valid.items():
+            if not is_valid:
+                value = getattr(self, field)
+                raise ValueError(f"`{field}` of feature `{self.name}` cannot be {value!r}.")
 
 
 def sequence_specs(shape: tuple[int, ...]) -> tuple[FeatureSpec, ...]:
@@ -98,23 +85,18 @@ def check_specs(specs: Sequence[FeatureSpec]) -> None:
     """
     if not specs:
         raise ValueError("`specs` is empty. Pass at least one FeatureSpec.")
-    names: set[str] = set()
-    outputs: dict[str | None, str] = {}
+    names, outputs = (
+        Counter(spec.name for spec in specs),
+        [s.output for s in specs if s.role == "label"],
+    )
     for spec in specs:
-        if spec.name in names:
+        if names[spec.name] > 1:
             raise ValueError(f"Feature `{spec.name}` is declared twice.")
-        names.add(spec.name)
-        if spec.role == "label":
-            if spec.output in outputs:
-                raise ValueError(
-                    f"Labels `{outputs[spec.output]}` and `{spec.name}` both belong to output "
-                    f"{spec.output!r}, but an output has one label."
-                )
-            outputs[spec.output] = spec.name
-    for spec in specs:
-        if spec.role == "weight" and spec.output is not None and spec.output not in outputs:
+        if spec.role == "label" and outputs.count(spec.output) > 1:
+            raise ValueError(f"Output {spec.output!r} has two labels; one is `{spec.name}`.")
+        if spec.role == "weight" and spec.output not in (None, *outputs):
             raise ValueError(
-                f"Weight `{spec.name}` belongs to output {spec.output!r}, which has no label."
+                f"Weight `{spec.name}` belongs to {spec.output!r}, which has no label."
             )
 
 
@@ -145,8 +127,7 @@ def encode_example(specs: Sequence[FeatureSpec], values: Mapping[str, Any]) -> b
     if len(values) != len(specs):
         unknown = sorted(set(values) - {spec.name for spec in specs})
         raise ValueError(
-            f"The example has `{'`, `'.join(unknown)}`, which no FeatureSpec declares. Declared "
-            f"are {', '.join(spec.name for spec in specs)}."
+            f"The example has `{'`, `'.join(unknown)}`, which no FeatureSpec declares."
         )
     return example.SerializeToString()
 
@@ -235,15 +216,8 @@ def _flat_list(spec: FeatureSpec, value: Any) -> list:
         found: tuple[int, ...] = (len(value),)
         flat: Any = value
     else:
-        try:
-            tensor = np.asarray(value)
-        except ValueError as error:  # rows of different lengths
-            raise ValueError(
-                f"Feature `{spec.name}` has rows of different lengths, but its shape is "
-                f"{list(spec.shape)}."
-            ) from error
-        found = tensor.shape
-        flat = tensor.ravel().tolist()
+        tensor = np.asarray(value)
+        found, flat = tensor.shape, tensor.ravel().tolist()
     if found != spec.shape:
         raise ValueError(
             f"Feature `{spec.name}` has shape {list(found)}, but its FeatureSpec has "
@@ -256,35 +230,17 @@ def _check_int32(spec: FeatureSpec, flat: Sequence) -> None:
     try:
         array("i", flat)  # raises unless all are integers within int32
     except (TypeError, OverflowError) as error:
-        culprit = next(number for number in flat if not _is_int32(number))
-        raise ValueError(
-            f"Feature `{spec.name}` contains {culprit!r}, but must contain whole numbers between "
-            "-2147483648 and 2147483647 (int32)."
-        ) from error
-
-
-def _is_int32(number: Any) -> bool:
-    try:
-        array("i", (number,))
-    except (TypeError, OverflowError):
-        return False
-    return True
+        raise ValueError(f"Feature `{spec.name}` must be int32, but is {flat!r:.60}.") from error
 
 
 def _check_float32(spec: FeatureSpec, flat: Sequence) -> None:
     try:
         with np.errstate(over="ignore"):
-            numbers = np.asarray(flat, np.float32)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"Feature `{spec.name}` contains {flat!r}, but must contain numbers."
-        ) from error
-    finite = np.isfinite(numbers)
-    if numbers.ndim != 1 or not finite.all():
-        culprit = flat[int(np.argmin(finite))] if numbers.ndim == 1 else flat
-        raise ValueError(
-            f"Feature `{spec.name}` contains {culprit!r}, but must contain finite float32 numbers."
-        )
+            is_valid = np.isfinite(np.asarray(flat, np.float32)).all()
+    except (TypeError, ValueError):
+        is_valid = False
+    if not is_valid:
+        raise ValueError(f"Feature `{spec.name}` must be finite float32, but is {flat!r:.60}.")
 
 
 def _product(weights: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -51,12 +51,6 @@ def read_examples(
                 missing_label=math.nan if split == "test" else None,
             )
     for split, examples in splits.items():
-        labels = {each.label for each in examples if not math.isnan(each.label)}
-        if split != "train" and types[split] == SCORES and len(labels) == 1:
-            logger.warning(
-                "%s: every score is %g, so there is no correlation: its metrics are 0",
-                *(source_of(options, split), labels.pop()),
-            )
         if types[split] == PAIRS:
             splits[split] = in_one_spelling(examples)
     _check_repetitions(types.get("train", ""), splits.get("train", []))
@@ -150,18 +144,6 @@ def _check_repetitions(example_type: str, examples: Sequence[EmbeddingExample]) 
     """Log how many examples share a text, which are not used as negatives of each other."""
     if example_type != PAIRS:
         return
-    equal = [each for each in examples if each.texts[0] == each.texts[1]]
-    if equal:
-        logger.warning(
-            "%d of %d examples have a positive that equals the anchor, the first in %s",
-            *(len(equal), len(examples), equal[0].origin),
-        )
-    useless = [e for e in examples if e.texts[2:] and set(e.texts[2:]) <= set(e.texts[:2])]
-    if useless:
-        logger.warning(
-            "%d of %d examples have negatives that equal the positive or the anchor, the first in %s",
-            *(len(useless), len(examples), useless[0].origin),
-        )
     for index, what in enumerate(("anchor", "positive")):
         counts = Counter(example.texts[index] for example in examples)
         repeated = sum(count for count in counts.values() if count > 1)

@@ -174,16 +174,9 @@ def write_answers(
 ) -> dict[str, float]:
     """Write the reference's three files. Return {} unless the answers are known.
 
-    With known answers, write and return the metrics in `eval_results.txt`, and write the report. Warn of
-    such files of an earlier prediction that stay.
+    With known answers, write and return the metrics in `eval_results.txt`, and write the report.
     """
     is_known = has_answers(examples, version_2_with_negative)
-    sometimes = {
-        "null_odds.json": version_2_with_negative,
-        "eval_results.txt": is_known,
-        "report.html": is_known,
-    }
-    _warn_of_earlier_files(folder, [name for name, now in sometimes.items() if not now])
     files = {
         "predictions.json": {name: p.text for name, p in predictions.items()},
         NBEST_FILE: {name: [c.as_json() for c in p.nbest] for name, p in predictions.items()},
@@ -209,14 +202,3 @@ def write_answers(
     path, command = os.path.join(folder, "report.html"), Command("run_squad", options)
     write_report(path, title, results | shown, sections, command)
     return results
-
-
-def _warn_of_earlier_files(folder: str, names: Sequence[str]) -> None:
-    earlier = [name for name in names if tf.io.gfile.exists(os.path.join(folder, name))]
-    if earlier:
-        logger.warning(
-            "%s in %s: from an earlier prediction, not of these answers. Remove such files, or use "
-            "another --output_dir for each prediction.",
-            ", ".join(earlier),
-            folder,
-        )

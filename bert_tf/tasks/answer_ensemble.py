@@ -35,37 +35,21 @@ def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -
         names: required questions.
 
     Raises:
-        ValueError: the file is missing or damaged, lacks a question, or was made for another version.
+        ValueError: the file is missing, lacks a question, or was made for another version.
     """
     file = os.path.join(path, NBEST_FILE) if tf.io.gfile.isdir(path) else path
     if not tf.io.gfile.exists(file):
-        raise ValueError(
-            f"`predictions`: {file} was not found. Name the output_dir of runs with do_predict."
-        )
+        raise ValueError(f"predictions: {file} was not found. Name output folders of do_predict.")
     nbest = read_json(file, MAX_DOCUMENT)
-    for name in names:
-        entries = nbest.get(name)
-        if not isinstance(entries, list) or not entries:
-            raise ValueError(
-                f"{file}: the answer to question {name} is missing. Predict the same predict_file with "
-                "every run."
-            )
-        for entry in entries:
-            if not isinstance(entry, dict) or not {"text", "probability"} <= set(entry):
-                raise ValueError(
-                    f'{file}: an answer to question {name} lacks "text" or "probability".'
-                )
-        if version_2_with_negative and all(entry["text"] for entry in entries):
-            raise ValueError(
-                f"{file}: question {name} has no probability of no answer, because the run did not set "
-                "version_2_with_negative."
-            )
-    if not version_2_with_negative and all(
-        any(not entry["text"] for entry in nbest[name]) for name in names
-    ):
+    if missing := [name for name in names if not nbest.get(name)]:
         raise ValueError(
-            f"{file}: every question has a probability of no answer, because the run set "
-            "version_2_with_negative. Set it here too."
+            f"{file}: no answer to question {missing[0]}. Predict the same predict_file."
+        )
+    # Only a run with version_2_with_negative lists no answer, "", for each question.
+    has_none = all(any(not entry["text"] for entry in nbest[name]) for name in names)
+    if has_none != version_2_with_negative:
+        raise ValueError(
+            f"{file} was made with version_2_with_negative={has_none}. Set the same here."
         )
     return nbest
 

@@ -180,12 +180,9 @@ class ClassificationTask(ExampleTask):
     def _check_number_of_texts(self, example: InputExample) -> None:
         is_pair = example.text_b is not None
         if self.is_pair is not None and is_pair != self.is_pair:
-            what, remedy = (
-                ("has one text", "Give text_b") if self.is_pair else ("is a pair", "Omit text_b")
-            )
             raise ValueError(
-                f"{example.origin or example.guid}: the example {what}, but the task has "
-                f"is_pair={self.is_pair}. {remedy}, or use ClassificationTask(..., is_pair={is_pair})."
+                f"{example.origin or example.guid}: the example has {1 + is_pair} texts, but the task "
+                f"has is_pair={self.is_pair}."
             )
 
     def write_records(
@@ -333,48 +330,29 @@ def _encoded_label(example: InputExample, ids: Mapping[str, int], kind: ProblemT
 
 
 def _check_labels(labels: Sequence[str], kind: ProblemType) -> None:
-    if isinstance(labels, str | Set | Mapping) or any(
-        isinstance(label, np.generic) and not isinstance(label, str) for label in labels
-    ):
+    if isinstance(labels, str | Set | Mapping):  # whose order is not that of the outputs
         raise TypeError(
-            f"`labels` is {labels!r:.60}, but must be a list of names in the order of the outputs, such "
-            'as ["neg", "pos"], or [str(label) for label in labels].'
+            f"`labels` is {labels!r:.60}, but must be a list in the order of the outputs."
         )
-    if not kind.has_labels:
-        if labels:
-            raise ValueError(f"`labels` are {list(labels)}, but must be empty for a {kind.name}.")
-        return
-    least = 2 if kind.name == "single_label" else 1
+    if not kind.has_labels and labels:
+        raise ValueError(f"`labels` are {list(labels)}, but must be empty for a {kind.name}.")
+    least = {"single_label": 2, "multi_label": 1}.get(kind.name, 0)
     if len(set(labels)) != len(labels) or len(labels) < least:
-        number = "two or more" if least == 2 else "one or more"
-        reason = " With one label there is nothing to learn." if len(labels) == 1 else ""
         raise ValueError(
-            f"`labels` are {list(labels)}, but must be {number}, all different.{reason}"
+            f"`labels` are {list(labels)}, but must be {least} or more, all different."
         )
 
 
 def _check_class_weights(weights: Sequence[float], labels: Sequence[str]) -> None:
-    if isinstance(weights, str | Mapping):
-        raise TypeError(
-            f"`class_weights` is {weights!r:.60}, but must be a list with a number for each label, in "
-            "the order of `labels`, such as [1.0, 5.0]."
+    if isinstance(weights, str | Mapping):  # whose keys would be the weights
+        raise TypeError(f"`class_weights` is {weights!r:.60}, but must be a list, as `labels`.")
+    if len(weights) != len(labels) or not all(0 < weight < math.inf for weight in weights):
+        raise ValueError(
+            f"`class_weights` are {list(weights)}, but must be a number above 0 for each label."
         )
-    if len(weights) != len(labels):
-        raise ValueError(f"`class_weights` has {len(weights)} values for {len(labels)} labels.")
-    if not all(0 < weight < math.inf for weight in weights):
-        raise ValueError(f"`class_weights` are {list(weights)}, but each must be a number above 0.")
 
 
 def _check_metrics(names: Sequence[str], kind: ProblemType, num_labels: int) -> None:
-    if not names:
-        raise ValueError("`metric_names` is empty: give at least one.")
-    for name in names:
-        if name not in kind.metrics:
-            raise ValueError(
-                f"The metric is {name!r}, but must be one of {', '.join(kind.metrics)} for "
-                f"problem_type={kind.name}."
-            )
-        if name == "f1" and num_labels != 2:
-            raise ValueError(
-                f"The metric 'f1' needs two labels, but there are {num_labels}. Use f1_macro."
-            )
+    known = [name for name in kind.metrics if name != "f1" or num_labels == 2]
+    if not names or not set(names) <= set(known):
+        raise ValueError(f"`metric_names` are {list(names)}, but must be of {', '.join(known)}.")

@@ -63,7 +63,6 @@ class GlueTask:
         range: minimum and maximum of a regression. The leaderboard's file clips predictions to it.
         label_names: names of `labels` in models on Hugging Face's hub, in the same order. Source: the
             `ClassLabel`s of the data set `nyu-mll/glue`.
-        columns: names of text_a, text_b and the label in GLUE's headers.
     """
 
     name: str
@@ -75,7 +74,6 @@ class GlueTask:
     has_broken_rows: bool = False
     range: tuple[float, float] | None = None
     label_names: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ("sentence1", "sentence2", "label")
 
     @property
     def is_pair(self) -> bool:
@@ -99,20 +97,17 @@ GLUE_TASKS = {
             _splits("CoLA.tsv", (3, None, 1), (1, None), header=False),
             metrics=("matthews_correlation", "accuracy"),
             label_names=("unacceptable", "acceptable"),
-            columns=("sentence", "", ""),
         ),
         GlueTask(
             "sst-2",
             _splits("SST-2.tsv", (0, None, 1), (1, None)),
             label_names=("negative", "positive"),
-            columns=("sentence", "", "label"),
         ),
         GlueTask(
             "mrpc",
             _splits("MRPC.tsv", (3, 4, 0), (3, 4)),
             metrics=("f1", "accuracy"),
             label_names=("not_equivalent", "equivalent"),
-            columns=("#1 String", "#2 String", "Quality"),
         ),
         GlueTask(
             "qqp",
@@ -120,7 +115,6 @@ GLUE_TASKS = {
             metrics=("f1", "accuracy"),
             has_broken_rows=True,
             label_names=("not_duplicate", "duplicate"),
-            columns=("question1", "question2", "is_duplicate"),
         ),
         GlueTask(
             "sts-b",
@@ -129,7 +123,6 @@ GLUE_TASKS = {
             metrics=("pearson", "spearman"),
             problem_type="regression",
             range=(0.0, 5.0),
-            columns=("sentence1", "sentence2", "score"),
         ),
         GlueTask(
             "mnli",
@@ -141,13 +134,11 @@ GLUE_TASKS = {
                 "test_mismatched": Split("test_mismatched.tsv", 8, 9, submission="MNLI-mm.tsv"),
             },
             labels=NLI,
-            columns=("sentence1", "sentence2", "gold_label"),
         ),
         GlueTask(
             "qnli",
             _splits("QNLI.tsv", (1, 2, 3), (1, 2)),
             labels=ENTAILMENT,
-            columns=("question", "sentence", "label"),
         ),
         GlueTask("rte", _splits("RTE.tsv", (1, 2, 3), (1, 2)), labels=ENTAILMENT),
         GlueTask(
@@ -165,7 +156,6 @@ GLUE_TASKS = {
             },
             labels=NLI,
             spellings={"contradictory": "contradiction"},
-            columns=("sentence1", "sentence2", "gold_label"),  # others in multinli/
         ),
     )
 }
@@ -181,8 +171,7 @@ def find_glue_task(name: str) -> GlueTask:
         if task.name.replace("-", "") == name.lower().replace("-", ""):
             return task
     raise ValueError(
-        f"task_name is {name!r}, but must be one of {', '.join(GLUE_TASKS)}. For data of your own, "
-        "use train_file with text_a_column and label_column instead."
+        f"task_name is {name!r}, but must be one of {', '.join(GLUE_TASKS)}. For others use train_file."
     )
 
 
@@ -197,8 +186,7 @@ def splits_of(task: GlueTask, data_dir: str, name: str) -> list[str]:
     """
     if name not in task.splits:
         raise ValueError(
-            f"task_name={task.name} has no {name} set. Predict it with a model that was trained on "
-            "another data set (mnli for ax), without do_train and do_eval."
+            f"task_name={task.name} has no {name} set. Predict it with a model of another (mnli for ax)."
         )
     return [name] + [
         variant
@@ -217,8 +205,7 @@ def read_glue(
         language: of XNLI, e.g. "zh".
 
     Raises:
-        ValueError: a row has too few columns, a score is not a number, or the header is wrong or
-            missing. The message has file and line.
+        ValueError: a row has too few columns, or a score is not a number; the message has file and line.
     """
     layout = task.splits[split]
     path = os.path.join(data_dir, layout.file.format(language=language))
@@ -226,42 +213,28 @@ def read_glue(
     needed = max(column for column in columns if column is not None) + 1
     broken: list[Row] = []
     empty: list[Row] = []
-    other_languages: set[str] = set()
-    count = 0
     for index, row in enumerate(read_tsv(path)):
         if layout.header and index == 0:
-            _check_header(task, layout, row)
             continue
         if len(row) < needed:
             if not task.has_broken_rows:
-                raise ValueError(f"{row.place}: {_too_few(task, row, needed)}")
+                raise ValueError(
+                    f"{row.place}: {task.name} needs {needed} columns, but this row has {len(row)}."
+                )
             broken.append(row)
             continue
         if layout.language is not None and row[layout.language] != language:
-            other_languages.add(row[layout.language])
             continue
-        count += 1
         texts = (row[layout.text_a], None if layout.text_b is None else row[layout.text_b])
         if any(text is not None and is_blank(text) for text in texts):
             empty.append(row)
         yield InputExample(f"{split}-{index}", *texts, _label(task, layout, row), row.place)
-    if other_languages and not count:
-        raise ValueError(
-            f"{path} has no row in the language {language!r}; its languages are "
-            f"{', '.join(sorted(other_languages))}. Give `language`."
-        )
-    if broken:
-        logger.warning(
-            "%d rows of %s have too few columns and are skipped. The first, %s: %s",
-            len(broken),
-            path,
-            broken[0].place,
-            _too_few(task, broken[0], needed),
-        )
-    if empty:
-        logger.warning(
-            "%d rows of %s have an empty sentence. The first: %s", len(empty), path, empty[0].place
-        )
+    for rows, what in (
+        (broken, "have too few columns and are skipped"),
+        (empty, "are empty texts"),
+    ):
+        if rows:
+            logger.warning("%d rows of %s %s, first %s", len(rows), path, what, rows[0].place)
 
 
 def submission_lines(task: GlueTask, predictions: list) -> list[str]:
@@ -278,37 +251,6 @@ def submission_lines(task: GlueTask, predictions: list) -> list[str]:
     return ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(shown))]
 
 
-def _check_header(task: GlueTask, layout: Split, header: Row) -> None:
-    """Raise if known names are in other columns, or if the line is an example. Accept other names."""
-    for column, name in zip(
-        (layout.text_a, layout.text_b, layout.label), task.columns, strict=True
-    ):
-        if column is None or name not in header:
-            continue
-        found, wanted = header.index(name), column if column >= 0 else len(header) + column
-        if found != wanted:
-            raise ValueError(
-                f"{header.place}: {name!r} is column {found}, but must be column {wanted}. "
-                "The first is 0. Reorder the columns, or give the files as train_file, eval_file and "
-                "predict_file, where text_a_column, text_b_column and label_column name the columns."
-            )
-    if _is_example(task, layout, header):
-        raise ValueError(
-            f"{header.place}: the first line of {task.name} must be a header, but is an example: "
-            f"{chr(9).join(header)[:60]!r}. It would be skipped. Add a header."
-        )
-
-
-def _is_example(task: GlueTask, layout: Split, row: Row) -> bool:
-    """Return True if a row has a label, or in a test set a number first."""
-    if layout.label is None:
-        return row[0].isdigit()
-    label = row[layout.label] if layout.label < len(row) else ""
-    if task.labels:
-        return label in (*task.labels, *task.spellings)
-    return label.replace(".", "", 1).isdigit()
-
-
 def _label(task: GlueTask, layout: Split, row: Row) -> Label:
     if layout.label is None:
         return None
@@ -318,13 +260,4 @@ def _label(task: GlueTask, layout: Split, row: Row) -> Label:
     try:
         return float(label)
     except ValueError as error:
-        raise ValueError(
-            f"{row.place}: column {layout.label} of {task.name} is {label!r}, but must be a number."
-        ) from error
-
-
-def _too_few(task: GlueTask, row: Row, needed: int) -> str:
-    return (
-        f"{task.name} needs {needed} columns separated by tabs, but this row has {len(row)}: "
-        f"{chr(9).join(row)[:60]!r}."
-    )
+        raise ValueError(f"{row.place}: {label!r} must be a number.") from error

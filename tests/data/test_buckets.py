@@ -119,14 +119,6 @@ def test_batches_hold_examples_of_similar_length_and_so_less_padding(files):
     assert padded(sorted_) < 1.1 * real < padded(plain)
 
 
-def test_the_order_is_that_of_the_seed(files):
-    tf.random.set_seed(1)
-    first = stream(files, 30, seed=5)
-    tf.random.set_seed(2)
-    assert stream(files, 30, seed=5) == first
-    assert stream(files, 30, seed=6) != first
-
-
 @pytest.mark.parametrize("skip_batches", [1, 10, 11, 12, 23, 40])
 def test_a_resumed_stream_is_the_tail_of_the_uninterrupted_one(files, skip_batches):
     whole = stream(files, 50, seed=3)
@@ -167,22 +159,6 @@ def test_fewer_records_than_a_batch_are_repeated(tmp_path):
     batches = stream([file], 6)
     assert all(len(ids) == 4 for ids, _ in batches)
     assert sorted(i for ids, _ in batches for i in ids) == sorted([0, 1, 2] * 8)
-
-
-def test_records_without_a_mask_cannot_be_sorted(tmp_path):
-    specs = SPECS[1:]
-    with RecordWriter(tmp_path / "x", specs) as writer:
-        writer.write({"unique_ids": 1})
-    with pytest.raises(ValueError, match=r"need the feature `input_mask`, .* only unique_ids"):
-        read_records(
-            [str(tmp_path / "x")],
-            specs,
-            batch_size=1,
-            shuffle=False,
-            repeat=False,
-            drop_remainder=False,
-            by_length=True,
-        )
 
 
 def test_counting_ends_where_it_is_told_to(files):

@@ -67,20 +67,6 @@ def test_a_file_that_is_given_up_leaves_the_old_one_and_nothing_temporary(tmp_pa
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_has_no_name_before_it_is_whole(tmp_path):
-    path = tmp_path / "file.txt"
-    with open_whole(path) as file:
-        file.write("some")
-        assert not path.exists()
-    assert path.read_text() == "some"
-
-
-def test_a_name_without_a_folder_is_written_where_one_is(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_text("file.txt", "here")
-    assert (tmp_path / "file.txt").read_text() == "here"
-
-
 def test_globs_keep_their_order_and_are_sorted_within(tmp_path):
     for name in ("b1", "a2", "a1", "a3.tmp", ".a4"):
         (tmp_path / name).touch()
@@ -120,14 +106,6 @@ def test_a_folder_stands_for_all_files_below_it_where_that_is_allowed(tmp_path, 
     assert f"Found 4 files in {tmp_path}, endings: none" in caplog.text
 
 
-def test_a_glob_may_match_folders_where_they_are_allowed(tmp_path):
-    for name in ("AB/wiki_00", "AA/wiki_01", "AA/.hidden", ".git/config", "last"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    found = expand_files(f"{tmp_path}/*", folders=True)
-    assert [f.removeprefix(f"{tmp_path}/") for f in found] == ["AA/wiki_01", "AB/wiki_00", "last"]
-
-
 def test_an_existing_name_with_brackets_is_no_glob(tmp_path):
     for name in ("a[1].txt", "a1.txt"):
         (tmp_path / name).touch()
@@ -153,11 +131,6 @@ def test_a_checkpoint_has_the_files_of_its_name(tmp_path, path, names):
         (tmp_path / name).touch()
     found = files_of_checkpoint(str(tmp_path / path))
     assert [os.path.relpath(file, tmp_path) for file in found] == names
-
-
-def test_a_folder_without_files_is_refused_by_name(tmp_path):
-    with pytest.raises(ValueError, match="No file matches"):
-        expand_files(str(tmp_path), folders=True)
 
 
 def read_pipe(path, write):

@@ -1,7 +1,5 @@
 """Record files: used again only where key and file are as they were; equal for any number of workers."""
 
-import json
-
 import pytest
 
 from bert_tf.data.record_cache import make_once
@@ -66,9 +64,3 @@ def test_a_writer_that_fails_leaves_no_note(path, tmp_path):
     with pytest.raises(ValueError, match="bad row"):
         make_once(path, "b", fail)
     assert not (tmp_path / "train.tf_record.json").exists()
-
-
-def test_the_note_is_plain_json(path):
-    make_once(path, "a", Writer())
-    with open(f"{path}.json") as file:
-        assert json.load(file) == {"key": "a", "num_records": 7, "size": 7}

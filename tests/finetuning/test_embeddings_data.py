@@ -13,17 +13,6 @@ from bert_tf.metrics.retrieval import own_documents, relevance
 from bert_tf.tasks.embeddings import EmbeddingExample
 
 
-def test_equal_scores_of_an_evaluation_are_a_warning(tmp_path, caplog):
-    rows = [{"text_a": f"a{i}", "text_b": f"b{i}", "score": 0.5} for i in range(3)]
-    file = write_json_lines(tmp_path / "dev.jsonl", rows)
-    read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
-    assert "dev.jsonl: every score is 0.5, so there is no correlation: its metrics" in caplog.text
-    caplog.clear()
-    write_json_lines(tmp_path / "dev.jsonl", [*rows, {**rows[0], "score": 0.25}])
-    read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
-    assert "correlation" not in caplog.text
-
-
 def test_texts_that_differ_in_case_or_whitespace_are_one_document(tmp_path, caplog):
     rows = "anchor\tpositive\nWho?\tA  man\nwho? \ta man\nWhat?\tÉté\nWhen?\tEte\n"
     file = write(tmp_path / "t.tsv", rows)
@@ -107,15 +96,6 @@ def test_examples_that_share_a_text_are_counted(tmp_path, caplog):
         read_examples(options(tmp_path / "out", do_train=True, train_file=file))
     assert "2 of 5 examples share their anchor with another one" in caplog.text
     assert "3 of 5 examples share their positive with another one" in caplog.text
-
-
-def test_texts_that_equal_their_anchor_or_positive_are_counted(tmp_path, caplog):
-    texts = (("a", "B", ["b", "a"]), ("c", "C", []), ("e", "f", ["f", "g"]), ("h", "i", []))
-    rows = [dict(zip(("query", "answer", "negative"), each, strict=True)) for each in texts]
-    file = write_json_lines(tmp_path / "t.jsonl", rows)
-    read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-    assert "1 of 4 examples have a positive that equals the anchor" in caplog.text
-    assert "1 of 4 examples have negatives that equal" in caplog.text
 
 
 def test_snli_gives_entailed_pairs_with_a_contradiction(tmp_path):

@@ -58,19 +58,15 @@ def test_no_answer_stays_in_the_n_best_and_certainty_is_a_number():
 @pytest.mark.parametrize(
     "values, version_2, message",
     [
-        ({"other": []}, False, "question q is missing.*predict_file"),
-        ({"q": []}, False, "question q is missing"),
-        ({"q": [{"text": "cat"}]}, False, 'lacks "text" or "probability"'),
-        ({"q": entries(cat=1.0)}, True, "question q .*version_2_with_negative"),
-        ({"q": entries(cat=0.6, none=0.4)}, False, "every question .* Set it here too"),
+        ({"other": []}, False, "question q"),
+        ({"q": []}, False, "question q"),
+        ({"q": entries(cat=1.0)}, True, "version_2_with_negative"),
+        ({"q": entries(cat=0.6, none=0.4)}, False, "version_2_with_negative"),
+        (None, False, "nbest_predictions.json was not found"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused(tmp_path, values, version_2, message):
-    (tmp_path / "nbest_predictions.json").write_text(json.dumps(values))
+def test_read_nbest_rejects_other_runs(tmp_path, values, version_2, message):
+    if values is not None:
+        (tmp_path / "nbest_predictions.json").write_text(json.dumps(values))
     with pytest.raises(ValueError, match=message):
         read_nbest(str(tmp_path), ["q"], version_2)
-
-
-def test_a_folder_without_answers_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"nbest_predictions.json was not found.* output_dir"):
-        read_nbest(str(tmp_path), ["q"], False)

@@ -1,6 +1,5 @@
 """Classification: records, the model's outputs, and the figures of an evaluation set."""
 
-import json
 import math
 
 import numpy as np
@@ -79,30 +78,43 @@ def test_long_pairs_are_cut_to_the_sequence_length(tokenizer, tmp_path):
     assert batch["input_ids"] == [[2, 4, 4, 3, 5, 5, 3]]
 
 
+@pytest.mark.parametrize(("is_pair", "text_b"), [(False, "dog"), (True, None)])
+def test_an_example_has_as_many_texts_as_its_task_takes(tokenizer, tmp_path, is_pair, text_b):
+    example = InputExample("1", "dog", text_b, "no", origin="x.csv:3")
+    for call in (
+        lambda: task(is_pair=is_pair).write_records([example], tokenizer, str(tmp_path / "x")),
+        lambda: task(is_pair=is_pair).check_examples([example]),
+    ):
+        with pytest.raises(ValueError, match=f"x.csv:3: .*is_pair={is_pair}"):
+            call()
+    assert not (tmp_path / "x").exists()
+
+
 @pytest.mark.parametrize(
-    ("is_pair", "text_b", "message"),
+    "arguments, name",
     [
-        (
-            False,
-            "dog",
-            r"x.csv:3: the example is a pair, but .* is_pair=False. Omit text_b, or use",
-        ),
-        (
-            True,
-            None,
-            r"x.csv:3: the example has one text, but .* is_pair=True. Give text_b, or use",
-        ),
+        ({"labels": []}, "labels"),
+        ({"labels": ["a"]}, "labels"),
+        ({"labels": ["a", "b", "a"]}, "labels"),
+        ({"labels": {"no", "yes"}}, "labels"),
+        ({"labels": "no,yes"}, "labels"),
+        ({"labels": [], "problem_type": "multi_label"}, "labels"),
+        ({"problem_type": "regression"}, "labels"),
+        ({"problem_type": "ranking"}, "problem_type"),
+        ({"metric_names": ["f1_micro"]}, "metric_names"),
+        ({"metric_names": []}, "metric_names"),
+        ({"labels": ["a", "b", "c"], "metric_names": ["f1"]}, "metric_names"),
+        ({"class_weights": [1.0]}, "class_weights"),
+        ({"class_weights": [0.0, 1.0]}, "class_weights"),
+        ({"class_weights": [math.nan, 1.0]}, "class_weights"),
+        ({"class_weights": {"a": 1.0, "b": 5.0}}, "class_weights"),
+        ({"class_weights": "balanced"}, "class_weights"),
+        ({"doc_stride": 0}, "doc_stride"),
     ],
 )
-def test_an_example_has_as_many_texts_as_its_task_takes(
-    tokenizer, tmp_path, is_pair, text_b, message
-):
-    example = InputExample("1", "dog", text_b, "no", origin="x.csv:3")
-    with pytest.raises(ValueError, match=message):
-        task(is_pair=is_pair).write_records([example], tokenizer, str(tmp_path / "x.tf_record"))
-    with pytest.raises(ValueError, match=message):
-        task(is_pair=is_pair).check_examples([example])
-    assert not list(tmp_path.glob("*tf_record*"))
+def test_classification_task_rejects_arguments(arguments, name):
+    with pytest.raises((TypeError, ValueError), match=f"`{name}`"):
+        ClassificationTask(**{"labels": ["a", "b"], "max_seq_length": 8} | arguments)
 
 
 def test_examples_that_are_cut_are_counted(tokenizer, tmp_path, caplog):
@@ -126,28 +138,6 @@ def test_an_unknown_label_is_an_error_with_file_and_line_and_leaves_no_file(toke
     with pytest.raises(ValueError, match=message):
         task().write_records(examples, tokenizer, str(tmp_path / "train.tf_record"))
     assert not list(tmp_path.glob("*tf_record*"))
-
-
-def test_an_example_without_origin_is_named_by_its_guid(tokenizer, tmp_path):
-    with pytest.raises(ValueError, match=r"^dev-7: the label is '2'"):
-        task().write_records(
-            [InputExample("dev-7", "a", label="2")], tokenizer, str(tmp_path / "x")
-        )
-
-
-@pytest.mark.parametrize("labels", [[], ["a"], ["a", "b", "a"]])
-def test_labels_must_be_two_or_more_that_differ(labels):
-    message = r"`labels` are \[.*\], but must be two or more, all different\."
-    reason = " With one label there is nothing to learn\\." if len(labels) == 1 else ""
-    with pytest.raises(ValueError, match=f"{message}{reason}$"):
-        ClassificationTask(labels, 8)
-
-
-@pytest.mark.parametrize("labels", [{"no", "yes"}, "no,yes", {0: "no", 1: "yes"}, np.arange(2)])
-def test_labels_without_an_order_or_names_are_an_error(labels):
-    with pytest.raises(TypeError, match=r"`labels` is .* a list of names in the order of the"):
-        ClassificationTask(labels, 8)
-    assert ClassificationTask(np.array(["no", "yes"]), 8).labels == ("no", "yes")
 
 
 def test_the_model_takes_the_inputs_and_has_an_output_for_each_label():
@@ -297,45 +287,6 @@ def test_a_task_is_made_again_from_its_arguments(made):
         assert ClassificationTask(**weighed).arguments() == weighed
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (
-            {"problem_type": "ranking"},
-            "`problem_type` is 'ranking', but must be one of single_label",
-        ),
-        (
-            {"problem_type": "regression"},
-            r"`labels` are \['a', 'b'\], but must be empty for a regression",
-        ),
-        ({"labels": [], "problem_type": "multi_label"}, "must be one or more"),
-        ({"metric_names": ["f1_micro"]}, "'f1_micro'.* accuracy, f1, f1_macro"),
-        ({"metric_names": []}, "`metric_names` is empty"),
-        (
-            {"labels": ["a", "b", "c"], "metric_names": ["f1"]},
-            "'f1' needs two labels.*3.* f1_macro",
-        ),
-        ({"class_weights": [1.0]}, "`class_weights`.* 1 .* 2 labels"),
-        ({"class_weights": [0.0, 1.0]}, "`class_weights` are .* above 0"),
-        ({"class_weights": [math.nan, 1.0]}, "`class_weights` are .* above 0"),
-        ({"doc_stride": 0}, "`doc_stride` is 0"),
-    ],
-)
-def test_a_task_that_cannot_be_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ClassificationTask(**{"labels": ["a", "b"], "max_seq_length": 8} | arguments)
-
-
-@pytest.mark.parametrize("weights", [{0: 1.0, 1: 5.0}, {"a": 1.0, "b": 5.0}, "balanced"])
-def test_class_weights_are_a_list(weights):
-    with pytest.raises(
-        TypeError, match=r"`class_weights` is .* a list with a number for each label"
-    ):
-        ClassificationTask(["a", "b"], 8, class_weights=weights)
-    made = ClassificationTask(["a", "b"], 8, class_weights=np.array([1, 5], np.float32))
-    assert json.dumps(made.arguments()["class_weights"]) == "[1.0, 5.0]"
-
-
 # ------------------------------------------------------------------------------- long documents
 
 
@@ -378,12 +329,6 @@ def test_per_example_averages_the_logits_of_windows():
 
 
 # --------------------------------------------------------------------------- records in parallel
-
-
-def test_an_error_in_a_worker_is_the_error_of_the_run(tokenizer, tmp_path):
-    examples = [InputExample("1", "dog", label="oops", origin="t.tsv:9")]
-    with pytest.raises(ValueError, match=r"t\.tsv:9: the label is 'oops'"):
-        task().write_records(examples, tokenizer, str(tmp_path / "x"), num_workers=2)
 
 
 def test_the_key_of_records_changes_with_all_that_they_depend_on(tokenizer, tmp_path):

