@@ -81,14 +81,6 @@ def test_entities_of_texts_of_any_length_are_those_of_the_recognizer(served, ner
         assert not found["probability"][count:].any()
 
 
-def test_rows_of_words_may_be_of_any_length(served, ner_model):
-    words = TEXTS[4].replace(".", " .").replace(",", " ,").split()
-    labels, _ = label(served, [["a", "pig"], words])
-    (animal,), entities = EntityRecognizer(str(ner_model)).predict(["a pig", TEXTS[4]])
-    assert labels[0] == ["O", f"B-{animal['type']}"] + [""] * (len(words) - 2)
-    assert len(conlleval_entities(labels[1])) == len(entities)
-
-
 def test_which_entities_labels_make_is_what_conlleval_says():
     labels = ["O", *(f"{prefix}-{kind}" for kind in "XY" for prefix in "BIES")]
     rules = _EntityRules.of(labels)

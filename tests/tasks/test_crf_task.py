@@ -11,7 +11,6 @@ from test_token_classification import LABELS, TOKENIZER, sentence, written
 
 from bert_tf.config import BertConfig
 from bert_tf.data.label_schemes import breaks
-from bert_tf.data.sequence_packing import pack_batch
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
 
 CONFIG = BertConfig(
@@ -132,28 +131,6 @@ def test_a_sentence_in_several_windows_is_labelled_as_a_whole(tmp_path, document
             assert certain[place] == pytest.approx(marginal / everything, abs=1e-4)
         total -= math.log(paths[tuple(actual)] / everything)
     assert task.metrics(kept)["eval_loss"] == pytest.approx(total / 10, rel=1e-4)
-
-
-def test_packed_rows_give_the_loss_and_the_gradients_of_single_sentences(tmp_path):
-    task = crf_task(12)
-    sentences = [LONG, sentence("c a", "B-X O"), sentence("a", "O"), sentence("ab c", "B-X I-X")]
-    batch = written(task, sentences, tmp_path / "r")
-    features = {name: tf.constant(value) for name, value in batch.items()}
-    model = task.build_model(CONFIG)
-    model.crf.transitions.assign(np.random.default_rng(0).normal(size=(4, 4)))
-    (loss,) = task.losses
-    packed = pack_batch(features, 12)
-    assert len(packed["input_ids"]) < len(batch["input_ids"])
-    found = []
-    for given in (features, packed):
-        names = (*task.input_names, "position_ids", "sequence_ids", "packed_positions")
-        inputs = {name: given[name] for name in names if name in given}
-        with tf.GradientTape() as tape:
-            value = loss.total(model(inputs), given)
-        variables = [model.crf.transitions.value, model.classifier.output_weights.value]
-        found.append([value, *tape.gradient(value, variables)])
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-5)
 
 
 @pytest.mark.parametrize("feature_layers", [None, "last_hidden"])
