@@ -6,8 +6,8 @@ from test_package import ORDER
 # Code lines, files and raises of each room.
 ROOMS = {
     "(root)": (2_707, 23, 101),
-    "data": (3_200, 24, 143),
-    "finetuning": (4_958, 32, 137),
+    "data": (2_636, 24, 102),
+    "finetuning": (3_698, 28, 84),
     "interop": (2_669, 18, 132),
     "metrics": (452, 5, 1),
     "modeling": (1_995, 19, 42),
@@ -17,7 +17,7 @@ ROOMS = {
     "report": (1_393, 17, 3),
     "serving": (2_095, 22, 18),
     "tasks": (2_563, 16, 64),
-    "text_ops": (550, 5, 5),
+    "text_ops": (585, 5, 5),
     "training": (2_611, 20, 53),
 }
 WHOLE = {

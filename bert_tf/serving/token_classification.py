@@ -90,8 +90,7 @@ class ServedTagger(Served):
         counts = tf.cast(words.row_lengths(), tf.int32)
         rows = words.with_values(logits).to_tensor()  # [B, W, L]
         found = best_labels(sentence_chains(rows, self.model.crf(rows), counts))
-        is_word = tf.sequence_mask(counts)
-        labels, certain = (tf.boolean_mask(each, is_word) for each in found)
+        labels, certain = (tf.boolean_mask(each, tf.sequence_mask(counts)) for each in found)
         return tf.cast(labels, tf.int64), certain
 
     def _logits(self, words: tf.RaggedTensor) -> tf.Tensor:

@@ -62,16 +62,14 @@ def split_words(
         places, ends = tf.range(tf.size(bits, tf.int64)), decoded.row_splits[1:] - 1
         if rule == "characters":
             bits = tf.where(separators == 0, ALONE, SEPARATOR)
-        if rule in ("whitespace", "outer_punctuation"):
+        elif rule == "whitespace":
+            bits = separators
+        elif rule == "outer_punctuation":
             chunks = split_letters(tf.bitwise.bitwise_or(decoded.values, separators), ends, places)
-            is_outer = tf.zeros_like(chunks.source, tf.bool)
-            if rule == "outer_punctuation":
-                is_mark = tf.gather(bits, chunks.source) != 0
-                is_outer = _outer_marks(chunks.letters, is_mark, whole_words)
-            marks = tf.where(is_outer, ALONE, 0)
+            is_mark = tf.gather(bits, chunks.source) != 0
+            marks = tf.where(_outer_marks(chunks.letters, is_mark, whole_words), ALONE, 0)
             bits = tf.tensor_scatter_nd_update(separators, chunks.source[:, None], marks)
-        chars = tf.bitwise.bitwise_or(decoded.values, bits)
-        found = split_letters(chars, ends, places)
+        found = split_letters(tf.bitwise.bitwise_or(decoded.values, bits), ends, places)
         words = tf.strings.unicode_encode(found.letters, "UTF-8")
         words = tf.RaggedTensor.from_row_splits(words, found.splits, validate=False)
         text_starts = tf.gather(decoded.row_starts(), words.value_rowids())
@@ -96,8 +94,7 @@ def _outer_marks(
         known = tf.sort(_hashes(whole_words))
 
         def is_whole(start, end):
-            start, size = tf.cast(start, tf.int32), tf.cast(end - start, tf.int32)
-            found = _hashes(tf.strings.substr(texts, start, size, unit="UTF8_CHAR"))
+            found = _hashes(tf.strings.substr(texts, start, end - start, unit="UTF8_CHAR"))
             place = tf.minimum(tf.searchsorted(known, found), len(whole_words) - 1)
             return tf.cast(tf.gather(known, place) == found, tf.int64)
 
