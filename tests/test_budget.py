@@ -6,7 +6,7 @@ from test_package import ORDER
 # Code lines, files and raises of each room.
 ROOMS = {
     "(root)": (2_707, 23, 101),
-    "data": (2_636, 24, 102),
+    "data": (2_639, 24, 102),
     "finetuning": (3_698, 28, 84),
     "interop": (2_669, 18, 132),
     "metrics": (452, 5, 1),
