@@ -131,7 +131,7 @@ class Predictor:
         usual = vars(AnswerSettings())
         self._answer_settings = {n: v for n, v in vars(settings).items() if v != usual[n]}
         self._encoders: dict[tuple, SentenceEncoder] = {}
-        lengths = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
+        lengths: dict[str, Any] = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
         if not isinstance(model, TrainedModel):
             path = local_path(model)
             if is_exported(path):
