@@ -25,6 +25,7 @@ import argparse
 import logging
 import statistics
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,7 +38,7 @@ from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model_folder
-from bert_tf.prediction.exports import Export, ask_ids, read_export
+from bert_tf.prediction.exports import read_export
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.programs.export_options import FORMATS, ExportOptions
 from bert_tf.programs.export_saved_model import export_saved_model
@@ -84,7 +85,7 @@ def main() -> None:
                 size = model_size(f"{folder}/1")
                 for reader in export.runtimes:
                     runtime = load(reader, export.path, threads=args.threads)
-                    logits, seconds = answers(runtime, export, rows)
+                    logits, seconds = answers(runtime, rows)
                     expected = logits if expected is None else expected
                     metrics = (
                         kind.metrics[each](kind.predictions(logits), labels) for each in names
@@ -133,14 +134,13 @@ def dev_set(
     return rows, np.array([ids.get(example.label, example.label) for example in examples])
 
 
-def answers(
-    runtime: Runtime, export: Export, rows: Sequence[dict[str, np.ndarray]]
-) -> tuple[np.ndarray, float]:
+def answers(runtime: Runtime, rows: Sequence[dict[str, np.ndarray]]) -> tuple[np.ndarray, float]:
     """Return logits [N, L] and the median seconds per example, after a few warm-up calls."""
     found, seconds = [], []
     for row in [*rows[:20], *rows]:
-        found.append(ask_ids(runtime, TOKENS, export.head, row)["logits"])
-        seconds.append(runtime.seconds)
+        start = time.perf_counter()
+        found.append(runtime.ask(TOKENS, row)["logits"])
+        seconds.append(time.perf_counter() - start)
     return np.concatenate(found[20:]), statistics.median(seconds[20:])
 
 

@@ -1,7 +1,4 @@
-"""Exports of every format: the files in a folder, their signatures on ids, and differences.
-
-Shapes: B batch, S sequence, K choices.
-"""
+"""Exports of every format: the files in a folder, and what they state."""
 
 from __future__ import annotations
 
@@ -11,15 +8,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import config_from_values, read_json
 from bert_tf.model_files import read_task
-from bert_tf.modeling.inputs import OTHER_NAMES
 from bert_tf.modeling.quantized import OVERFLOW_FREE
-from bert_tf.prediction import runtimes
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
@@ -40,14 +34,6 @@ FILES = {
 }
 METADATA_FILE = "export.json"
 EXTRA = "assets.extra"  # folder of a SavedModel for METADATA_FILE and vocab.txt; TensorFlow's name
-# Name of an input or output elsewhere -> our name.
-_INPUTS = {**OTHER_NAMES, "input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
-_OUTPUTS = {
-    "last_hidden_state": "sequence_output",
-    "pooler_output": "pooled_output",
-    "seq_relationship_logits": "next_sentence_logits",
-    "prediction_logits": "masked_lm_logits",
-}
 POSITIONS = ("masked_lm_positions", "word_positions")  # another input of some models
 _SETTINGS = ("n_best_size", "max_answer_length", "null_score_diff_threshold")
 _SERVED = {
@@ -135,21 +121,3 @@ def check_sums(folder: str, facts: Mapping[str, Any]) -> None:
             f"{folder} has 8-bit weights, whose sums overflow without {' or '.join(INT8_FLAGS)}: "
             "export the model on this processor."
         )
-
-
-def ask_ids(
-    runtime: runtimes.Runtime, signature: str, head: TaskType, batch: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Return the outputs for ids, under our names.
-
-    Args:
-        signature: takes ids, under whatever names.
-        head: type of the outputs that are called "logits".
-        batch: int32 [B, S] by our names, or [B, K, S]; those that the signature lacks are left out.
-    """
-    names = runtime.signatures[signature]["inputs"]
-    outputs = runtime.ask(signature, {name: batch[_INPUTS.get(name, name)] for name in names})
-    renamed = dict(_OUTPUTS)
-    if head.outputs and head.outputs[0].endswith("_logits"):
-        renamed["logits"] = head.outputs[0]
-    return {renamed.get(name, name): value for name, value in outputs.items()}

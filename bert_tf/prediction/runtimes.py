@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,25 +25,17 @@ class Runtime:
 
     Attributes:
         signatures: name -> {"inputs": name -> {"dtype", "shape"}, "outputs": the same}.
-        seconds: duration of the last `ask`.
     """
 
     signatures: dict[str, dict[str, Any]]
-    seconds = 0.0
 
     def ask(self, signature: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
         """Return the outputs of a signature by name; strings are bytes."""
-        start = time.perf_counter()
-        outputs = self._ask(signature, inputs)
-        self.seconds = time.perf_counter() - start
-        return outputs
+        raise NotImplementedError
 
     def token_ids(self, texts: list[str]) -> list[list[int]] | None:
         """Return the ids of each text by the export's own tokenizer; None without a tokenizer."""
         return None
-
-    def _ask(self, signature: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
-        raise NotImplementedError
 
 
 def _signature(
@@ -73,7 +64,7 @@ class SavedModel(Runtime):
             for name, each in self._model.signatures.items()
         }
 
-    def _ask(self, signature, inputs):
+    def ask(self, signature, inputs):
         import tensorflow as tf
 
         specs = self.signatures[signature]["inputs"]
@@ -113,7 +104,7 @@ class Lite(Runtime):
             for name, each in self._runners.items()
         }
 
-    def _ask(self, signature, inputs):
+    def ask(self, signature, inputs):
         with self._lock:
             outputs = self._runners[signature](**inputs)
             return {name: value.copy() for name, value in outputs.items()}
@@ -139,7 +130,7 @@ class Onnx(Runtime):
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         self.signatures = {TOKENS: _signature(_onnx_spec, inputs, outputs)}
 
-    def _ask(self, signature, inputs):
+    def ask(self, signature, inputs):
         specs = self.signatures[TOKENS]
         given = {name: np.asarray(v, specs["inputs"][name]["dtype"]) for name, v in inputs.items()}
         names = list(specs["outputs"])
@@ -181,7 +172,7 @@ class OpenVino(Runtime):
         inputs, outputs = self._model.inputs, self._model.outputs
         self.signatures = {TOKENS: _signature(_openvino_spec, inputs, outputs)}
 
-    def _ask(self, signature, inputs):
+    def ask(self, signature, inputs):
         specs = self.signatures[TOKENS]["inputs"]
         given = {name: np.asarray(v, specs[name]["dtype"]) for name, v in inputs.items()}
         with self._lock:
