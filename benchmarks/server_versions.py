@@ -11,8 +11,7 @@ same. Prints the largest difference of each version, model and signature. The li
 and strings and integers must be equal (exit status 1).
 
 --work_dir is kept. A further run with another environment, or in another Python, writes and asks only
-what is missing. The table has all that is in --work_dir; --document writes it into
-docs/results_serving.md.
+what is missing. The table has all that is in --work_dir.
 """
 
 from __future__ import annotations
@@ -54,9 +53,6 @@ ROOT = Path(__file__).resolve().parent.parent
 LIMITS = {"float32": 1e-6, "bfloat16": 0.1}
 Key = tuple[str, str, str, str]  # model, signature, reader, precision
 MASKED = 1e6  # logits of masked positions are -1e9 and less
-DOCUMENT = ROOT / "docs" / "results_serving.md"
-BEGIN = "<!-- begin: written by benchmarks/server_versions.py -->\n"
-END = "<!-- end -->\n"
 
 REQUESTS = "requests.npz"
 
@@ -309,9 +305,6 @@ def main() -> None:
     parser.add_argument("--model_dir", action="append", default=[], help="exported as well")
     parser.add_argument("--model", action="append", choices=MODELS, help="only this tiny model")
     parser.add_argument("--form", action="append", choices=FORMS, help="only this form")
-    parser.add_argument(
-        "--document", action="store_true", help="write the table into docs/results_serving.md"
-    )
     args = parser.parse_args()
 
     folders = write_exports(args)
@@ -324,11 +317,6 @@ def main() -> None:
     for (model, signature, reader, precision), cell in found.items():
         for error in cell.errors:
             print(f"{reader}, {precision}, {model}, {signature}: {error.splitlines()[0]}")
-    if args.document:
-        before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
-        write_text(
-            str(DOCUMENT), before + BEGIN + "\n" + text + "\n" + END + rest.partition(END)[2]
-        )
     wrong = sum(cell.is_wrong for cell in found.values())
     if wrong:
         sys.exit(f"{wrong} of {len(found)} cells are errors or differ by more than {LIMITS}.")
