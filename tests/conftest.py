@@ -124,7 +124,6 @@ LONG = (
     "test_run_pretraining_kinds.py::test_records_of_ordered_pairs_have_the_keys_of_next_sentences[masked",
     "test_run_pretraining_kinds.py::test_every_evaluation_has_the_same_masks_whatever_the_seed",
     "test_run_pretraining_phases.py::test_packed_rows_give_the_losses_of_padded_ones",  # test_loop.py
-    "test_run_pretraining_phases.py::test_a_change_of_what_may_change_is_warned_of",
     "test_run_pretraining_phases.py::test_a_run_goes_on_only_with_the_optimizer_that_began_it[changes1",
     "test_classifier_kinds.py::test_the_weights_of_a_step_are_evaluated_once",
     *(
@@ -146,7 +145,6 @@ LONG = (
     "test_run_pretraining_kinds.py::test_without_pairs_the_head_stays",
     "test_run_pretraining_kinds.py::test_the_labels_of_pairs_can_be_left_alone",
     "test_run_pretraining_phases.py::test_a_second_phase_goes_on_with_weights",  # a_decay_branches
-    "test_run_pretraining_phases.py::test_training_ends_where_evaluations",  # test_best_checkpoint.py
     "test_serving_guide.py::test_the_body_is_answered[entities",
     "test_answerers.py::test_a_saved_model_needs_tensorflow",  # test_serving_classifier.py
     *(
@@ -200,8 +198,6 @@ LONG = (
     "test_commands_of_pretraining.py",  # test_commands.py runs the README's, which pre-train too
     "test_commands_of_guides.py::test_the_commands_of_a_guide_do_what_it_says[squad.md",
     "test_examples.py::test_keras_fit_learns",  # test_keras_fit.py
-    "test_classifier_kinds.py::test_records_are_made_once_and_shared",  # test_record_cache.py
-    "test_run_swag.py::test_records_are_made_once_and_shared",
     "test_classifier_kinds.py::test_what_stands_behind_the_first_window",  # test_classification.py
     "test_huggingface_labels.py::test_training_permutes_the_classes",
     "test_faults_in_files.py::test_a_bit_that_flipped_in_a_record",  # test_records.py

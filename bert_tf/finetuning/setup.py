@@ -36,6 +36,7 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.read import folder_of
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import read_task
+from bert_tf.options import OptionError
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
@@ -254,14 +255,10 @@ def _carry_over(
     check_same_training(options, folder_of(source))
     check_same_task(folder_of(source), task)
     if trainer.resume(source) is None:
-        raise ValueError(
-            f"init_optimizer resumes from a bert_tf run, but init_checkpoint={source} contains no "
-            "checkpoint of one. Give the output_dir of the first phase, or a model.ckpt-N in it."
-        )
+        raise OptionError("init_optimizer", f"init_checkpoint={source} has no checkpoint of a run.")
     if trainer.step >= num_train_steps:
-        raise ValueError(
-            f"init_optimizer continues at step {trainer.step} of {source}, but this training has only "
-            f"{num_train_steps} steps in all. Raise the number of steps or epochs."
+        raise OptionError(
+            "init_optimizer", f"{source} has step {trainer.step}, and this training ends before it."
         )
     logger.info(
         "The optimizer state is carried over; checkpoints are written to %s", options.output_dir
@@ -274,8 +271,9 @@ def make_optimizer(
     """Return the optimizer of the flags with its schedule. Call it under `strategy.scope()`."""
     rate = options.base_learning_rate
     schedule = WarmupDecay(rate, num_train_steps, num_warmup_steps, options.lr_schedule)
-    has_bfloat16 = keras.DTypePolicy(options.policy).compute_dtype == "bfloat16"
-    of_optimizers = {"muon": {"product_dtype": "bfloat16" if has_bfloat16 else "float32"}}
+    settings: dict[str, Any] = {}
+    if options.optimizer == "muon" and options.policy == "mixed_bfloat16":
+        settings["product_dtype"] = "bfloat16"
     factors = {path: own / rate for path, own in options.own_learning_rates.items()}
     if options.layer_lr_decay < 1:
         factors |= layer_learning_rate_factors(num_hidden_layers, options.layer_lr_decay)
@@ -284,5 +282,5 @@ def make_optimizer(
         weight_decay_rate=options.weight_decay_rate,
         learning_rate_factors=factors,
         skip_nonfinite=options.policy == "mixed_float16",
-        **of_optimizers.get(options.optimizer, {}),
+        **settings,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from bert_tf.config import ATTENTION_DIRECTIONS
@@ -15,7 +15,6 @@ from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.training.options import TrainingOptions
 
 _NUM_WARMUP_STEPS = 10_000  # the reference's default
-MASKING = tuple(field.name for field in fields(MaskingOptions))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_files import model_files, read_task, write_files
+from bert_tf.options import OptionError
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.record_sets import (
@@ -32,7 +33,8 @@ from bert_tf.pretraining.record_sets import (
     find_case_of_records,
     read_record_set,
 )
-from bert_tf.programs.pretraining_options import MASKING, PretrainingOptions
+from bert_tf.pretraining.settings import MaskingOptions
+from bert_tf.programs.pretraining_options import PretrainingOptions
 from bert_tf.report.page import Command, write_report
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
@@ -183,14 +185,12 @@ def make_tasks(
     objective = choose_objective(options.objective, list(record_sets.values()), trained)
     given = [
         field.name
-        for field in fields(options)
-        if field.name in MASKING and getattr(options, field.name) != field.default
+        for field in fields(MaskingOptions)
+        if getattr(options, field.name) != field.default
     ]
     if given and all(record_set.is_masked for record_set in record_sets.values()):
-        file = next(iter(record_sets.values())).files[0]
-        raise ValueError(
-            f"{', '.join(given)} set the masking, but the records of {file} are masked already. Make "
-            "them with create_pretraining_data --masking=none, or omit these flags."
+        raise OptionError(
+            given[0], "the records are masked already. Make them with --masking=none, or omit it."
         )
     tasks = {}
     for name, record_set in record_sets.items():
@@ -222,10 +222,7 @@ def make_masker(
     """
     _, tokens = find_vocabulary(options, checkpoint)
     if tokens is None:
-        raise ValueError(
-            f"The records of {record_set.files[0]} have no masks. Masking needs their vocabulary, which "
-            "is not next to bert_config_file or init_checkpoint. Give vocab_file."
-        )
+        raise OptionError("vocab_file", f"needed to mask the records of {record_set.files[0]}.")
     vocab = {token: index for index, token in enumerate(tokens)}
     return DynamicMasker(vocab, options, options.max_predictions_for(record_set))
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -174,75 +173,47 @@ def test_every_evaluation_has_the_same_masks_whatever_the_seed(make_options):
     assert run_pretraining(dataclasses.replace(again, masked_lm_prob=0.05)) != results
 
 
-def test_how_to_mask_is_not_said_for_records_that_have_masks(make_options):
-    message = r"do_whole_word_mask, .*mask_token_prob .*masked already.*masking=none"
-    options = make_options("masked_nsp", do_whole_word_mask=True, mask_token_prob=0.7)
-    with pytest.raises(ValueError, match=message):
+# ------------------------------------------------------------------------------------ what does not fit
+
+
+@pytest.mark.parametrize(
+    "kind, changes, named",
+    [
+        ("masked_nsp", {"do_whole_word_mask": True}, "do_whole_word_mask"),
+        ("unmasked_nsp", {"bert_config_file": "alone"}, "vocab_file"),
+        ("masked_nsp", {"vocab_file": "other"}, "vocab"),
+        ("unmasked_nsp", {"vocab_file": "other"}, "vocab"),
+        ("masked_nsp", {"vocab_file": "larger"}, "vocab_size"),
+        ("masked_nsp", {"objective": "mlm_sop"}, "objective"),
+        ("masked_mlm", {"objective": "mlm_nsp"}, "objective"),
+        ("masked_nsp", {"do_eval": True, "eval_file": "masked_sop"}, "objective"),
+        ("masked_nsp", {"input_file": ("masked_nsp", "unmasked_nsp")}, "features"),
+        ("unmasked_mlm", {"input_file": ("unmasked_mlm", "unmasked_nsp")}, "features"),
+        ("masked_nsp", {"input_file": ("masked_nsp", "masked_sop")}, "objective"),
+    ],
+)
+def test_records_that_do_not_fit_are_an_error_before_anything_is_written(
+    make_options, toy_text, kinds, tmp_path, kind, changes, named
+):
+    (tmp_path / "alone").write_text((toy_text / "bert_config.json").read_text())
+    *tokens, last, end = (toy_text / "vocab.txt").read_text().splitlines()
+    (tmp_path / "other").write_text("\n".join([*tokens, end, last]) + "\n")
+    extra = [f"extra{number}" for number in range(200)]
+    (tmp_path / "larger").write_text("\n".join([*tokens, last, end, *extra]) + "\n")
+    given = {"do_eval": False, **changes}
+    for name in ("bert_config_file", "vocab_file"):
+        if name in given:
+            given[name] = str(tmp_path / given[name])
+    if given.get("vocab_file", "").endswith("larger"):
+        given["input_file"] = without_manifest(kinds[kind].train, tmp_path)
+    elif "input_file" in given:
+        given["input_file"] = ",".join(kinds[name].train for name in given["input_file"])
+    if "eval_file" in given:
+        given["eval_file"] = kinds[given["eval_file"]].held_out
+    options = make_options(kind, **given)
+    with pytest.raises(ValueError, match=named):
         run_pretraining(options)
     assert not Path(options.output_dir).exists()
-
-
-def test_without_a_vocabulary_records_cannot_be_masked(
-    make_options, toy_text, found_before_training, tmp_path
-):
-    alone = tmp_path / "bert_config.json"
-    alone.write_text((toy_text / "bert_config.json").read_text())
-    options = make_options("unmasked_nsp", bert_config_file=str(alone))
-    with pytest.raises(ValueError, match=r"unmasked_nsp.*have no masks.*Give .*vocab_file"):
-        run_pretraining(options)
-    given = {"vocab_file": str(toy_text / "vocab.txt"), "do_eval": False, "eval_file": None}
-    assert found_before_training(dataclasses.replace(options, **given))
-
-
-@pytest.mark.parametrize("kind", ["masked_nsp", "unmasked_nsp"])
-def test_records_are_trained_on_with_their_own_vocabulary_only(
-    make_options, toy_text, kinds, found_before_training, tmp_path, kind
-):
-    other = tmp_path / "other.txt"
-    tokens = (toy_text / "vocab.txt").read_text().splitlines()
-    other.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")
-    options = make_options(kind, vocab_file=str(other), do_eval=False)
-    message = r"other.txt is not the vocabulary .*manifest.json. Give .*vocab_file=.*/vocab.txt"
-    with pytest.raises(ValueError, match=message):
-        run_pretraining(options)
-    assert not Path(options.output_dir).exists()
-    if kind == "unmasked_nsp":
-        unknown = without_manifest(kinds[kind].train, tmp_path)
-        assert found_before_training(dataclasses.replace(options, input_file=unknown))
-
-
-def test_records_of_another_vocabulary_than_the_checkpoints_must_be_made_again(
-    make_options, pretrained, tmp_path
-):
-    other = tmp_path / "other"
-    shutil.copytree(pretrained, other)
-    first, *rest = (other / "vocab.txt").read_text().splitlines()
-    (other / "vocab.txt").write_text("\n".join([first, *reversed(rest)]) + "\n")
-    given = {"vocab_file": None, "bert_config_file": None, "init_checkpoint": str(other)}
-    message = (
-        r"sha256 differs.*json. Make the records again with the vocabulary of the checkpoint.$"
-    )
-    with pytest.raises(ValueError, match=message):
-        run_pretraining(make_options("masked_nsp", do_eval=False, **given))
-
-
-@pytest.mark.parametrize("kind", ["masked_nsp", "unmasked_nsp"])
-def test_a_vocabulary_larger_than_the_model_is_refused(
-    make_options, toy_text, kinds, tmp_path, kind
-):
-    size = BertConfig.from_json_file(toy_text / "bert_config.json").vocab_size
-    tokens = (toy_text / "vocab.txt").read_text().splitlines()
-    tokens += [f"extra{number}" for number in range(size + 1 - len(tokens))]
-    other = tmp_path / "other.txt"
-    other.write_text("\n".join(tokens))
-    options = make_options(
-        kind,
-        vocab_file=str(other),
-        do_eval=False,
-        input_file=without_manifest(kinds[kind].train, tmp_path),
-    )
-    with pytest.raises(ValueError, match=f"has ids up to {size}, but `vocab_size` .* is {size}"):
-        run_pretraining(options)
 
 
 # -------------------------------------------------------------------------------------- upper case
@@ -271,25 +242,15 @@ def test_the_case_is_that_of_the_records(
 
 
 @pytest.mark.parametrize(
-    "changes, message",
-    [
-        (
-            {"do_lower_case": True},
-            "`do_lower_case` = False, but .* sets True. .*do_lower_case=False",
-        ),
-        ({"bert_config_file": None}, "`do_lower_case` = False, but .* next to the checkpoint"),
-        ({"do_eval": True}, "with `do_lower_case` = True, those of .*train.tf_record.* with False"),
-    ],
+    "changes", [{"do_lower_case": True}, {"bert_config_file": None}, {"do_eval": True}]
 )
-def test_another_case_than_that_of_the_records_is_refused(
-    make_options, cased, pretrained, changes, message
-):
+def test_another_case_than_that_of_the_records_is_refused(make_options, cased, pretrained, changes):
     config = str(cased.folder / "one_layer.json")
     changes = {"input_file": cased.train, "bert_config_file": config, "do_eval": False} | changes
     if not changes["bert_config_file"]:
         changes["init_checkpoint"] = str(pretrained)
     options = make_options("masked_nsp", **changes)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="do_lower_case"):
         run_pretraining(options)
     assert not Path(options.output_dir).exists()
 
@@ -368,49 +329,6 @@ def test_without_a_manifest_labels_are_of_next_sentences_unless_the_flag_says_ot
             output_dir=tmp_path / expected,
         )
         assert found_before_training(options).objective == expected
-
-
-@pytest.mark.parametrize(
-    "kind, eval_kind, objective, message",
-    [
-        (
-            "masked_nsp",
-            "masked_nsp",
-            "mlm_sop",
-            r"objective.* is mlm_sop, but the records of .*masked_nsp.train.tf_record are for mlm_nsp "
-            r"or mlm, as .*manifest.json shows. Use .*objective=mlm_nsp, or make them again with "
-            r".*objective=mlm_sop",
-        ),
-        ("masked_mlm", "masked_mlm", "mlm_nsp", r"are for mlm, as .*Use .*objective=mlm,"),
-        (
-            "masked_nsp",
-            "masked_sop",
-            None,
-            r"The objective of the training records is mlm_nsp, but .*masked_sop.held_out",
-        ),
-    ],
-)
-def test_an_objective_that_the_records_are_not_for_is_refused(
-    make_options, kinds, kind, eval_kind, objective, message
-):
-    options = make_options(kind, eval_file=kinds[eval_kind].held_out, objective=objective)
-    with pytest.raises(ValueError, match=message):
-        run_pretraining(options)
-    assert not Path(options.output_dir).exists()
-
-
-@pytest.mark.parametrize(
-    "first, second, message",
-    [
-        ("masked_nsp", "unmasked_nsp", r"masked_nsp.* have masks, those of .* have no masks"),
-        ("unmasked_mlm", "unmasked_nsp", "have no `next_sentence_labels`, those of .* have `next_"),
-        ("masked_nsp", "masked_sop", "made for `objective` = mlm_nsp, those of .* for mlm_sop"),
-    ],
-)
-def test_files_of_two_kinds_are_not_mixed(make_options, kinds, first, second, message):
-    files = f"{kinds[first].train},{kinds[second].train}"
-    with pytest.raises(ValueError, match=message):
-        run_pretraining(make_options(first, input_file=files, do_eval=False))
 
 
 # ----------------------------------------------------------------------------------------- attention

@@ -11,7 +11,6 @@ from tiny_runs import (
     assert_bit_equal,
     checkpoint_arrays,
     pretraining_options,
-    write_records,
 )
 
 from bert_tf.config import BertConfig
@@ -88,16 +87,6 @@ def test_a_decay_branches_off_any_checkpoint_of_a_stable_rate(options, tmp_path)
     assert rates[2:9] == [rates[2]] * 7 and rates[9] < 0.3 * rates[8]
 
 
-def test_records_with_different_numbers_of_predictions_are_refused(toy_text, tmp_path, options):
-    for number in (3, 4):
-        path = tmp_path / f"of-{number}.tf_record"
-        write_records(toy_text / "train.txt", path, max_predictions_per_seq=number)
-    changes = {"input_file": str(tmp_path / "of-*.tf_record"), "max_predictions_per_seq": None}
-    message = r"of-3.tf_record have 3 predictions .*of-4.tf_record have 4"
-    with pytest.raises(ValueError, match=message):
-        run_pretraining(dataclasses.replace(options, **changes))
-
-
 def test_dropout_is_that_of_the_flags_and_the_configuration_stays(options, tmp_path):
     plain = dataclasses.replace(options, hidden_dropout=0.0, attention_dropout=0.0)
     run_pretraining(plain)
@@ -129,8 +118,7 @@ def test_carrying_over_the_optimizer_needs_a_run_of_ours(options, tmp_path):
     config = BertConfig.from_json_file(options.bert_config_file)
     arrays = numpy_bert.random_variables(config, seed=1, heads=("masked_lm", "next_sentence"))
     published = write_tf1(tmp_path / "published", arrays, config=config)
-    message = f"init_checkpoint={published} contains no .* Give the .*output_dir of the"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="init_optimizer"):
         run_pretraining(
             dataclasses.replace(options, init_optimizer=True, init_checkpoint=published)
         )
@@ -146,15 +134,6 @@ def test_a_run_goes_on_only_with_the_optimizer_that_began_it(options):
         with pytest.raises(ValueError, match="optimizer"):
             run_pretraining(dataclasses.replace(options, **resumed))
     assert (Path(options.output_dir) / "training.json").read_text() == before
-
-
-def test_a_change_of_what_may_change_is_warned_of(options, caplog):
-    run_pretraining(dataclasses.replace(options, stop_step=2))
-    changes = {"learning_rate": 0.5, "objective": "mlm", "max_predictions_per_seq": None}
-    run_pretraining(dataclasses.replace(options, stop_step=3, **changes))
-    assert "change: learning_rate: 0.005 there, 0.5 now" in caplog.text
-    assert "change: objective: mlm_nsp there, mlm now" in caplog.text
-    assert "max_predictions_per_seq" not in caplog.text  # the default is that of the records
 
 
 # ---- Kinds of steps -----------------------------------------------------------------------------
@@ -177,31 +156,6 @@ def test_packed_rows_give_the_losses_of_padded_ones(options, toy_text, tmp_path)
         assert found["tokens"] == expected["tokens"]
 
 
-def test_training_ends_where_evaluations_get_no_better_and_the_best_is_kept(options):
-    options = dataclasses.replace(
-        options,
-        do_eval=True,
-        evaluate_steps=1,
-        early_stopping=2,
-        best_metric="global_step_that_is_not_there",
-    )
-    with pytest.raises(ValueError, match=r"best_metric is .*, but must be one of loss, masked_lm"):
-        run_pretraining(options)
-    assert not os.path.exists(f"{options.output_dir}/metrics.jsonl")  # before the first step
-    options = dataclasses.replace(
-        options, best_metric=None, output_dir=f"{options.output_dir}-2", learning_rate=1e-30
-    )
-    run_pretraining(options)  # hardly anything changes, so nothing gets better
-    assert latest_checkpoint(options.output_dir).endswith("model.ckpt-3")
-    assert [line["step"] for line in lines(options.output_dir, "eval")] == [1, 2, 3]
-    assert latest_checkpoint(f"{options.output_dir}/best").endswith("model.ckpt-1")
-
-    before = len(lines(options.output_dir))
-    run_pretraining(options)  # the same command again
-    assert latest_checkpoint(options.output_dir).endswith("model.ckpt-3")
-    assert len(lines(options.output_dir)) == before
-
-
 # ---- What is refused ----------------------------------------------------------------------------
 
 
@@ -214,9 +168,3 @@ def test_a_second_run_in_a_folder_where_one_trains_is_refused(options):
         with refused:
             run_pretraining(options)
         assert os.listdir(options.output_dir) == [LOCK_FILE]
-
-
-def test_a_loss_that_is_lost_names_the_files_of_its_batch(options):
-    message = r"The loss is .* at step \d+. Its batch came from .*train.tf_record. Lower .*learn"
-    with pytest.raises(FloatingPointError, match=message):
-        run_pretraining(dataclasses.replace(options, learning_rate=1e30, num_warmup_steps=0))
