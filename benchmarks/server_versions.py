@@ -37,7 +37,7 @@ from server_versions_client import ERROR, load, save
 from server_versions_requests import make_requests
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import new_folder, write_text
+from bert_tf.data.files import new_folder
 from bert_tf.interop.tf1 import write_tf1
 from bert_tf.model_files import model_files, write_files
 from bert_tf.modeling.bert import BertModel

@@ -17,6 +17,7 @@ def pack_ragged(
     max_seq_length: int | tf.Tensor,
     cls_id: int,
     sep_id: int,
+    pad_id: int = 0,
     length_step: int | tf.Tensor = 1,
 ) -> dict[str, tf.Tensor]:
     """Truncate sentences or pairs, add [CLS] and [SEP], and pad to the longest of the batch.
@@ -62,7 +63,7 @@ def pack_ragged(
     longest = tf.maximum(rows.bounding_shape(axis=1, out_type=tf.int64), 1)
     shape = [-1, tf.minimum(-(-longest // length_step) * length_step, max_seq_length)]
     return {
-        "input_ids": rows.to_tensor(shape=shape),
+        "input_ids": rows.to_tensor(pad_id, shape=shape),
         "input_mask": tf.ones_like(rows).to_tensor(shape=shape),
         "segment_ids": segments.to_tensor(shape=shape),
     }
