@@ -236,7 +236,7 @@ def _check_int32(spec: FeatureSpec, flat: Sequence) -> None:
 def _check_float32(spec: FeatureSpec, flat: Sequence) -> None:
     try:
         with np.errstate(over="ignore"):
-            is_valid = np.isfinite(np.asarray(flat, np.float32)).all()
+            is_valid = bool(np.isfinite(np.asarray(flat, np.float32)).all())
     except (TypeError, ValueError):
         is_valid = False
     if not is_valid:

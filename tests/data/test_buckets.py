@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from bert_tf.data import buckets
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.record_checks import count_records
 from bert_tf.data.records import RecordWriter, read_records
 
 S = 24
@@ -110,15 +109,6 @@ def test_every_pool_holds_its_part_of_the_stream(files):
     assert plain != sorted_
 
 
-def test_batches_hold_examples_of_similar_length_and_so_less_padding(files):
-    def padded(batches):
-        return sum(4 * (-(-max(lengths) // 8) * 8) for _, lengths in batches)
-
-    plain, sorted_ = stream(files, 44, by_length=False), stream(files, 44)
-    real = sum(-(-n // 8) * 8 for _, lengths in sorted_ for n in lengths)
-    assert padded(sorted_) < 1.1 * real < padded(plain)
-
-
 @pytest.mark.parametrize("skip_batches", [1, 10, 11, 12, 23, 40])
 def test_a_resumed_stream_is_the_tail_of_the_uninterrupted_one(files, skip_batches):
     whole = stream(files, 50, seed=3)
@@ -159,9 +149,3 @@ def test_fewer_records_than_a_batch_are_repeated(tmp_path):
     batches = stream([file], 6)
     assert all(len(ids) == 4 for ids, _ in batches)
     assert sorted(i for ids, _ in batches for i in ids) == sorted([0, 1, 2] * 8)
-
-
-def test_counting_ends_where_it_is_told_to(files):
-    assert count_records(files) == 47
-    assert count_records(files, limit=21) == 21
-    assert count_records(files, limit=99) == 47

@@ -62,18 +62,6 @@ def test_records_hold_what_the_reference_writes():
     assert list(features["choice_ids"].int64_list.value) == list(range(15))
 
 
-def test_parsing_works_inside_a_dataset_and_keeps_the_static_shapes():
-    serialized = [encode_example(SPECS, example(unique_ids=i)) for i in range(3)]
-    dataset = tf.data.Dataset.from_tensor_slices(serialized).batch(2).map(parse_examples(SPECS))
-    assert dataset.element_spec["choice_ids"].shape.as_list() == [None, 3, 5]
-    assert [b["unique_ids"].numpy().tolist() for b in dataset] == [[0, 1], [2]]
-
-
-def test_a_feature_that_no_spec_declares_is_ignored_by_the_parser():
-    parsed = parse_examples(SPECS[:1])(tf.constant([encode_example(SPECS, example())]))
-    assert list(parsed) == ["input_ids"]
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -106,15 +94,6 @@ def test_encode_example_rejects_a_missing_value():
 def test_the_bounds_of_int32_themselves_fit():
     parsed = parse(example(input_ids=[2**31 - 1, -(2**31), 0, 0, 0]))
     assert parsed["input_ids"].numpy()[0, :2].tolist() == [2**31 - 1, -(2**31)]
-
-
-def test_split_keys_labels_and_weights_by_output():
-    x, y, sample_weight = split(SPECS, parse(example(), example(is_real_example=0)))
-    assert sorted(x) == ["choice_ids", "input_ids"]
-    assert y["masked_lm"].numpy().tolist() == [[7, 0], [7, 0]]
-    assert y["next_sentence"].numpy().tolist() == [1, 1]
-    assert sample_weight["masked_lm"].numpy().tolist() == [[1.0, 0.0], [0.0, 0.0]]
-    assert sample_weight["next_sentence"].numpy().tolist() == [1.0, 0.0]
 
 
 def test_split_gives_ones_where_there_is_no_weight_in_the_shape_of_the_loss():

@@ -13,7 +13,6 @@ import pytest
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.files import (
-    check_writable,
     json_line,
     new_folder,
     open_whole,
@@ -37,24 +36,6 @@ def test_a_json_line_escapes_halves_of_surrogate_pairs_only(tmp_path):
     assert json_line({"text": "猫 \ud83d😀\n"}) == '{"text": "猫 \\ud83d😀\\n"}\n'
     write_text(tmp_path / "file.jsonl", json_line(["\ud83d"]))
     assert json.loads((tmp_path / "file.jsonl").read_bytes()) == ["\ud83d"]
-
-
-def test_several_runs_may_check_the_same_folder_at_once(tmp_path):
-    folder, found = str(tmp_path / "out"), []
-
-    def check():
-        try:
-            for _ in range(50):
-                check_writable(folder)
-        except Exception as error:
-            found.append(error)
-
-    threads = [threading.Thread(target=check) for _ in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert found == [] and os.listdir(folder) == []
 
 
 def test_a_file_that_is_given_up_leaves_the_old_one_and_nothing_temporary(tmp_path):
@@ -186,14 +167,6 @@ def test_a_link_stays_one_and_its_target_is_replaced(tmp_path, writer, exists):
     assert [path.name for path in target.parent.iterdir()] == ["target"]
 
 
-def test_a_replaced_file_passes_its_permissions_on(tmp_path):
-    path = tmp_path / "file.txt"
-    path.write_text("old")
-    path.chmod(0o640)
-    write_text(path, "new")
-    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", 0o640)
-
-
 WRITE_TO_STANDARD_OUTPUT = """
 from bert_tf.data.files import remove_file, write_text
 write_text("/dev/stdout", "new\\n")
@@ -273,3 +246,11 @@ def test_an_output_is_never_a_folder(tmp_path, monkeypatch, output):
     (tmp_path / "link").symlink_to(tmp_path / "folder")
     with pytest.raises(ValueError, match=rf"output_file={output} is a folder, but must be a file"):
         check_not_an_input([output], [])
+
+
+def test_a_replaced_file_passes_its_permissions_on(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+    path.chmod(0o640)
+    write_text(path, "new")
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", 0o640)

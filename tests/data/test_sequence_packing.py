@@ -49,14 +49,6 @@ def test_every_token_of_an_example_stands_where_its_packed_position_says(parts):
         assert len(set(rows["sequence_ids"][part].ravel()[places[:length]])) == 1
 
 
-def test_rows_hold_the_tokens_of_all_examples_and_nothing_else():
-    rows = packed(examples(LENGTHS))
-    assert (rows["sequence_ids"] > 0).sum() == sum(LENGTHS)
-    assert not rows["input_ids"][rows["sequence_ids"] == 0].any()
-    assert len(rows["input_ids"]) == 4  # 50 tokens in rows of 16
-    np.testing.assert_array_equal(rows["label_ids"], np.arange(8))
-
-
 def test_no_row_is_fuller_than_it_may_be_and_no_example_is_left_out():
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -66,16 +58,6 @@ def test_no_row_is_fuller_than_it_may_be_and_no_example_is_left_out():
         assert all(sum(lengths[example] for example in row) <= 32 for row in rows)
         # First fit leaves no two rows that are half empty.
         assert sum(sum(lengths[example] for example in row) <= 16 for row in rows) <= 1
-
-
-def test_an_example_that_is_longer_than_a_row_is_refused():
-    with pytest.raises(Exception, match="An example has 12 tokens, but a packed row has only 8"):
-        packed(examples(LENGTHS), row_length=8)
-
-
-def test_a_batch_that_cannot_be_dealt_out_evenly_is_refused():
-    with pytest.raises(Exception, match=r"8 examples.* 3.*train_batch_size"):
-        packed(examples(LENGTHS), parts=3)
 
 
 def config(**changes):

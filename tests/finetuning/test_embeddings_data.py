@@ -6,11 +6,9 @@ import logging
 import numpy as np
 import pytest
 from tiny_embeddings import options, write
-from tiny_words_and_choices import write_json_lines
 
 from bert_tf.finetuning.embeddings_data import read_examples
-from bert_tf.metrics.retrieval import own_documents, relevance
-from bert_tf.tasks.embeddings import EmbeddingExample
+from bert_tf.metrics.retrieval import relevance
 
 
 def test_texts_that_differ_in_case_or_whitespace_are_one_document(tmp_path, caplog):
@@ -38,12 +36,6 @@ def test_a_data_set_of_glue_is_named_in_any_case(tmp_path):
         options(tmp_path, task_name="cola", **given)
 
 
-def test_files_may_be_of_different_kinds(embedding_files, tmp_path):
-    given = {"train_file": embedding_files["pairs"][0], "eval_file": embedding_files["classes"][1]}
-    kinds, splits = read_examples(options(tmp_path, do_train=True, do_eval=True, **given))
-    assert kinds == {"train": "pairs", "dev": "classes"} and len(splits["dev"]) == 24
-
-
 def test_scores_may_be_missing_in_the_test_set_alone(tmp_path):
     file = write(tmp_path / "t.tsv", "text_a\ttext_b\tscore\nx\ty\t\nz\ty\t0.5\n")
     kinds, splits = read_examples(options(tmp_path / "out", do_predict=True, predict_file=file))
@@ -51,15 +43,6 @@ def test_scores_may_be_missing_in_the_test_set_alone(tmp_path):
     assert np.isnan(splits["test"][0].label) and splits["test"][1].label == 0.5
     with pytest.raises(ValueError, match="score is ''"):
         read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
-
-
-def test_the_test_set_of_glue_has_no_scores(tmp_path):
-    header = "\t".join(f"c{index}" for index in range(9))
-    row = "\t".join([*map(str, range(7)), "a man", "a woman"])
-    write(tmp_path / "test.tsv", f"{header}\n{row}\n")
-    given = options(tmp_path / "out", do_predict=True, task_name="sts-b", data_dir=str(tmp_path))
-    kinds, splits = read_examples(given)
-    assert kinds == {"test": "scores"} and np.isnan(splits["test"][0].label)
 
 
 def test_a_data_set_of_glue_has_scores_from_0_to_1(tmp_path):
@@ -87,15 +70,6 @@ def test_mnli_gives_entailed_pairs_and_qqp_gives_scores(tmp_path):
     kinds, splits = read_examples(options(tmp_path / "out", task_name="qqp", **given))
     assert kinds == {"dev": "scores"}
     assert [(each.texts, each.label) for each in splits["dev"]] == [(("who ?", "what ?"), 1.0)]
-
-
-def test_examples_that_share_a_text_are_counted(tmp_path, caplog):
-    rows = [{"anchor": a, "positive": p} for a, p in ("ax", "ay", "bx", "cz", "dx")]
-    file = write_json_lines(tmp_path / "t.jsonl", rows)
-    with caplog.at_level("INFO"):
-        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
-    assert "2 of 5 examples share their anchor with another one" in caplog.text
-    assert "3 of 5 examples share their positive with another one" in caplog.text
 
 
 def test_snli_gives_entailed_pairs_with_a_contradiction(tmp_path):

@@ -56,14 +56,6 @@ def test_a_task_rejects_settings_beyond_their_limits(settings):
         EmbeddingTask(8, **settings)
 
 
-def test_widths_of_a_task_are_below_that_of_its_vectors():
-    config = bert_tf.BertConfig.from_name("tiny", vocab_size=5)
-    EmbeddingTask(8, matryoshka_dims=[config.hidden_size - 1]).build_model(config)
-    task = EmbeddingTask(8, matryoshka_dims=[config.hidden_size])
-    with pytest.raises(ValueError, match=r"below the width of the vectors, 128, .* Leave 128 out"):
-        task.build_model(config)
-
-
 def test_records_give_texts_in_other_case_one_number(pretrained, tmp_path):
     task, tokenizer = EmbeddingTask(max_seq_length=8), load(pretrained).tokenizer
     found = []
@@ -113,16 +105,15 @@ def test_settings_of_the_model_are_the_defaults(pretrained, embedding_files, tmp
     assert two == one | {"matryoshka_dims": []}
 
 
-@pytest.mark.parametrize("wanted", ["train", "eval"])
 def test_a_folder_of_sentence_transformers_has_its_longest_input(
-    pretrained, embedding_files, tmp_path, wanted
+    pretrained, embedding_files, tmp_path
 ):
     tokenizer = bert_tf.FullTokenizer.from_pretrained(pretrained)
     model = bert_tf.BertForSentenceEmbedding.from_pretrained(pretrained)
     model.save_pretrained(tmp_path / "theirs", tokenizer)
     (tmp_path / "theirs" / "task.json").unlink()
     (tmp_path / "theirs" / "sentence_bert_config.json").write_text('{"max_seq_length": 11}')
-    given = {f"do_{wanted}": True, f"{wanted}_file": embedding_files["pairs"][0]}
+    given = {"do_eval": True, "eval_file": embedding_files["pairs"][0]}
     for length, expected in ((None, 11), (13, 13)):
         given |= {"init_checkpoint": str(tmp_path / "theirs"), "max_seq_length": length}
         run = options(tmp_path / "out", **given)
@@ -171,31 +162,3 @@ def test_a_folder_keeps_its_pooling_and_prefixes(pretrained, embedding_files, tm
         with pytest.raises(ValueError, match=f"{name}=.*output_dir"):
             run_embeddings(options(tmp_path / "out", **given, **changes))
     run_embeddings(options(tmp_path / "out", pooling="mean", **given))
-
-
-def test_a_trainer_names_the_settings_of_its_embedder_that_the_task_lacks(
-    pretrained, tmp_path, caplog
-):
-    folder = tmp_path / "theirs"
-    model = bert_tf.BertForSentenceEmbedding.from_pretrained(pretrained, pooling="cls")
-    model.save_pretrained(folder, bert_tf.FullTokenizer.from_pretrained(pretrained))
-
-    class Mine(EmbeddingTask):
-        """A task of a user."""
-
-    def make(kind=EmbeddingTask, **settings):
-        given = {"output_dir": tmp_path / "out", "num_train_steps": 1, "jit_compile": "false"}
-        return bert_tf.Trainer(kind(8, **settings), init_checkpoint=folder, **given)
-
-    make(pooling="cls")
-    assert "To keep the former" not in caplog.text
-    make(query_prefix="a ")
-    message = "pooling='cls', query_prefix='', but the task has pooling='mean', query_prefix='a '"
-    assert message in caplog.text
-    (folder / "task.json").unlink()  # as in the folder of sentence-transformers
-    caplog.clear()
-    make(Mine)
-    assert "pooling='cls', but the task has pooling='mean'" in caplog.text
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "lasttoken"}))
-    with pytest.raises(ValueError, match=r"'lasttoken' is not supported.* with head=encoder"):
-        make()

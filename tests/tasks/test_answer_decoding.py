@@ -136,29 +136,6 @@ def test_a_question_for_which_only_no_answer_is_left_gets_none_where_the_referen
     assert answer(windows, starts, ends, n_best_size=1, **settings).text == ""
 
 
-def test_without_any_candidate_version_1_says_empty_as_the_reference():
-    found = answer(*one_window(starts={-1: 5.0}, ends={-1: 5.0}), n_best_size=1)
-    assert [(c.text, c.score, c.probability) for c in found.nbest] == [("empty", 0.0, 1.0)]
-    assert found.text == "empty"
-
-
-def test_a_question_without_windows_gets_no_answer():
-    assert answer([], [], [], version_2_with_negative=True).text == ""
-    assert answer([], [], []).text == "empty"
-
-
-@pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
-def test_settings_that_leave_no_answer_are_refused(name):
-    with pytest.raises(ValueError, match=f"`{name}` is 0, but must be 1 or more"):
-        AnswerSettings(**{name: 0})
-
-
-def test_no_answer_stands_in_the_n_best_even_where_it_is_not_among_them():
-    arguments = one_window(starts={0: 4.0, 1: 3.0}, ends={0: 4.0, 1: 3.0})
-    found = answer(*arguments, n_best_size=2, version_2_with_negative=True)
-    assert [candidate.text for candidate in found.nbest] == ["owl", "owl saw", ""]
-
-
 def test_answers_know_their_characters():
     text = "Owls saw\u202f(Hens)."
     windows, starts, ends = one_window(text, starts={2: 4.0}, ends={5: 4.0})
@@ -178,3 +155,8 @@ def test_characters_are_exact_where_the_alignment_of_the_reference_gives_up():
     start, end = characters_of(best, windows, TOKENIZER)
     assert (best.text, text[start:end]) == ("owl\u00a0saw.", "saw")
     assert answer(windows, starts, ends, answer_spans="characters").text == "saw"
+
+
+def test_a_question_without_windows_gets_no_answer():
+    assert answer([], [], [], version_2_with_negative=True).text == ""
+    assert answer([], [], []).text == "empty"

@@ -58,19 +58,6 @@ def test_examples_become_the_references_records(tokenizer, tmp_path):
     }
 
 
-def test_the_record_of_a_label_is_an_int64_list_of_one_value_as_in_the_reference(
-    tokenizer, tmp_path
-):
-    path = str(tmp_path / "train.tf_record")
-    task().write_records([InputExample("1", "dog", label="maybe")], tokenizer, path)
-    (record,) = tf.data.TFRecordDataset(path).as_numpy_iterator()
-    features = tf.train.Example.FromString(record).features.feature
-    assert sorted(features) == sorted(
-        ["input_ids", "input_mask", "segment_ids", "label_ids", "is_real_example"]
-    )
-    assert list(features["label_ids"].int64_list.value) == [2]
-
-
 def test_long_pairs_are_cut_to_the_sequence_length(tokenizer, tmp_path):
     example = InputExample("1", "the the the the", "dog dog", "no")
     made = task(max_seq_length=7, is_pair=True)
@@ -216,11 +203,6 @@ def test_a_single_name_is_one_of_several_labels(tokenizer, tmp_path):
         made.check_examples([InputExample("1", "dog", label="ab")])
 
 
-def test_a_record_of_a_regression_holds_a_number(tokenizer, tmp_path):
-    examples = [InputExample("1", "dog", label=-2.5), InputExample("2", "the dog", label=1)]
-    assert written(number_task(), examples, tokenizer, tmp_path / "x")["label_ids"] == [-2.5, 1.0]
-
-
 @pytest.mark.parametrize(
     "made, label, zeros", [(task(), "yes", 0), (multi_task(), (), [0, 0]), (number_task(), 0.5, 0)]
 )
@@ -329,26 +311,3 @@ def test_per_example_averages_the_logits_of_windows():
 
 
 # --------------------------------------------------------------------------- records in parallel
-
-
-def test_the_key_of_records_changes_with_all_that_they_depend_on(tokenizer, tmp_path):
-    examples = [InputExample("1", "dog", "cat", "yes", origin="here:1")]
-
-    def key(made=None, rows=examples, with_tokenizer=tokenizer):
-        return (made or task()).records_key(rows, with_tokenizer)
-
-    path = tmp_path / "other.txt"
-    path.write_text("\n".join([*VOCAB, "more"]))
-    keys = [
-        key(),
-        key(task(max_seq_length=9)),
-        key(task(doc_stride=2)),
-        key(ClassificationTask(["yes", "no", "maybe"], 8)),
-        key(rows=[InputExample("1", "dog", None, "yes")]),
-        key(rows=[InputExample("1", "dog", "cat", "no")]),
-        key(rows=examples * 2),
-        key(with_tokenizer=FullTokenizer(str(path), do_lower_case=True)),
-        key(with_tokenizer=FullTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=False)),
-    ]
-    assert len(set(keys)) == len(keys)
-    assert key(rows=[InputExample("9", "dog", "cat", "yes", origin="there:7")]) == keys[0]

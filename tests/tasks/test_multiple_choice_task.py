@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.multiple_choice import Question
@@ -92,17 +91,6 @@ def test_padding_choices_get_no_probability_and_change_nothing(tmp_path):
     assert figures["eval_accuracy"] == (logits.argmax(axis=1) == [1, 0]).mean()
 
 
-def test_padding_choices_get_no_gradient(tmp_path):
-    task = MultipleChoiceTask(K, S)
-    batch = written(task, [question("a", "b", "c")], tmp_path / "records")
-    logits = tf.Variable([[0.3, -0.2, 9.0]])
-    with tf.GradientTape() as tape:
-        value = task.losses[0].total({"logits": logits}, batch)
-    gradient = tape.gradient(value, logits).numpy()[0]
-    assert gradient[2] == 0
-    assert gradient[0] == pytest.approx(-gradient[1])
-
-
 def test_the_score_is_the_product_of_the_pooled_cls_vector_and_one_learned_vector(tmp_path):
     task = MultipleChoiceTask(2, S)
     batch = written(task, [question("a", "b c", "b")], tmp_path / "records")
@@ -111,18 +99,3 @@ def test_the_score_is_the_product_of_the_pooled_cls_vector_and_one_learned_vecto
     pooled = model.bert(row)["pooled_output"].numpy()[0]
     vector = model.classifier.output_weights.numpy()[0]
     assert float(outputs["logits"][0, 1]) == pytest.approx(float(pooled @ vector), rel=1e-4)
-
-
-def test_fewer_than_two_choices_are_no_task():
-    with pytest.raises(ValueError, match="`num_choices` is 1"):
-        MultipleChoiceTask(1, S)
-
-
-def test_texts_that_fill_the_whole_length_are_counted(tmp_path, caplog):
-    caplog.set_level("INFO")
-    asked = [question("a b", "c a b", "c"), question("a", "b", "c")]
-    MultipleChoiceTask(K, S).write_records(asked, TOKENIZER, str(tmp_path / "records"))
-    assert (
-        "1 of 4 texts with their choice fill --max_seq_length=7, and may be truncated"
-        in caplog.text
-    )

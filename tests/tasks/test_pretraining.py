@@ -61,23 +61,6 @@ def test_single_sequences_have_no_loss_and_no_figures_of_pairs():
     assert set(task.metric_keys) == set(figures)
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ((2, 1), "`max_seq_length` is 2, but .* 3 or more"),
-        ((8, 0), "`max_predictions_per_seq` is 0, but .* 1 or more"),
-    ],
-)
-def test_a_size_without_a_prediction_is_rejected(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        PretrainingTask(*arguments)
-
-
-def test_an_objective_that_there_is_not_is_refused():
-    with pytest.raises(ValueError, match="`objective` is 'nsp', but must be one of mlm_nsp, mlm, "):
-        PretrainingTask(7, 2, objective="nsp")
-
-
 def test_records_without_masks_are_completed_to_what_the_model_takes():
     vocab = {word: i for i, word in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"])}
     masker = DynamicMasker(vocab, max_predictions_per_seq=2)
@@ -97,20 +80,6 @@ def test_records_without_masks_are_completed_to_what_the_model_takes():
     for expected, found in zip(completed.skip(2), tail, strict=True):
         for name, value in expected.items():
             np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
-def test_records_with_masks_are_left_as_they_are():
-    task = PretrainingTask(7, 2)
-    stream = tf.data.Dataset.from_tensors(features())
-    assert task.record_features == task.features
-    assert task.complete(stream, seed=3) is stream
-
-
-@pytest.mark.filterwarnings("error")
-def test_the_perplexity_of_a_model_that_is_far_off_is_infinite():
-    kept = {name: np.ones(1, np.float32) for name in ("masked_lm_weight", "masked_lm_right")}
-    kept["masked_lm_nll"] = np.float32([1e4])
-    assert PretrainingTask(7, 2, "mlm").metrics(kept)["masked_lm_perplexity"] == math.inf
 
 
 def test_what_is_kept_of_a_batch_are_sums_of_each_example():

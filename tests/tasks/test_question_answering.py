@@ -1,7 +1,6 @@
 """The task of question answering: records, loss, and that padding cannot be seen."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
@@ -14,12 +13,11 @@ from bert_tf.data.question_answering import (
     TrainingExample,
 )
 from bert_tf.data.records import read_records
-from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings
+from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.labeled_questions import TokenizedPassages, label
 from bert_tf.tasks.question_answering import (
     AskedQuestions,
     QuestionAnsweringTask,
-    official_metrics,
 )
 from bert_tf.tokenization import FullTokenizer
 
@@ -137,19 +135,6 @@ def test_kept_logits_are_of_full_length_and_padding_is_no_answer(tmp_path):
     assert asked.predict(turned) == asked.predict(kept)
 
 
-def test_records_are_kept_apart_by_the_way_answers_are_found():
-    questions = labeled(example("a", answer="the cat"))
-    keys = {
-        QuestionAnsweringTask(**TASK.arguments() | {"answer_spans": name}).records_key(
-            questions, TOKENIZER
-        )
-        for name in ANSWER_SPANS
-    }
-    assert len(keys) == 2
-    with pytest.raises(ValueError, match=r"answer_spans is letters.*words, characters"):
-        QuestionAnsweringTask(**TASK.arguments() | {"answer_spans": "letters"})
-
-
 def test_a_text_that_is_not_found_exactly_is_said_of_its_question_and_file():
     said = []
     passage = Passage("ЖЖ hen")
@@ -163,32 +148,3 @@ def test_a_text_that_is_not_found_exactly_is_said_of_its_question_and_file():
     kept = {"unique_ids": np.array([windows[0].unique_id])}
     asked.predict(kept | {"start_logits": logits, "end_logits": logits})
     assert said == ["dev.json: data[0] (id q7): Unable to find text: '[UNK]' in 'ЖЖ'"]
-
-
-def test_questions_without_answers_have_no_metrics():
-    unknown = SquadExample("a", "?", LONG, None, place="dev.json: here")
-    with pytest.raises(ValueError, match=r"dev.json: here: .* no reference answer\."):
-        official_metrics([unknown], {}, version_2_with_negative=True)
-    with pytest.raises(ValueError, match="version_2_with_negative"):
-        official_metrics([example("b")], {}, version_2_with_negative=False)
-    with pytest.raises(ValueError, match=r"compare texts.*AskedQuestions"):
-        TASK.metrics({})
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"max_seq_length": 67}, "max_seq_length is 67, but must be 68 or more: .*lower max_q"),
-        ({"max_seq_length": 20, "max_query_length": 0}, "max_query_length is 0"),
-        ({"max_seq_length": 384, "doc_stride": 0}, "doc_stride is 0"),
-    ],
-)
-def test_sizes_without_room_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        QuestionAnsweringTask(**arguments)
-
-
-def test_the_task_is_made_again_from_its_arguments():
-    again = QuestionAnsweringTask(**TASK.arguments())
-    assert again.arguments() == TASK.arguments()
-    assert again.input_names == ("input_ids", "input_mask", "segment_ids")

@@ -139,14 +139,6 @@ def test_records_with_one_key_are_the_same_and_others_have_another(cases, tmp_pa
         assert task.records_key(rows, tokenizer) not in keys
 
 
-def test_names_and_places_of_examples_do_not_change_the_key():
-    task, (first, *others) = MultipleChoiceTask(3, 9), questions()
-    renamed = Question("other", first.text_a, first.choices, first.label, "g.csv:7")
-    assert task.records_key([renamed, *others], TOKENIZER) == task.records_key(
-        questions(), TOKENIZER
-    )
-
-
 @pytest.mark.parametrize(
     ("task", "expected", "remedy"),
     [
