@@ -132,7 +132,6 @@ LONG = (
         for name in ("squad", "ner", "swag")
     ),
     "test_compiled_runs.py",  # test_step.py compares single steps
-    "test_run_embeddings.py::test_the_best_evaluation_during_training_is_kept",  # test_run_reranker.py
     "test_run_embeddings.py::test_the_trainer_has_the_metrics_of_the_program[pairs-2-triplet",
     "test_run_embeddings.py::test_a_resumed_run",  # other programs: test_same_command_again.py
     "test_faults_in_generation.py::test_killed_at_a_random_moment",  # test_runners.py kills one too
@@ -153,7 +152,6 @@ LONG = (
     ),
     "test_exported_text_models.py::test_real_tflite_files_answer_as_the_model[choices",
     "test_exported_text_models.py::test_real_tflite_files_answer_as_the_model[masks",
-    "test_run_reranker.py::test_the_other_losses_learn_it_too",  # test_embedding_losses.py
     "test_huggingface_labels.py::test_export_uses_the_head",  # test_pretrained.py exports such a folder
     "test_fused.py::test_a_whole_model_has_the_loss_and_gradients_of_the_plain_layers[relu",
     # Kinds, formats and precisions of what another test checks for one of them.
@@ -181,7 +179,6 @@ LONG = (
     ),
     "test_serving_files.py::test_a_lite_model_answers_batches_of_any_shape[float16",
     "test_answerers.py::test_the_served_threshold",  # test_exported_text_models.py: lengths, settings
-    "test_classifier_kinds.py::test_exported_they_answer",  # test_exported_text_models.py
     "test_run_embeddings.py::test_scores_and_classes_are_learned",  # test_what_can_be_learned
     "test_bilstm.py::test_a_run_with_it_notes_it",  # test_run_ner.py: test_the_feature_based_way
     "test_examples.py::test_the_custom_head_counts",

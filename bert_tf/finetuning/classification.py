@@ -58,7 +58,7 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
 
     def metrics(self, run: ClassifierRun) -> dict[str, float]:
         kept = outputs_of(run, run.splits["dev"], "eval", run.options.eval_batch_size)
-        return metrics_of(run.task, kept)
+        return run.task.metrics_of(kept["logits"], kept["label_ids"])
 
     def evaluate(self, run: ClassifierRun) -> dict[str, float]:
         return evaluate(run)
@@ -84,8 +84,12 @@ def evaluate(run: ClassifierRun) -> dict[str, float]:
         logger.info("  Num examples = %d", len(examples))
         suffix = split.removeprefix("dev")
         kept = outputs_of(run, examples, f"eval{suffix}", run.options.eval_batch_size)
-        warn_of_collapse(run.task, kept)
-        values = metrics_of(run.task, kept)
+        predictions = run.task.kind.predictions(kept["logits"])
+        if len(np.unique(predictions, axis=0)) == 1 < len(np.unique(kept["label_ids"], axis=0)):
+            logger.warning(
+                "All %d predictions are equal: train with another seed", len(predictions)
+            )
+        values = run.task.metrics_of(kept["logits"], kept["label_ids"])
         results |= {f"{name}{suffix}": value for name, value in values.items()}
         shown[f"examples{suffix}"] = len(examples)
         if "eval_accuracy" in values:
@@ -94,7 +98,8 @@ def evaluate(run: ClassifierRun) -> dict[str, float]:
         sections += evaluation_sections(run.task, examples, kept, suffix)
     loop.write_results(run.path("eval_results.txt"), results, "Eval results")
     command = Command("run_classifier", run.options)
-    write_report(run.path("report.html"), title_of(run.options), results | shown, sections, command)
+    title = run.options.task_name or os.path.basename(str(run.options.eval_file))
+    write_report(run.path("report.html"), title, results | shown, sections, command)
     return results
 
 
@@ -103,49 +108,6 @@ def outputs_of(
 ) -> dict[str, np.ndarray]:
     """Return `logits` and `label_ids` of each example."""
     return run.task.per_example(run.outputs(examples, name, batch_size))
-
-
-def metrics_of(task: ClassificationTask, kept: dict[str, np.ndarray]) -> dict[str, float]:
-    return task.metrics_of(kept["logits"], kept["label_ids"])
-
-
-def title_of(options: ClassifierOptions) -> str:
-    """Return the task or file of the evaluation, for the title of the report."""
-    return options.task_name or os.path.basename(options.eval_file or options.output_dir)
-
-
-def warn_of_collapse(task: ClassificationTask, kept: dict[str, np.ndarray]) -> None:
-    """Warn if all predictions or all labels are equal, because the metrics can hide that."""
-    predictions = np.unique(task.kind.predictions(kept["logits"]), axis=0)
-    known = np.unique(kept["label_ids"], axis=0)
-    if len(known) == 1 and len(kept["label_ids"]) > 1:
-        logger.warning(
-            "All %d labels are %s, so the metrics say little about the model. Evaluate on examples with "
-            "different labels.",
-            len(kept["label_ids"]),
-            _name_of(task, known[0].tolist()),
-        )
-    if len(predictions) > 1 or len(known) == 1:
-        return
-    what = {"single_label": "labels", "multi_label": "sets of labels"}
-    logger.warning(
-        "All %d predictions are %s, but there are %d different %s: the model has learned nothing else. "
-        "Train again with another --seed, a lower --learning_rate or more data.",
-        len(kept["logits"]),
-        _name_of(task, predictions[0].tolist()),
-        len(known),
-        what.get(task.kind.name, "numbers"),
-    )
-
-
-def _name_of(task: ClassificationTask, value: Any) -> Any:
-    """Return a label or prediction as a reader knows it: names of labels, or the number."""
-    if task.kind.name == "single_label":
-        return repr(task.labels[value])
-    if task.kind.name == "multi_label":
-        names = [label for label, is_set in zip(task.labels, value, strict=True) if is_set]
-        return ", ".join(names) or "no label at all"
-    return value
 
 
 def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "test") -> None:

@@ -17,6 +17,7 @@ import tensorflow as tf
 from bert_tf.checkpoint_task import known_task
 from bert_tf.data.example_bytes import encode_columns
 from bert_tf.data.features import FeatureSpec
+from bert_tf.data.record_cache import make_once
 from bert_tf.data.records import RecordWriter
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.initial_weights import load_weights
@@ -71,7 +72,9 @@ class Teacher:
             columns = {f"teacher_{name}": values for name, values in outputs.items()}
             return add_columns(source, columns, self.student.record_features, path)
 
-        return run.make_records("train_taught", key.hexdigest(), write)
+        path = run.path("train_taught.tf_record")
+        make_once(path, key.hexdigest(), write)
+        return path
 
     def _outputs(self, run: Run, source: str) -> Mapping[str, np.ndarray]:
         devices = run.trainer.strategy

@@ -27,7 +27,6 @@ from bert_tf.finetuning.question_answering_data import (
 from bert_tf.finetuning.question_answering_options import SquadOptions
 from bert_tf.finetuning.run import Program, Run, Splits, fine_tune
 from bert_tf.finetuning.setup import Setup
-from bert_tf.interop.read import folder_of
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
 from bert_tf.tasks.answer_decoding import Prediction
@@ -37,8 +36,6 @@ from bert_tf.tasks.question_answering import (
     QuestionAnsweringTask,
     official_metrics,
 )
-from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.training.unfinished import TRAINING_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -60,24 +57,10 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
 
 
 def version_of(options: SquadOptions, setup: Setup) -> bool:
-    """Return True if questions may have no answer: the option, else what the model was trained for.
-
-    Warn if run_squad trained the model for the other version.
-    """
-    given, trained = options.version_2_with_negative, setup.trained
-    learned = trained is not None and trained.version_2_with_negative
-    if given is None or trained is None or given == learned:
-        return learned if given is None else given
-    folder = options.output_dir
-    if latest_checkpoint(folder) is None:
-        folder = folder_of(setup.checkpoint.source)
-    if tf.io.gfile.exists(os.path.join(folder, TRAINING_FILE)):
-        logger.warning(
-            "The model in %s was trained with version_2_with_negative=%s, but the flag is %s. Omit it "
-            "to use the model's value.",
-            *(folder, str(learned).lower(), str(given).lower()),
-        )
-    return given
+    """Return True if questions may have no answer: the option, else what the model was trained for."""
+    if options.version_2_with_negative is not None:
+        return options.version_2_with_negative
+    return setup.trained is not None and setup.trained.version_2_with_negative
 
 
 class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
@@ -176,7 +159,6 @@ def write_answers(
 
     With known answers, write and return the metrics in `eval_results.txt`, and write the report.
     """
-    is_known = has_answers(examples, version_2_with_negative)
     files = {
         "predictions.json": {name: p.text for name, p in predictions.items()},
         NBEST_FILE: {name: [c.as_json() for c in p.nbest] for name, p in predictions.items()},
@@ -187,7 +169,7 @@ def write_answers(
         path = os.path.join(folder, name)
         write_text(path, json.dumps(values, indent=4) + "\n")
         logger.info("Wrote %s", path)
-    if not is_known:
+    if not has_answers(examples, version_2_with_negative):
         logger.info("%s lacks answers, so there are no metrics.", options.predict_file)
         return {}
     metrics = official_metrics(examples, predictions, version_2_with_negative)

@@ -75,20 +75,11 @@ class Run(Generic[AnyTask, AnyOptions]):
             task: writes the records; default: the task of the run.
         """
         task = task or self.task
-        key = task.records_key(examples, self.tokenizer)
+        path, key = self.path(f"{name}.tf_record"), task.records_key(examples, self.tokenizer)
         workers = workers_for(task.num_sequences(examples))
-        write = functools.partial(task.write_records, examples, self.tokenizer)
-        return self.make_records(name, key, lambda path: write(path=path, num_workers=workers))
-
-    def make_records(self, name: str, key: str, write: Callable[[str], int]) -> str:
-        """Return the path of `<name>.tf_record`. Write it unless it exists with the same key.
-
-        Args:
-            key: hash of its content.
-            write: path -> number of records written.
-        """
-        path = self.path(f"{name}.tf_record")
-        make_once(path, key, write)
+        make_once(
+            path, key, lambda path: task.write_records(examples, self.tokenizer, path, workers)
+        )
         return path
 
     def outputs(

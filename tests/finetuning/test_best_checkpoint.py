@@ -54,15 +54,6 @@ def test_of_a_loss_or_an_error_the_lowest_is_the_best(tmp_path, metric):
     assert kept_weight(tmp_path) == 2.0
 
 
-def test_a_first_value_that_is_no_number_is_replaced(tmp_path):
-    run = Run()
-    run.offer(BestCheckpoint(str(tmp_path), "eval_loss"), 1, eval_loss=float("nan"))
-    resumed = BestCheckpoint(str(tmp_path), "eval_loss")
-    run.offer(resumed, 2, eval_loss=3.0)
-    run.offer(resumed, 3, eval_loss=float("nan"))
-    assert kept_weight(tmp_path) == 2.0
-
-
 def test_an_interrupted_run_goes_on_with_the_record_it_had(tmp_path):
     run = Run()
     first = BestCheckpoint(str(tmp_path), "eval_accuracy")

@@ -26,8 +26,6 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.setup import trained_task
-from bert_tf.predictor import load
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
 NLI = ("contradiction", "entailment", "neutral")
 
@@ -142,36 +140,6 @@ def test_a_model_of_another_problem_type_is_refused(kinds):
         read_data(options, trained_task(options, "classification", None, 128))
 
 
-def test_exported_they_answer_raw_text_as_the_run_predicted(kinds, tmp_path):
-    texts = [(text, None) for text, *_ in scenes(9, 3)]
-    export_dir = {}
-    for kind in ("multi_label", "regression"):
-        export_dir[kind] = str(tmp_path / kind)
-        folder = getattr(kinds, kind).output_dir
-        export_saved_model(ExportOptions(model_dir=folder, export_dir=export_dir[kind]))
-
-    expected = rows_of(folder_of(kinds.multi_label) / "test_results.tsv")
-    answers = load(export_dir["multi_label"]).predict(texts)
-    for answer, row in zip(answers, expected, strict=True):
-        assert sorted(answer) == ["labels", "probabilities"]
-        np.testing.assert_allclose(list(answer["probabilities"].values()), row, atol=1e-5)
-        assert answer["labels"] == [k for k, p in answer["probabilities"].items() if p > 0.5]
-
-    expected = rows_of(folder_of(kinds.regression) / "test_results.tsv")
-    answers = load(export_dir["regression"]).predict(texts)
-    assert [sorted(answer) for answer in answers] == [["score"]] * 9
-    np.testing.assert_allclose(
-        [answer["score"] for answer in answers], np.ravel(expected), atol=1e-5
-    )
-
-
-def test_their_report_is_written_too(kinds):
-    several = (folder_of(kinds.multi_label) / "report.html").read_text()
-    assert "Counts by label" in several and "Calibration" in several
-    numbers = (folder_of(kinds.regression) / "report.html").read_text()
-    assert "Predicted and known" in numbers and "Hardest errors" in numbers
-
-
 # ----------------------------------------------------------------------------------- long documents
 
 
@@ -257,26 +225,6 @@ def test_mnli_is_evaluated_and_predicted_on_both_sets(mnli):
     assert "Confusion matrix (mismatched)" in (mnli / "report.html").read_text()
 
 
-def test_the_file_for_the_leaderboard_says_what_is_most_probable(mnli):
-    best = np.argmax(rows_of(mnli / "test_results.tsv"), axis=1)
-    lines = (mnli / "MNLI-m.tsv").read_text().splitlines()[1:]
-    assert [line.split("\t")[1] for line in lines] == [NLI[index] for index in best]
-
-
-def test_the_diagnostic_set_is_predicted_by_the_model_of_mnli(mnli, tmp_path):
-    lines = ["index\tsentence1\tsentence2", "0\tthe dog\ta cat", "1\tthe cat\tthe cat"]
-    (tmp_path / "diagnostic.tsv").write_text("\n".join(lines) + "\n")
-    options = classifier_options(
-        tmp_path / "output",
-        task_name="AX",
-        data_dir=str(tmp_path),
-        init_checkpoint=str(mnli),
-        do_predict=True,
-    )
-    run_classifier(options)
-    assert len((tmp_path / "output" / "AX.tsv").read_text().splitlines()) == 3
-
-
 # ------------------------------------------------------------------------------- records and lengths
 
 
@@ -294,14 +242,6 @@ def test_records_are_made_once(pair_model, mrpc_folder, tmp_path, caplog):
     folder = write_mrpc(mrpc_folder.parent / "other" / "MRPC", {"dev": pairs(9, seed=1)})
     run_classifier(dataclasses.replace(options, data_dir=str(folder)))
     assert "Wrote 9 records" in caplog.text
-
-
-def test_an_unknown_best_metric_is_an_error_before_the_training(pretrained, tmp_path):
-    settings = {"evaluate_steps": 8, "best_metric": "masked_lm_loss"}
-    message = "best_metric is masked_lm_loss, but must be one of eval_pearson, eval_spearman, eval"
-    with pytest.raises(ValueError, match=message):
-        run_classifier(kind_options(tmp_path, pretrained, "regression", **settings))
-    assert not list(tmp_path.glob("output/**/metrics.jsonl"))
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,8 @@ import json
 
 import pytest
 from tiny_runs import pretraining_options, sentence_options
-from tiny_squad import squad_options
-from tiny_words_and_choices import ner_training, swag_options
 
 from bert_tf.finetuning.classification import run_classifier
-from bert_tf.finetuning.multiple_choice import run_swag
-from bert_tf.finetuning.question_answering import run_squad
-from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.programs.run_pretraining import run_pretraining
 
 
@@ -28,30 +23,7 @@ def classifier(fixture, folder, **changes):
     )
 
 
-def squad(fixture, folder, **changes):
-    changes |= {"do_train": True, "train_file": str(fixture("squad_sets") / "train.json")}
-    changes |= {"init_checkpoint": str(fixture("pretrained")), "num_train_epochs": 2 * 16 / 160}
-    run_squad(squad_options(folder, **changes))
-
-
-def ner(fixture, folder, **changes):
-    changes["num_train_epochs"] = 2 * 16 / 90
-    run_ner(ner_training(fixture("pretrained"), fixture("conll_folder"), folder, **changes))
-
-
-def swag(fixture, folder, **changes):
-    changes |= {"do_train": True, "train_file": fixture("choice_files")["train_file"]}
-    changes |= {"init_checkpoint": str(fixture("pretrained")), "num_train_epochs": 2 * 16 / 90}
-    run_swag(swag_options(folder, **changes))
-
-
-SLOW = [
-    pytest.param(pretraining, marks=pytest.mark.slow),
-    *(pytest.param(program, marks=pytest.mark.long) for program in (squad, ner, swag)),
-]
-
-
-@pytest.mark.parametrize("program", [classifier, *SLOW])
+@pytest.mark.parametrize("program", [classifier, pytest.param(pretraining, marks=pytest.mark.slow)])
 def test_a_compiled_run_has_the_losses_of_an_uncompiled_one(program, request, tmp_path):
     losses = []
     for jit_compile in ("auto", "false"):

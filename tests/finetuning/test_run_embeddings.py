@@ -1,18 +1,15 @@
 """run_embeddings: train, evaluate, resume, predict; and the model in other formats."""
 
-import dataclasses
 import functools
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import data_of, figures_of
 from tiny_embeddings import options, write
 from tiny_runs import ANIMALS, PLACES, Interruption, checkpoint_arrays, interrupt_at, read_results
 from tiny_teachers import taught
-from tiny_words_and_choices import read_json_lines, write_json_lines
+from tiny_words_and_choices import write_json_lines
 
 import bert_tf
 from bert_tf.finetuning.embeddings import Embeddings, run_embeddings
@@ -94,12 +91,6 @@ def test_predictions_are_the_best_documents_of_each_query(embedder, embedding_fi
     assert f"test_mrr@10 = {mrr}\n" in (embedder / "test_results.txt").read_text()
 
 
-def test_the_report_has_the_metrics(embedder):
-    report = (embedder / "report.html").read_text()
-    assert {"ndcg@10", "examples"} <= set(figures_of(report))
-    assert "bert_tf run_embeddings" in report
-
-
 def test_prefixes_are_those_of_the_training(embedder):
     model = load(str(embedder))
     as_query, as_document = model.embed(TEXTS, as_query=True), model.embed(TEXTS)
@@ -154,22 +145,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
             np.testing.assert_allclose(resumed[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
-def test_the_best_evaluation_during_training_is_kept(pretrained, embedding_files, tmp_path):
-    train, dev = embedding_files["pairs"]
-    given = {"train_file": train, "eval_file": dev, "do_train": True, "do_eval": True}
-    settings = {"init_checkpoint": str(pretrained), "num_train_epochs": 3.0, "evaluate_steps": 2}
-    results = run_embeddings(options(tmp_path, **given, **settings))
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    evaluated = {line["step"]: line["eval_ndcg@10"] for line in lines if "eval_ndcg@10" in line}
-    assert list(evaluated)[:2] == [2, 4] and len(set(evaluated.values())) > 1
-    evaluated[results["global_step"]] = results["eval_ndcg@10"]
-    best = json.loads((tmp_path / "best" / "best.json").read_text())
-    assert best["metric"] == "eval_ndcg@10" and best["value"] == max(evaluated.values())
-    given = {"init_checkpoint": str(tmp_path / "best"), "eval_file": dev, "do_eval": True}
-    found = run_embeddings(options(tmp_path / "again", **given))
-    assert found["eval_ndcg@10"] == pytest.approx(best["value"], abs=1e-6)
-
-
 @pytest.fixture(scope="module")
 def evaluated(pretrained, embedding_files, tmp_path_factory):
     """Function kind -> options of an evaluation of the encoder, without training, and its metrics."""
@@ -182,41 +157,6 @@ def evaluated(pretrained, embedding_files, tmp_path_factory):
         return made, run_embeddings(made)
 
     return evaluate
-
-
-def test_the_report_has_the_hardest_queries(evaluated, embedding_files):
-    made, _ = evaluated("pairs")
-    rows = read_json_lines(embedding_files["pairs"][1])
-    queries, documents = (
-        list(dict.fromkeys(row[n] for row in rows)) for n in ("anchor", "positive")
-    )
-    model = load(made.init_checkpoint)
-    orders = np.argsort(-(model.embed(queries) @ model.embed(documents).T))
-    expected = []
-    for query, order in zip(queries, orders, strict=True):
-        relevant = [row["positive"] for row in rows if row["anchor"] == query]
-        found = [documents[index] for index in order]
-        place = next(n for n, document in enumerate(found, 1) if document in relevant)
-        expected += [[query, found[place - 1], found[0], str(place)]] if place > 1 else []
-    assert expected
-    page = data_of((Path(made.output_dir) / "report.html").read_text())
-    (section,) = (each for each in page["sections"] if each["title"] == "Hardest errors")
-    (table,) = section["parts"]
-    assert table["header"] == ["query", "relevant", "found first", "place of the relevant one"]
-    assert table["rows"] == sorted(expected, key=lambda row: -int(row[3]))
-
-
-@pytest.mark.parametrize("kind", ["pairs", "classes", "scores"])
-def test_an_unknown_best_metric_is_an_error_before_the_training(
-    evaluated, embedding_files, tmp_path, kind
-):
-    made, found = evaluated(kind)
-    changes = {"train_file": embedding_files[kind][0], "do_train": True, "evaluate_steps": 2}
-    changes |= {"output_dir": str(tmp_path), "best_metric": "f1"}
-    with pytest.raises(ValueError, match="best_metric is f1, but must be one of ") as error:
-        run_embeddings(dataclasses.replace(made, **changes))
-    assert set(re.findall(r"eval_[\w@]+", str(error.value))) == set(found) - {"global_step"}
-    assert not (tmp_path / "metrics.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -287,36 +227,6 @@ def test_the_documents_of_a_text_are_the_others_of_its_class(pretrained, tmp_pat
         ranks.append(next((1 / n for n, i in enumerate(order[:10], 1) if i in relevant), 0.0))
     assert found["eval_recall@10"] == pytest.approx(np.mean(recalls))
     assert found["eval_mrr@10"] == pytest.approx(np.mean(ranks))
-
-
-@pytest.mark.parametrize("has_classes", [False, True])  # then each its own
-def test_texts_alone_get_the_nearest_others(pretrained, tmp_path, has_classes):
-    rows = [{"text": text} for text in ("a owl", "the dog", "the dog in the barn")]
-    if has_classes:
-        rows = [{**row, "label": str(number)} for number, row in enumerate(rows)]
-    file = write_json_lines(tmp_path / "t.jsonl", rows)
-    given = {"init_checkpoint": str(pretrained), "query_prefix": "the ", "predict_file": file}
-    run_embeddings(options(tmp_path, do_predict=True, **given))
-    found = predicted(tmp_path)
-    assert [each["query"] for each in found] == [row["text"] for row in rows]
-    assert all(len(each["documents"]) == 2 for each in found)
-    assert (tmp_path / "test_results.txt").read_text() == "global_step = 0\n"
-
-
-@pytest.mark.slow
-@pytest.mark.long  # test_exported_text_models.py asks one of random weights
-@pytest.mark.parametrize("format", ["saved_model", "tflite", "onnx"])
-def test_exports_give_the_same_vectors(embedder, tmp_path, format):
-    from bert_tf.programs.export_saved_model import export
-
-    if format == "onnx":
-        pytest.importorskip("tf2onnx")
-        pytest.importorskip("onnxruntime")
-    export(embedder, tmp_path / format, format=format)
-    model, other = load(str(embedder)), load(str(tmp_path / format))
-    for as_query in (False, True):
-        found = other.embed(TEXTS, as_query=as_query)
-        np.testing.assert_allclose(found, model.embed(TEXTS, as_query=as_query), atol=1e-5)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import json
 import math
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,11 +16,10 @@ from tiny_words_and_choices import read_json_lines, write_json_lines
 from bert_tf.finetuning import reranking
 from bert_tf.finetuning.embeddings import run_embeddings
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
-from bert_tf.finetuning.reranking import Reranking, _check, run_reranker, with_negatives
+from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.setup import Setup
 from bert_tf.predictor import load
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
-from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
 
@@ -111,18 +109,6 @@ def test_pairs_without_scores_or_negatives_are_scored(reranker, tmp_path):
     assert (tmp_path / "out" / "test_results.txt").read_text() == "global_step = 0\n"
 
 
-@pytest.mark.parametrize("loss", ["binary", "pairwise"])
-def test_the_other_losses_learn_it_too(pretrained, ranking_files, tmp_path, loss):
-    given = {
-        "train_file": ranking_files["train"],
-        "eval_file": ranking_files["dev"],
-        "num_train_epochs": 4.0,
-    }
-    settings = {"init_checkpoint": str(pretrained), "num_negatives": 1, "loss": loss}
-    results = run_reranker(options(tmp_path, **settings, **given, do_train=True, do_eval=True))
-    assert results["eval_map@100"] > 0.9
-
-
 def test_the_folder_scores_pairs(reranker):
     row = predictions(reranker)[0]
     assert [d["score"] for d in row["documents"]] == sorted(
@@ -131,34 +117,6 @@ def test_the_folder_scores_pairs(reranker):
     found = load(str(reranker)).predict([(row["query"], d["text"]) for d in row["documents"]])
     expected = [document["score"] for document in row["documents"]]
     assert [each["score"] for each in found] == pytest.approx(expected, abs=1e-4)
-
-
-def test_a_query_without_retriever_has_the_documents_of_its_rows(reranker, ranking_files):
-    rows = [json.loads(line) for line in Path(ranking_files["dev"]).read_text().splitlines()]
-    for found in predictions(reranker):
-        own = [row for row in rows if row["anchor"] == found["query"]]
-        texts = {row[name] for row in own for name in ("positive", "negative")}
-        assert {document["text"] for document in found["documents"]} <= texts
-        assert len(found["documents"]) == min(len(texts), 10)
-
-
-def test_a_retriever_is_loaded_once_for_all_sets(pretrained, ranking_files, tmp_path, monkeypatch):
-    loaded = []
-
-    def load_once(folder):
-        loaded.append(folder)
-        return load(folder)
-
-    monkeypatch.setattr("bert_tf.finetuning.reranking.Predictor", load_once)
-    files = {
-        "eval_file": ranking_files["dev"],
-        "predict_file": ranking_files["dev"],
-        "retriever": str(pretrained),
-    }
-    given = options(tmp_path, do_eval=True, do_predict=True, **files)
-    program = Reranking()
-    program.read(given, SimpleNamespace(max_seq_length=23, trained=None))
-    assert loaded == [str(pretrained)] and set(program._lists) == {"dev", "test"}
 
 
 def test_a_retriever_finds_the_documents_among_all(
@@ -208,13 +166,6 @@ def test_what_does_not_fit_is_refused(pretrained, ranking_files, tmp_path, kind,
         run_reranker(options(tmp_path / "output", **given, **files, **changes))
 
 
-def test_a_classifier_of_one_label_is_no_reranker():
-    task = ClassificationTask(("rude",), 23, is_pair=None, problem_type="multi_label")
-    rule = r"classifier of 1 labels \(problem_type=multi_label\), but a reranker has one score"
-    with pytest.raises(ValueError, match=rule):
-        _check(None, {}, {}, SimpleNamespace(trained=task))
-
-
 def test_a_classifier_with_labels_is_no_reranker(sentence_model, ranking_files, tmp_path):
     given = {
         "init_checkpoint": str(sentence_model),
@@ -225,11 +176,6 @@ def test_a_classifier_with_labels_is_no_reranker(sentence_model, ranking_files, 
         ValueError, match="is a classifier of single texts, but a reranker has one score"
     ):
         run_reranker(options(tmp_path, **given))
-
-
-def test_the_card_names_the_program(reranker):
-    card = (reranker / "README.md").read_text()
-    assert "`run_reranker`: " in card and "`run_reranker --do_eval" in card
 
 
 def test_a_converted_reranker_keeps_its_length_and_takes_pairs(reranker, tmp_path):
@@ -257,31 +203,6 @@ def test_the_longest_input_is_that_of_the_first_reranker(
     )
     task, _ = Reranking().read(given, Setup.for_task(given, "classification", default_length=16))
     assert task.max_seq_length == length
-
-
-@pytest.mark.usefixtures("steps_without_training")
-def test_an_evaluation_during_training_stops_it_and_keeps_the_best(
-    pretrained, ranking_files, tmp_path
-):
-    given = {
-        "train_file": ranking_files["train"],
-        "eval_file": ranking_files["dev"],
-        "do_train": True,
-    }
-    settings = {"init_checkpoint": str(pretrained), "num_train_epochs": 3.0, "num_negatives": 1}
-    stops = {"evaluate_steps": 2, "early_stopping": 1, "learning_rate": 1e-30}
-    results = run_reranker(options(tmp_path, do_eval=True, **given, **settings, **stops))
-    lines = read_json_lines(tmp_path / "metrics.jsonl")
-    evaluated = {line["step"]: line["eval_ndcg@10"] for line in lines if "eval_ndcg@10" in line}
-    assert list(evaluated) == [2, 4] and evaluated[2] == evaluated[4] == results["eval_ndcg@10"]
-    assert results["global_step"] == 4
-    with pytest.raises(ValueError, match=r"best_metric is f1.* one of eval_mrr@10, eval_ndcg@10, "):
-        run_reranker(
-            options(
-                tmp_path / "other", do_eval=True, best_metric="f1", **given, **settings, **stops
-            )
-        )
-    assert not (tmp_path / "other" / "metrics.jsonl").exists()
 
 
 @pytest.mark.slow

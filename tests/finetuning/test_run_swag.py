@@ -66,21 +66,6 @@ def test_evaluation_afterwards_needs_only_the_data_and_may_have_another_number_o
     assert "test_accuracy = 1.0" in (tmp_path / "test_results.txt").read_text()
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"do_train": True}, "do_train.* needs .*train_file"),
-        (
-            {"do_train": True, "train_file": "a.csv", "pack_sequences": True},
-            r"pack_sequences .*per choice\. Omit it\.",
-        ),
-    ],
-)
-def test_flags_that_cannot_be_are_refused(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
-        swag_options(tmp_path, **changes)
-
-
 def test_training_and_evaluation_need_answers(pretrained, choice_files, tmp_path):
     options = swag_options(
         tmp_path,

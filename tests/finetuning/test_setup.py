@@ -107,12 +107,6 @@ def test_keys_that_the_saved_configuration_does_not_keep_are_no_other_model(tmp_
 # ------------------------------------------------------------------------------------------ tokenizer
 
 
-def test_a_vocabulary_file_that_is_named_wins(tmp_path):
-    file = write_vocab(tmp_path / "vocab.txt", (*LOWER, "more"))
-    tokenizer = sidecar.load_tokenizer(file, None, checkpoint(vocab=LOWER), CONFIG)
-    assert tokenizer.vocab["more"] == len(LOWER)
-
-
 @pytest.mark.parametrize(
     ("vocab", "stated", "flag", "lower"),
     [
@@ -157,12 +151,6 @@ def test_tokens_that_the_checkpoint_knows_by_another_id_are_counted_in_a_warning
     changed = (*SPECIAL, "new", *LOWER[6:])
     sidecar.load_tokenizer(write_vocab(tmp_path / "ours.txt", changed), None, known, CONFIG)
     assert "1 of the 125 tokens (0.8 %) in" in caplog.text and "'aa'" in caplog.text
-
-
-def test_tokens_that_are_appended_are_no_difference(known, tmp_path, caplog):
-    longer = write_vocab(tmp_path / "ours.txt", (*LOWER, "more", "and", "more2"))
-    sidecar.load_tokenizer(longer, None, known, CONFIG)
-    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("replaced, is_refused", [(6, False), (7, True)])
