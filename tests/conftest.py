@@ -136,7 +136,6 @@ LONG = (
     "test_run_embeddings.py::test_a_resumed_run",  # other programs: test_same_command_again.py
     "test_faults_in_generation.py::test_killed_at_a_random_moment",  # test_runners.py kills one too
     "test_gradient_cache.py::test_a_teacher_is_compared",
-    "test_gradient_cache.py::test_large_tables",  # test_batch_trainer.py
     # test_the_gradient_is_that_of_the_loss_of_all_examples has parts too
     "test_gradient_cache.py::test_parts_and_devices_do_not_change_the_gradient[1-3-false",
     "test_run_on_workers.py",  # test_batch_trainer_workers.py

@@ -133,16 +133,6 @@ def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(
         )
 
 
-def test_a_run_in_parts_is_repeatable(tmp_path):
-    trainer = pretrainer(dropout=0.5, gradient_accumulation_steps=2)
-    start, runs = trainer.save(str(tmp_path / "start")), []
-    for name in ("one", "two"):
-        trainer.resume(start)
-        trainer.train(endless(pretraining_batches()), 3, output_dir=str(tmp_path / name))
-        runs.append(values_of(trainer))
-    assert_equal_bits(*runs)
-
-
 def test_large_tables_are_learned_in_parts_in_call_after_call(tmp_path):
     """With 2 parts and tables of this size the second call failed: see training/parts.py."""
     trainer = pretrainer(
@@ -309,24 +299,6 @@ def test_a_run_that_is_told_to_end_saves_its_step_and_goes_on_from_there(number,
     assert_equal_bits(values_of(again), values_of(whole))
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_a_run_that_is_told_to_end_in_its_last_step_ends(tmp_path, monkeypatch, together):
-    """Then nothing follows it, such as another phase; also if it is one of several workers."""
-    monkeypatch.setattr("bert_tf.training.batch_trainer.is_multi_worker", lambda _: together)
-    trainer = linear_trainer()
-    take_steps = trainer.take_steps
-
-    def terminated(*arguments):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return take_steps(*arguments)
-
-    trainer.take_steps = terminated
-    with pytest.raises(SystemExit) as ended:
-        trainer.train(endless(linear_batches(4)), 1, output_dir=str(tmp_path))
-    assert ended.value.code == 143
-    assert [path.rsplit("-", 1)[1] for path in list_checkpoints(str(tmp_path))] == ["1"]
-
-
 def test_a_second_ctrl_c_ends_at_once(tmp_path, capfd):
     def interrupt():
         os.kill(os.getpid(), signal.SIGINT)
@@ -468,24 +440,6 @@ def test_prediction_stops_after_the_most_batches():
     dataset = tf.data.Dataset.from_tensor_slices(rows).batch(2)
     kept = linear_trainer().predict(dataset, keep_all, 2, max_batches=3)
     assert kept["number"].tolist() == [0, 1, 2, 3, 4, 5]
-
-
-def test_a_second_evaluation_does_not_trace_the_model_again():
-    trainer = linear_trainer()
-    dataset = tf.data.Dataset.from_tensor_slices(linear_rows(5)).batch(2)
-    for _ in range(3):
-        trainer.predict(dataset, keep_all, 2)
-    assert trainer.model.num_traces == 1
-
-
-def test_a_later_evaluation_sees_the_weights_of_that_time(tmp_path):
-    trainer = linear_trainer()
-    rows = linear_rows(4)
-    dataset = tf.data.Dataset.from_tensor_slices(rows).batch(4)
-    trainer.predict(dataset, keep_all, 4)
-    trainer.train(endless(linear_batches(2)), 5, output_dir=str(tmp_path))
-    expected = rows["x"] @ trainer.model.kernel.numpy()
-    np.testing.assert_allclose(trainer.predict(dataset, keep_all, 4)["y"], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

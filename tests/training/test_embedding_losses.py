@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.training.embedding_losses import EMBEDDING_LOSSES, embedding_loss
+from bert_tf.training.embedding_losses import embedding_loss
 
 RNG = np.random.default_rng(5)
 VECTORS = RNG.normal(size=(6, 3, 8)).astype("float32")
@@ -158,11 +158,6 @@ def test_matryoshka_adds_the_loss_of_the_first_numbers():
     assert value(name, widths=(4, 2)) == pytest.approx(sum(parts), rel=1e-5)
 
 
-def test_an_unknown_loss_is_named():
-    with pytest.raises(ValueError, match="`loss` is 'mnr', but must be one of multiple_neg"):
-        embedding_loss("mnr")
-
-
 PEERS = {
     "multiple_negatives_ranking": ("MultipleNegativesRankingLoss", {"scale": 20.0}),
     "multiple_negatives_symmetric_ranking": (
@@ -175,10 +170,6 @@ PEERS = {
     "triplet": ("TripletLoss", {"triplet_margin": 0.5}),
     "batch_all_triplet": ("BatchAllTripletLoss", {"margin": 0.5}),
 }
-
-
-def test_every_loss_has_a_peer():
-    assert set(PEERS) == set(EMBEDDING_LOSSES)
 
 
 @pytest.mark.slow

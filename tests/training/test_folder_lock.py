@@ -46,13 +46,6 @@ def test_a_second_process_is_told_who_the_first_is_and_refused_until_that_is_kil
         assert path.read_text() == str(os.getpid())
 
 
-def test_nothing_is_left_of_a_lock(tmp_path):
-    for _ in range(2):
-        with folder_lock(str(tmp_path)):
-            assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
-        assert list(tmp_path.iterdir()) == []
-
-
 def test_a_remote_folder_is_not_locked():
     with folder_lock("gs://bucket/folder"):
         pass

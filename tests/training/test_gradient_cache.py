@@ -84,13 +84,6 @@ def trained(folder, devices=ONE, parts=1, num_texts=3, size=N, **settings):
     return [(line["loss"], line["gradient_norm"]) for line in lines], values
 
 
-@pytest.mark.slow
-def test_large_tables_are_learned_in_parts_in_call_after_call(tmp_path):
-    """As in test_batch_trainer.py, with a loss over the whole batch."""
-    lines, _ = trained(tmp_path, parts=2, sizes={"vocab_size": 200_000, "hidden_size": 64})
-    assert len(lines) == 3
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("whole"))
@@ -191,16 +184,6 @@ def test_a_resumed_run_in_parts_ends_with_the_bits_of_an_uninterrupted_one(tmp_p
     assert goes_on.resume(str(tmp_path)) == 3
     goes_on.train(data, 5, output_dir=str(tmp_path), max_steps_per_loop=1)
     assert_bit_equal(checkpoint_arrays(tmp_path / "model.ckpt-5"), expected)
-
-
-@pytest.mark.parametrize(
-    "devices", [ONE, pytest.param(TWO, marks=(pytest.mark.slow, pytest.mark.long))]
-)
-def test_classes_are_compared_over_the_whole_batch_too(tmp_path, devices):
-    settings = {"num_texts": 1, "loss": "batch_all_triplet"}
-    expected, _ = trained(tmp_path / "a", **settings)
-    found, _ = trained(tmp_path / "b", devices, parts=2, **settings)
-    np.testing.assert_allclose(found, expected, rtol=2e-6)
 
 
 @pytest.mark.slow

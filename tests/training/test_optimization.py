@@ -187,16 +187,6 @@ def test_compiled_updates_are_those_of_apply_and_by_shape_have_the_same_bits(nam
         np.testing.assert_allclose(applied[key], value, rtol=0, atol=1e-6, err_msg=str(key))
 
 
-def test_variables_of_one_shape_and_rate_share_a_compiled_update():
-    one_rate, two_rates = AdamW(0.01), AdamW(0.01, learning_rate_factors={"layer_0": 0.5})
-    for optimizer in (one_rate, two_rates):
-        values = updated(optimizer, by_shape=True, scales=(1.0,))
-    assert len({path for path, _ in values}) == 8
-    for optimizer, number in ((one_rate, 2), (two_rates, 4)):
-        counts = [f.experimental_get_tracing_count() for f in optimizer._functions.values()]
-        assert counts == [1] * number
-
-
 def test_compiled_updates_of_muon_in_bfloat16_are_those_of_apply():
     applied, compiled = (
         updated(Muon(0.01, product_dtype="bfloat16"), by_shape) for by_shape in (None, True)

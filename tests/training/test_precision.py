@@ -1,14 +1,9 @@
 """--precision=auto: bfloat16 where the hardware multiplies it, and the reason in words."""
 
-import dataclasses
-
 import pytest
-from tiny_runs import pretraining_options
 
-from bert_tf.finetuning import loop
 from bert_tf.training import strategy
 from bert_tf.training.strategy import (
-    Choice,
     choose_precision,
     precision_for_cpu,
     precision_for_gpu,
@@ -58,24 +53,3 @@ def test_the_oldest_of_several_gpus_decides(monkeypatch):
     assert choose().precision == "mixed_bfloat16"
     monkeypatch.setattr(config, "list_logical_devices", lambda kind: [kind])
     assert choose() == ("mixed_bfloat16", "TPUs multiply bfloat16")
-
-
-def test_the_log_says_what_was_chosen_and_why(records, toy_text, tmp_path, monkeypatch):
-    for module in (strategy, loop):
-        monkeypatch.setattr(
-            module, "choose_precision", lambda *_: Choice("mixed_bfloat16", "it can")
-        )
-    monkeypatch.setattr(
-        "bert_tf.training.options.choose_precision", lambda *_: Choice("mixed_bfloat16", "it can")
-    )
-    options = pretraining_options(
-        records, toy_text, tmp_path / "output", precision="auto", jit_compile="auto"
-    )
-    assert options.policy == "mixed_bfloat16"
-    assert dataclasses.replace(options, precision="float32").policy == "float32"
-
-    class FakeTrainer:
-        strategy = options.make_strategy()
-
-    line = loop.describe(FakeTrainer, options)
-    assert line.endswith("; mixed_bfloat16 (it can)")

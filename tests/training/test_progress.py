@@ -42,24 +42,6 @@ def test_the_rate_leaves_out_the_first_update_which_holds_the_compilation():
     assert text.endswith("train 5/10  50%  2.0 steps/s  ETA 2s")
 
 
-@pytest.mark.parametrize(
-    "updates, ending",
-    [
-        ([(50, 1), (18, 10)], "2.0 s each  took 1m08s with start-up"),
-        ([(5, 10)], "took 5s with start-up"),
-        ([(2, 1), (18, 10)], "took 20s"),
-    ],
-)
-def test_the_duration_names_a_start_that_is_not_in_the_rate(updates, ending):
-    text = shown(Terminal(), updates).removesuffix("\n")
-    assert text.endswith(ending)
-
-
-def test_a_resumed_run_counts_only_its_own_steps():
-    text = shown(Terminal(), [(9, 1001), (10, 1006)], total=2000)
-    assert text.endswith("train 1,006/2,000  50%  2.0 s each  ETA 33m08s")
-
-
 def test_a_live_line_is_cut_to_the_terminal_so_that_it_can_be_rewritten(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     text = shown(Terminal(), [(3, 2, {"masked_lm_loss": 1.5, "next_sentence_loss": 0.5})])

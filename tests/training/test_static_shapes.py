@@ -140,25 +140,6 @@ def test_outputs_of_two_devices_are_compared_in_static_shapes(tmp_path, monkeypa
     assert shapes == {"_gathered": {2 * B}, "_rows": {B}}
 
 
-@pytest.mark.slow
-@pytest.mark.long
-def test_such_a_step_is_that_of_single_operations(tmp_path):
-    task = TASKS["pretraining"]()
-    results = []
-    for jit_compile in (True, False):
-        trainer, batches = trainer_of(task), batches_of(task, tmp_path)
-        step = tf.function(
-            lambda features, trainer=trainer: trainer.strategy.run(
-                trainer._step.take, args=(features,)
-            ),
-            jit_compile=jit_compile,
-        )
-        losses = [float(step(features)["loss"]) for features in batches.take(4)]
-        results.append(losses)
-    assert results[0] == pytest.approx(results[1], rel=2e-2)
-    assert results[0][-1] < results[0][0]
-
-
 def test_an_evaluation_has_one_shape_whatever_remains(tmp_path):
     task = TASKS["classification"]()
     trainer = trainer_of(task)
