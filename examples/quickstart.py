@@ -41,7 +41,7 @@ VOCAB_SIZE = 4000
 MAX_SEQ_LENGTH = 32
 TRAIN_STEPS = 900
 TRAIN_BATCH_SIZE = 128
-TRAIN_SENTENCES = DEV_SENTENCES = 250  # for each library
+TRAIN_SENTENCES, DEV_SENTENCES = 150, 250  # for each library
 
 SENTENCES = (
     "Return the sum of the array elements over a given axis.",
@@ -96,9 +96,11 @@ def sentences_of_file(path):
     except (SyntaxError, ValueError):  # a template, or the syntax of another version
         return []
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
+    nodes.sort(key=lambda node: getattr(node, "lineno", 0))  # a module has no line
     sentences = []
-    for docstring in (ast.get_docstring(n) for n in ast.walk(tree) if isinstance(n, documented)):
-        for paragraph in re.split(r"\n\s*\n", CODE_BLOCK.sub("\n\n", docstring or "")):
+    for docstring in filter(None, map(ast.get_docstring, nodes)):
+        for paragraph in re.split(r"\n\s*\n", CODE_BLOCK.sub("\n\n", docstring)):
             if ">>>" not in paragraph:
                 sentences += SENTENCE.findall(re.sub("[`*]", "", paragraph))
     lines = (" ".join(sentence.split()) for sentence in sentences)
@@ -158,7 +160,7 @@ def fine_tune(folder, name, init_checkpoint):
             train_batch_size=16,
             eval_batch_size=64,
             learning_rate=3e-4,
-            num_train_epochs=6.0,
+            num_train_epochs=8.0,
         )
     )
     return results["eval_accuracy"]

@@ -85,13 +85,14 @@ def _text_size(file: str) -> int:
     with open_binary(file) as stream:
         if is_utf16(stream):  # whose lines do not end at b"\n"
             raise ValueError(f"{file} is UTF-16: convert it with iconv.")
-        if stream.peek(5).startswith(b"<doc "):
+        if stream.read(5) == b"<doc ":
             raise ValueError(
                 f"{file} is WikiExtractor's output: make a corpus of it with "
                 "examples/prepare_corpus.py."
             )
         if not compression_of(file):
             return tf.io.gfile.stat(file).length
+        stream.seek(0)
         return sum(map(len, iter(lambda: stream.read(BLOCK), b"")))
 
 
