@@ -12,7 +12,7 @@ ROOMS = {
     "metrics": (452, 5, 1),
     "modeling": (1_995, 19, 42),
     "prediction": (1_932, 15, 55),
-    "pretraining": (2_197, 17, 45),
+    "pretraining": (1_450, 12, 20),
     "programs": (5_585, 30, 135),
     "report": (1_393, 17, 3),
     "serving": (2_095, 22, 18),

@@ -36,7 +36,6 @@ ORDER = [
     "interop",
     "options",
     "training",
-    "beam",
     "pretraining",
     "tasks",
     "text_preprocessor",

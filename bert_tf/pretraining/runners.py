@@ -21,7 +21,6 @@ from dataclasses import asdict, replace
 
 import tensorflow as tf
 
-from bert_tf.beam import make_pipeline
 from bert_tf.data.files import write_text
 from bert_tf.data.parallel import map_in_order
 from bert_tf.pretraining.groups import group_size
@@ -71,11 +70,15 @@ def run_beam(
     """Yield the result of each group of an Apache Beam pipeline, after its end.
 
     Raises:
-        ImportError, ValueError: as in `make_pipeline`.
+        ImportError: Beam is not installed.
     """
-    with make_pipeline(runner, flags) as pipeline:
+    try:
         import apache_beam as beam
-
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise ImportError("`runner` needs Apache Beam: pip install -e '.[beam]'") from error
+    options = PipelineOptions([*flags, f"--runner={runner}"])
+    with beam.Pipeline(options=options) as pipeline:
         elements = pipeline | "groups" >> beam.Create(jobs) | beam.Reshuffle()
         _ = elements | "make" >> beam.Map(make_and_note, settings)
     for job in jobs:

@@ -113,9 +113,6 @@ def make_sequences(
         short_seq_prob: fraction of documents cut for a random, shorter length (0-1), because
             fine-tuning has short sequences too.
         rng: the source of randomness.
-
-    Raises:
-        ValueError: `objective` is unknown.
     """
     max_tokens = max_seq_length - (2 if objective == "mlm" else 3)  # [CLS] and each [SEP]
     target_length = max_tokens
@@ -125,9 +122,7 @@ def make_sequences(
         return _next_sentence_pairs(documents, document_index, max_tokens, target_length, rng)
     if objective == "mlm_sop":
         return _ordered_pairs(documents[document_index], max_tokens, target_length, rng)
-    if objective == "mlm":
-        return _single_sequences(documents[document_index], max_tokens, target_length, rng)
-    raise ValueError(f"`objective` is {objective!r}, but must be one of {', '.join(OBJECTIVES)}.")
+    return _single_sequences(documents[document_index], max_tokens, target_length, rng)
 
 
 def _next_sentence_pairs(

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.beam import BeamOptions
 from bert_tf.data.files import file_identity
 from bert_tf.data.globs import check_not_an_input, expand_files
 from bert_tf.data.record_checks import first_names
@@ -41,7 +40,7 @@ MAX_GROUP_BYTES = 64_000_000  # of text; bounds the memory of a worker
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainingDataOptions(BeamOptions, RecordSettings):
+class PretrainingDataOptions(RecordSettings):
     """The reference's flags with its defaults, and others.
 
     Raises:
@@ -65,6 +64,20 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
         default=1,
         min=1,
     )
+    runner: str | None = option(
+        "Run as an Apache Beam pipeline: DirectRunner, FlinkRunner, SparkRunner, DataflowRunner. "
+        "Flags of Beam follow after --, for example: -- --project=... --region=...",
+        group="Machine",
+        default=None,
+    )
+    runner_flags: tuple[str, ...] = option("Flags of Beam.", default=(), positional=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.runner_flags and self.runner is None:
+            raise ValueError(
+                f"Unknown argument {self.runner_flags[0]!r}: flags of Beam need `runner`."
+            )
 
 
 @dataclass(frozen=True)

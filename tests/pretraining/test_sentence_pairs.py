@@ -150,8 +150,3 @@ def test_a_single_sequence_that_is_too_long_loses_tokens_at_its_ends():
     (sequence,) = pairs([document(0, 30)], max_seq_length=9, objective="mlm")
     assert len(sequence[0]) == 7
     assert list(sequence[0]) == list(range(sequence[0][0], sequence[0][0] + 7))
-
-
-def test_an_unknown_objective_is_refused():
-    with pytest.raises(ValueError, match="'nsp', but must be one of mlm_nsp, mlm, mlm_sop"):
-        pairs([document(0, 3)], max_seq_length=9, objective="nsp")
