@@ -3,6 +3,8 @@
 import pytest
 from document_commands import GUIDES, PRETRAINING, Walks, commands_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def walks(tmp_path_factory):
@@ -30,6 +32,7 @@ LONG = (
 )
 
 
+@pytest.mark.long_cases("squad.md")
 @pytest.mark.parametrize(
     "name",
     [

@@ -3,6 +3,8 @@
 import pytest
 from document_commands import PRETRAINING, Walks
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("name", PRETRAINING)
 def test_the_commands_of_a_guide_do_what_it_says(tmp_path, name):

@@ -12,6 +12,8 @@ import pytest
 
 import bert_tf
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 # What a working tree may hold besides the repository.
 NOT_COPIED = shutil.ignore_patterns(

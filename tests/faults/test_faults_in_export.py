@@ -15,6 +15,8 @@ from fault_runs import (
 )
 from tiny_runs import script_command
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["the happy cat in the barn", "", "a sad owl"]
 
 
@@ -28,16 +30,6 @@ def command(sentence_model):
     return lambda folder: script_command(
         "export_saved_model", model_dir=sentence_model, export_dir=folder
     )
-
-
-def test_export_killed_at_a_random_moment(command, exported, tmp_path, fault_seed):
-    rng, folder = random.Random(fault_seed), tmp_path / "1"
-    begun = (tmp_path / "1.tmp").exists
-    kill_after(command(folder), begun, 0.3 * rng.random())
-    if not folder.exists():  # else it is whole, for it has its name
-        run_whole(command(folder))
-    np.testing.assert_allclose(answers(folder), answers(exported.single), rtol=0, atol=1e-6)
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
 @pytest.mark.long
@@ -67,6 +59,7 @@ def predicted(prediction, tmp_path_factory):
     return file.read_bytes()
 
 
+@pytest.mark.long
 def test_prediction_killed_at_a_random_moment(prediction, predicted, tmp_path, fault_seed):
     rng, file = random.Random(fault_seed), tmp_path / "answers.jsonl"
     kill_after(prediction(file), lambda: any(tmp_path.iterdir()), rng.random())

@@ -7,12 +7,13 @@ from fault_runs import (
     assert_clear_error,
     contents,
     generation_command,
-    kill_after,
     run,
     run_whole,
     under_fault,
     write_corpus,
 )
+
+pytestmark = pytest.mark.slow
 
 SECONDS_OF_WORK = 1.0  # about; a kill after the end is no fault, and a test says so
 
@@ -33,15 +34,6 @@ def whole(command, tmp_path_factory):
     folder = tmp_path_factory.mktemp("generated") / "whole"
     run_whole(command(folder))
     return contents(folder)
-
-
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_killed_at_a_random_moment(command, whole, tmp_path, fault_seed, num_workers):
-    rng, folder = random.Random(fault_seed), tmp_path / "out"
-    arguments = command(folder, num_workers=num_workers)
-    kill_after(arguments, folder.exists, SECONDS_OF_WORK * rng.random())
-    run_whole(arguments)
-    assert contents(folder) == whole
 
 
 @pytest.mark.long

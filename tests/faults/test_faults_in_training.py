@@ -15,6 +15,8 @@ from fault_runs import (
 )
 from tiny_runs import assert_bit_equal, checkpoint_arrays
 
+pytestmark = pytest.mark.slow
+
 NUM_STEPS = 60  # of training_command
 
 
@@ -36,14 +38,6 @@ def assert_same_end(command, folder, whole):
     run_whole(command)
     assert_bit_equal(checkpoint_arrays(folder / f"model.ckpt-{NUM_STEPS}"), whole)
     assert not list(folder.rglob("*.tmp")) and not list(folder.rglob("*.tempstate*"))
-
-
-@pytest.mark.parametrize("name", ["SIGKILL", pytest.param("SIGTERM", marks=pytest.mark.long)])
-def test_ended_at_a_random_moment(records, toy_text, whole, tmp_path, fault_seed, name):
-    rng, folder = random.Random(fault_seed), tmp_path / "output"
-    command = training_command(records, toy_text, folder)
-    kill_once(command, folder, rng, getattr(signal, name))
-    assert_same_end(command, folder, whole)
 
 
 @pytest.mark.long

@@ -16,7 +16,6 @@ from tiny_runs import (
     PLACES,
     Interruption,
     classifier_options,
-    moods,
     pairs,
     read_results,
     write_mrpc,
@@ -26,6 +25,8 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.setup import trained_task
+
+pytestmark = pytest.mark.slow
 
 NLI = ("contradiction", "entailment", "neutral")
 
@@ -143,39 +144,6 @@ def test_a_model_of_another_problem_type_is_refused(kinds):
 # ----------------------------------------------------------------------------------- long documents
 
 
-def test_what_stands_behind_the_first_window_is_read_too(pretrained, tmp_path):
-    """The mood comes last, behind more words than fit."""
-    filler = "the dog is in the barn . the cat is in the cave . "
-    for name, rows in {"train": moods(120, 3), "dev": moods(30, 4), "test": moods(8, 5)}.items():
-        lines = [f"{filler}{text}\t{label}\n" for text, label in rows]
-        (tmp_path / f"{name}.tsv").write_text("".join(lines))
-    options = classifier_options(
-        tmp_path / "output",
-        train_file=str(tmp_path / "train.tsv"),
-        eval_file=str(tmp_path / "dev.tsv"),
-        predict_file=str(tmp_path / "test.tsv"),
-        header=False,
-        text_a_column="0",
-        label_column="1",
-        init_checkpoint=str(pretrained),
-        do_train=True,
-        do_eval=True,
-        do_predict=True,
-        max_seq_length=16,
-        doc_stride=7,
-        num_train_epochs=20.0,
-    )
-    results = run_classifier(options)
-    assert results["eval_accuracy"] > 0.8
-    assert len(rows_of(tmp_path / "output" / "test_results.tsv")) == 8
-    task = json.loads((tmp_path / "output" / "task.json").read_text())
-    assert task["doc_stride"] == 7
-    # An epoch is every window once, and evaluation afterwards keeps to the windows.
-    assert results["global_step"] > 120 / 16 * 20
-    again = dataclasses.replace(options, do_train=False, do_predict=False, doc_stride=None)
-    assert run_classifier(again) == pytest.approx(results, rel=1e-5)
-
-
 # ------------------------------------------------------------------------------------------- GLUE
 
 
@@ -244,6 +212,7 @@ def test_records_are_made_once(pair_model, mrpc_folder, tmp_path, caplog):
     assert "Wrote 9 records" in caplog.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "steps"),
     [

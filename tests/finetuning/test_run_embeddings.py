@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tiny_embeddings import options, write
-from tiny_runs import ANIMALS, PLACES, Interruption, checkpoint_arrays, interrupt_at, read_results
+from tiny_runs import ANIMALS, PLACES, read_results
 from tiny_teachers import taught
 from tiny_words_and_choices import write_json_lines
 
@@ -16,7 +16,6 @@ from bert_tf.finetuning.embeddings import Embeddings, run_embeddings
 from bert_tf.finetuning.embeddings_data import read_examples
 from bert_tf.predictor import load
 from bert_tf.tasks.embeddings import EmbeddingTask
-from bert_tf.training.checkpoints import latest_checkpoint
 
 TEXTS = ["the owl", "a calm dog in the barn"]
 
@@ -98,53 +97,6 @@ def test_prefixes_are_those_of_the_training(embedder):
     np.testing.assert_allclose(np.linalg.norm(as_query, axis=1), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "metric", "least"),
-    [
-        ("scores", "eval_spearman", 0.6),
-        ("classes", "eval_map@100", 0.8),
-    ],
-)
-@pytest.mark.slow
-def test_scores_and_classes_are_learned(pretrained, embedding_files, tmp_path, kind, metric, least):
-    train, dev = embedding_files[kind]
-    given = {"train_file": train, "eval_file": dev, "do_train": True, "do_eval": True}
-    found = run_embeddings(
-        options(tmp_path, init_checkpoint=str(pretrained), num_train_epochs=8.0, **given)
-    )
-    assert found[metric] > least
-
-
-@pytest.mark.slow
-def test_a_resumed_run_equals_an_uninterrupted_one(
-    pretrained, embedding_files, tmp_path, monkeypatch
-):
-    found = []
-    for name in ("straight", "resumed"):
-        given = options(
-            tmp_path / name,
-            init_checkpoint=str(pretrained),
-            do_train=True,
-            train_file=embedding_files["pairs"][0],
-            num_train_epochs=2.0,
-            gradient_accumulation_steps=2,
-            save_checkpoints_steps=2,
-            iterations_per_loop=1,
-        )
-        if name == "resumed":
-            with monkeypatch.context() as patch, pytest.raises(Interruption):
-                interrupt_at(patch, 5)
-                run_embeddings(given)
-        run_embeddings(given)
-        found.append(checkpoint_arrays(latest_checkpoint(str(tmp_path / name))))
-    straight, resumed = found
-    # With parts of a batch, the last digits of two straight runs may differ too. The exact gradient of
-    # a key bias is zero (softmax ignores a constant), so Adam scales rounding errors to whole steps.
-    for name, value in straight.items():
-        if "key/bias" not in name:
-            np.testing.assert_allclose(resumed[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
-
-
 @pytest.fixture(scope="module")
 def evaluated(pretrained, embedding_files, tmp_path_factory):
     """Function kind -> options of an evaluation of the encoder, without training, and its metrics."""
@@ -159,6 +111,7 @@ def evaluated(pretrained, embedding_files, tmp_path_factory):
     return evaluate
 
 
+@pytest.mark.long_cases("pairs-2-triplet")
 @pytest.mark.parametrize(
     ("kind", "num_texts", "loss"),
     [
@@ -227,26 +180,6 @@ def test_the_documents_of_a_text_are_the_others_of_its_class(pretrained, tmp_pat
         ranks.append(next((1 / n for n, i in enumerate(order[:10], 1) if i in relevant), 0.0))
     assert found["eval_recall@10"] == pytest.approx(np.mean(recalls))
     assert found["eval_mrr@10"] == pytest.approx(np.mean(ranks))
-
-
-@pytest.mark.slow
-def test_folders_of_sentence_transformers_give_the_same_vectors(embedder, tmp_path):
-    from bert_tf.programs.convert_checkpoint import convert
-
-    model = load(str(embedder))
-    expected = model.embed(TEXTS), model.embed(TEXTS, as_query=True)
-    convert(embedder, tmp_path / "folder")
-    (tmp_path / "folder" / "task.json").unlink()
-    other = load(str(tmp_path / "folder"))
-    for found, wanted in zip(
-        (other.embed(TEXTS), other.embed(TEXTS, as_query=True)), expected, strict=True
-    ):
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
-    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(
-        str(tmp_path / "folder")
-    )
-    np.testing.assert_allclose(theirs.encode_document(TEXTS), expected[0], atol=1e-5)
-    np.testing.assert_allclose(theirs.encode_query(TEXTS), expected[1], atol=1e-5)
 
 
 # ---- Teachers -----------------------------------------------------------------------------------

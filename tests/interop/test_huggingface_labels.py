@@ -137,6 +137,7 @@ def test_evaluation_with_another_problem_type_is_refused(sentence_model, mood_ta
         evaluate(checkpoint, mood_tables, tmp_path / "out", problem_type="single_label")
 
 
+@pytest.mark.long
 def test_training_permutes_the_classes_and_starts_a_new_classifier_for_other_labels(
     sentence_model, mood_tables, tmp_path, caplog
 ):
@@ -189,18 +190,6 @@ def test_a_head_that_nothing_describes_is_refused_by_name(sentence_model, tmp_pa
     assert predictor.embed(["the good cat"]).shape[0] == 1
     with pytest.raises(ValueError, match=r"what it classifies.*head=encoder"):
         export_saved_model(ExportOptions(model_dir=checkpoint, export_dir=str(tmp_path / "1")))
-
-
-@pytest.mark.parametrize("is_pair", [None, True])
-def test_export_uses_the_head(pair_model, tmp_path, is_pair):
-    checkpoint = huggingface_folder(pair_model, tmp_path / "hf", ["different", "same"])
-    folder = str(tmp_path / "served" / "1")
-    export_saved_model(ExportOptions(model_dir=checkpoint, export_dir=folder, is_pair=is_pair))
-    item = ("the good cat", "the bad dog") if is_pair else "the good cat"
-    found = Predictor(folder).predict([item])[0]
-    expected = Predictor(checkpoint).predict([item])[0]
-    assert found["label"] == expected["label"]
-    assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)
 
 
 def test_a_single_output_is_a_number(sentence_model, tmp_path, caplog):

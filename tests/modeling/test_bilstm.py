@@ -1,21 +1,18 @@
 """The BiLSTM on top of the encoder, the paper's ablation, against NumPy; and how a run gets it."""
 
-import dataclasses
-import json
-
 import keras
 import numpy as np
 import pytest
-from tiny_runs import read_results, sentence_options
 
 from bert_tf.config import BertConfig
-from bert_tf.finetuning.classification import run_classifier
 from bert_tf.interop.huggingface import config_values
 from bert_tf.interop.initial import assign
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.feature_based import BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForSequenceClassification, BertForTokenClassification
 from bert_tf.registry import TYPES
+
+pytestmark = pytest.mark.slow
 
 PLAIN = BertConfig(
     vocab_size=23,
@@ -105,17 +102,3 @@ def test_it_is_new_on_top_of_a_checkpoint_without_one():
 def test_hugging_face_has_no_place_for_it():
     with pytest.raises(ValueError, match=r"`num_bilstm_layers` is 2, but .*Hugging Face"):
         config_values(with_bilstm(), TYPES["encoder"])
-
-
-def test_a_run_with_it_notes_it_and_is_evaluated_with_it(pretrained, mood_tables, tmp_path):
-    output = tmp_path / "output"
-    options = sentence_options(pretrained, mood_tables, output, num_bilstm_layers=1)
-    run_classifier(options)
-    assert json.loads((output / "bert_config.json").read_text())["num_bilstm_layers"] == 1
-    before = read_results(output)
-    again = dataclasses.replace(
-        options, do_train=False, do_predict=False, init_checkpoint=None, num_bilstm_layers=None
-    )
-    assert run_classifier(again) == before
-    with pytest.raises(ValueError, match=r"num_bilstm_layers: 1 there, 2 now"):
-        run_classifier(dataclasses.replace(options, num_bilstm_layers=2))

@@ -85,6 +85,9 @@ def test_layers_that_are_not_there_are_refused(name, num_layers):
         check_feature_layers(name, num_layers)
 
 
+@pytest.mark.long_cases(
+    "embeddings", "second_to_last_hidden", "last_hidden", "weighted_sum_last_four_hidden"
+)
 @pytest.mark.parametrize("name", FEATURE_LAYERS)
 def test_padding_cannot_be_seen(name):
     built, full = model(name), inputs()

@@ -231,6 +231,7 @@ def test_none_counts_as_not_given():
     )
 
 
+@pytest.mark.long_cases("masked_lm", "tokens", "answers", "embedding", "bilstm")
 @EVERY_MODEL
 def test_the_export_of_keras_has_the_names_and_types_and_answers_like_the_model(kind, tmp_path):
     model, inputs = MODELS[kind](), batch(kind)

@@ -105,6 +105,7 @@ def test_in_a_left_to_right_model_the_pooler_reads_the_last_real_token():
     assert_close(model(inputs | {"input_mask": mask})["pooled_output"], outputs["pooled_output"])
 
 
+@pytest.mark.long_cases("True")
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_left_to_right_model_is_saved_and_compiled_as_one(jit_compile, tmp_path):
     config = changed(attention_direction="left_to_right")
@@ -202,6 +203,7 @@ def test_a_mask_of_three_dimensions_says_who_may_attend_to_whom():
         assert np.asarray(probabilities)[..., above[0], above[1]].max() == 0.0
 
 
+@pytest.mark.long_cases("True")
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_keras_predict_works_with_and_without_jit(jit_compile):
     model, _ = filled(BertForSequenceClassification(CONFIG, LABELS))

@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -123,32 +121,6 @@ def test_a_saved_model_answers_as_the_folder(request, tmp_path, version_2):
         assert list(one) == list(other)
         assert (one["answer"], one["start"]) == (other["answer"], other["start"])
         assert one["probability"] == pytest.approx(other["probability"], abs=1e-5)
-
-
-def test_the_served_threshold_and_longest_answer_are_those_of_the_export(squad2_model, tmp_path):
-    folder = str(tmp_path / "served")
-    kwargs = {"n_best_size": 5, "max_answer_length": 1, "null_score_diff_threshold": 1e9}
-    export_saved_model(ExportOptions(model_dir=str(squad2_model), export_dir=folder, **kwargs))
-    asked = questions(8, seed=5)
-    expected = [a["answer"] for a in QuestionAnswerer(str(squad2_model), **kwargs).predict(asked)]
-    assert all(expected)
-    assert [answer for answer, *_ in text_answers(folder, asked)] == expected
-    assert [answer["answer"] for answer in load(folder).predict(asked)] == expected
-
-
-def test_a_saved_model_needs_tensorflow_and_tensorflow_text_alone(served):
-    code = """
-import sys
-import tensorflow as tf, tensorflow_text
-serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-out = serve(question=tf.constant(["the cat in the"]), context=tf.constant(["The cat is in the lake."]))
-print(sorted(out), out["answer"].numpy()[0].decode(), "bert_tf" in sys.modules)
-"""
-    command = [sys.executable, "-c", code, served]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    (answer,) = load(served).predict([("the cat in the", "The cat is in the lake.")])
-    names = ["answer", "end", "null_odds", "score", "start"]
-    assert ended.stdout == f"{names} {answer['answer']} False\n"
 
 
 @pytest.mark.parametrize("kind", ["folder", "saved"])

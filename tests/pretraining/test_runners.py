@@ -11,6 +11,8 @@ from tiny_groups import command_with_small_groups, contents, corpus_of, run_grou
 
 from bert_tf.pretraining.manifest import read_manifest
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_a_worker_finds_wrong_is_raised_here_and_what_is_done_stays(tmp_path):
     write_inputs(tmp_path, {"a.txt": corpus_of(40), "b.txt": b"the dog\n" * 200 + b"\xff\n"})

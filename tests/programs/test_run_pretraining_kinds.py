@@ -25,6 +25,8 @@ from bert_tf.model_files import read_task
 from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import latest_checkpoint
 
+pytestmark = pytest.mark.slow
+
 UNMASKED = {"masking": "none", "max_predictions_per_seq": None}
 KINDS = {
     "masked_nsp": {},
@@ -98,6 +100,7 @@ def without_manifest(file, folder):
 # ------------------------------------------------------------------------------------ invalid ids
 
 
+@pytest.mark.long_cases("masked_nsp-eval", "unmasked")
 @pytest.mark.parametrize(
     "kind, flag, changes",
     [
@@ -164,6 +167,7 @@ def test_masked_words_are_learned_from_records_without_masks(make_options):
     assert read_task(options.output_dir).arguments()["objective"] == "mlm_nsp"
 
 
+@pytest.mark.long
 def test_every_evaluation_has_the_same_masks_whatever_the_seed(make_options):
     options = make_options("unmasked_nsp")
     results = run_pretraining(options)
@@ -258,6 +262,7 @@ def test_another_case_than_that_of_the_records_is_refused(make_options, cased, p
 # ---------------------------------------------------------------------------------------- objectives
 
 
+@pytest.mark.long_cases("unmasked")
 @pytest.mark.parametrize("kind", ["masked_mlm", "unmasked_mlm"])
 def test_single_sequences_have_masked_words_only(make_options, kind):
     options = make_options(kind)
@@ -276,6 +281,7 @@ def test_single_sequences_have_masked_words_only(make_options, kind):
     assert read_task(options.output_dir).objective == "mlm"
 
 
+@pytest.mark.long_cases("masked")
 @pytest.mark.parametrize("kind", ["masked_sop", "unmasked_sop"])
 def test_records_of_ordered_pairs_have_the_keys_of_next_sentences(make_options, kind, pretrained):
     options = make_options(kind)
@@ -284,6 +290,7 @@ def test_records_of_ordered_pairs_have_the_keys_of_next_sentences(make_options, 
     assert read_task(options.output_dir).objective == "mlm_sop"
 
 
+@pytest.mark.long
 def test_without_pairs_the_head_stays_as_it_was_and_a_run_can_go_on(
     make_options, tmp_path, monkeypatch
 ):
@@ -306,6 +313,7 @@ def test_without_pairs_the_head_stays_as_it_was_and_a_run_can_go_on(
     assert (expected["cls/predictions/output_bias"] != early["cls/predictions/output_bias"]).any()
 
 
+@pytest.mark.long
 def test_the_labels_of_pairs_can_be_left_alone(make_options):
     options = make_options("masked_nsp", objective="mlm")
     assert "next_sentence_loss" not in run_pretraining(options)

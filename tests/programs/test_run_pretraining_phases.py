@@ -15,8 +15,10 @@ from tiny_runs import (
 
 from bert_tf.config import BertConfig
 from bert_tf.programs.run_pretraining import run_pretraining
-from bert_tf.training.checkpoints import LOCK_FILE, folder_lock, latest_checkpoint
+from bert_tf.training.checkpoints import LOCK_FILE, folder_lock
 from reference import numpy_bert
+
+pytestmark = pytest.mark.slow
 
 STEPS = 8
 
@@ -41,26 +43,6 @@ def lines(folder, kind="train"):
 
 
 # ---- Phases -------------------------------------------------------------------------------------
-
-
-def test_a_second_phase_goes_on_with_weights_moments_and_step_of_the_first(options, tmp_path):
-    run_pretraining(options)
-    first = dataclasses.replace(options, output_dir=str(tmp_path / "first"), stop_step=5)
-    run_pretraining(first)
-    assert latest_checkpoint(first.output_dir).endswith("model.ckpt-5")
-    second = dataclasses.replace(
-        options,
-        output_dir=str(tmp_path / "second"),
-        init_checkpoint=first.output_dir,
-        init_optimizer=True,
-    )
-    run_pretraining(second)
-    # With the same records the two phases are the whole run, cut in two.
-    whole, phases = (
-        checkpoint_arrays(f"{folder}/model.ckpt-{STEPS}")
-        for folder in (options.output_dir, second.output_dir)
-    )
-    assert_bit_equal(phases, whole)
 
 
 def test_a_decay_branches_off_any_checkpoint_of_a_stable_rate(options, tmp_path):
@@ -124,6 +106,7 @@ def test_carrying_over_the_optimizer_needs_a_run_of_ours(options, tmp_path):
         )
 
 
+@pytest.mark.long_cases("changes1")
 def test_a_run_goes_on_only_with_the_optimizer_that_began_it(options):
     changes = {"optimizer": "lamb"}
     run_pretraining(dataclasses.replace(options, stop_step=2))
@@ -137,23 +120,6 @@ def test_a_run_goes_on_only_with_the_optimizer_that_began_it(options):
 
 
 # ---- Kinds of steps -----------------------------------------------------------------------------
-
-
-def test_packed_rows_give_the_losses_of_padded_ones(options, toy_text, tmp_path):
-    config = json.loads((toy_text / "bert_config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    options = dataclasses.replace(
-        options, bert_config_file=str(tmp_path / "config.json"), iterations_per_loop=1
-    )
-    run_pretraining(options)
-    packed = dataclasses.replace(options, output_dir=str(tmp_path / "rows"), pack_sequences=True)
-    run_pretraining(packed)
-    padded_lines, packed_lines = lines(options.output_dir), lines(packed.output_dir)
-    assert len(packed_lines) == STEPS
-    for found, expected in zip(packed_lines, padded_lines, strict=True):
-        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
-        assert found["tokens"] == expected["tokens"]
 
 
 # ---- What is refused ----------------------------------------------------------------------------

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
+pytestmark = pytest.mark.slow
+
 BAD = {
     "empty": b"",
     "one long word": b"x" * 100_000,

@@ -10,10 +10,7 @@ import pytest
 import tiny_text_models as tiny
 
 from bert_tf.serving.classification import ServedClassifier
-from bert_tf.serving.encoder import ServedEncoder
-from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.tasks.answer_decoding import AnswerSettings
 
 LENGTH = tiny.MAX_SEQ_LENGTH
 CONSUMERS = Path(__file__).with_name("consumers")
@@ -63,6 +60,7 @@ def encoder():
 # --------------------------------------------------------------------------------------------- TFX
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_tfx_sends_serialized_examples_to_a_classifier(tmp_path):
     trained = tiny.classifier()
@@ -78,34 +76,3 @@ def test_tfx_sends_serialized_examples_to_a_classifier(tmp_path):
 
 
 # ------------------------------------------------------------------------------------ Hugging Face
-
-
-@pytest.mark.slow
-def test_clients_of_hugging_faces_tensorflow_models_get_their_outputs(tmp_path, encoder):
-    classifier, answerer = tiny.classifier(), tiny.answerer()
-    packed = [tiny.alone(text) for text in TEXTS]
-    ids = [sequence.input_ids for sequence in packed]
-
-    served = ServedClassifier(classifier, LENGTH, with_text=False)
-    write_saved_model(served, str(tmp_path / "classifier"), ["hugging_face"])
-    found = consume("hugging_face_client", tmp_path / "classifier", data=ids)
-    assert list(found) == ["logits"]
-    near(found["logits"], [outputs["logits"][0] for outputs in run(classifier.model, packed)])
-
-    served = ServedAnswerer(answerer, AnswerSettings(5, 4, False, 0.0), with_text=False)
-    write_saved_model(served, str(tmp_path / "answerer"), ["hugging_face"])
-    found = consume("hugging_face_client", tmp_path / "answerer", data=ids)
-    assert sorted(found) == ["end_logits", "start_logits"]
-    for name, rows in found.items():
-        for row, outputs in zip(rows, run(answerer.model, packed), strict=True):
-            near(row[: outputs[name].shape[1]], outputs[name][0])
-
-    trained, _ = encoder
-    served = ServedEncoder(trained.model, trained.tokenizer, LENGTH, with_text=False)
-    write_saved_model(served, str(tmp_path / "encoder"), ["hugging_face"])
-    found = consume("hugging_face_client", tmp_path / "encoder", data=ids)
-    assert sorted(found) == ["last_hidden_state", "pooler_output"]
-    expected = run(tiny.trained(None).model, packed)
-    near(found["pooler_output"], [outputs["pooled_output"][0] for outputs in expected])
-    for row, outputs in zip(found["last_hidden_state"], expected, strict=True):
-        near(row[: outputs["sequence_output"].shape[1]], outputs["sequence_output"][0])

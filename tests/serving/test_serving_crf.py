@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data.label_schemes import breaks
-from bert_tf.prediction.runtimes import load as load_runtime
 from bert_tf.predictor import load
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
@@ -102,18 +101,3 @@ def test_words_get_no_forbidden_transition(signatures):
 
 def test_ids_are_labelled_at_the_positions_of_words(signatures):
     check_tokens({k: v.numpy() for k, v in signatures["tokens"](**IDS).items()})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("format", ["onnx", "openvino", "tflite"])
-def test_other_formats_label_ids_too_and_answer_on_text(crf_model, tmp_path, format):
-    pytest.importorskip({"onnx": "tf2onnx", "openvino": "openvino"}.get(format, "tensorflow"))
-    folder = exported(crf_model, tmp_path / format, format=format)
-    path = {"onnx": "model.onnx", "openvino": "model.xml", "tflite": "model.tflite"}[format]
-    runtimes = {"onnx": ("onnx", "openvino")}.get(format, (format,))
-    for runtime in runtimes:
-        pytest.importorskip({"onnx": "onnxruntime", "openvino": "openvino"}.get(runtime, "numpy"))
-        check_tokens(load_runtime(runtime, str(folder / path)).ask("tokens", IDS))
-    ours, theirs = (load(str(each)).predict(TEXTS) for each in (crf_model, folder))
-    assert entities(theirs) == entities(ours)
-    np.testing.assert_allclose(certainties(theirs), certainties(ours), atol=1e-4)

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
+pytestmark = pytest.mark.slow
+
 GUIDE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 BODIES = dict(re.findall(r"^\| ([a-z ]+) \| `(\{.*\})` \|$", GUIDE, re.M))
 MODELS = {  # kind -> fixture, options
@@ -53,6 +55,7 @@ def loaded(request, tmp_path_factory):
     return lambda kind: of(MODELS[kind][0], **MODELS[kind][1])
 
 
+@pytest.mark.long_cases("choices", "embeddings", "words", "entities", "masked", "questions")
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_body_is_answered(loaded, kind):
     body = json.loads(BODIES[kind])

@@ -10,6 +10,8 @@ import tensorflow_text
 
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
+pytestmark = pytest.mark.slow
+
 LIBRARY = Path(tensorflow_text.__file__).parent / c_client.LIBRARY
 FIRSTS = ("the happy cat in the barn", "", "The HÄPPY cât 猫", "calm dog " * 300)
 SECONDS = ("a hen in the barn", "a pig", "", "sad 😀 dog\0\n")
@@ -46,6 +48,7 @@ def int8(sentence_model, tmp_path):
     return folder
 
 
+@pytest.mark.long_cases("pair")
 @pytest.mark.parametrize(
     "kind", ["single", "pair", pytest.param("int8", marks=[pytest.mark.slow, pytest.mark.long])]
 )

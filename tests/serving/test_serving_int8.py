@@ -21,9 +21,8 @@ from bert_tf.programs.export_saved_model import (
     read_calibration,
 )
 from bert_tf.serving import calibration, quantization
-from bert_tf.serving.calibration import calibration_ids, recorded_ids
-from bert_tf.serving.quantization import largest_weight, quantize
-from bert_tf.serving.saved_model import write_saved_model
+from bert_tf.serving.calibration import calibration_ids
+from bert_tf.serving.quantization import largest_weight
 from bert_tf.training import strategy
 
 
@@ -41,6 +40,7 @@ def export(model_dir, folder, **options):
     return json.loads((folder / "1" / "assets.extra" / "export.json").read_text())
 
 
+@pytest.mark.slow
 def test_an_export_answers_nearly_like_the_model_and_describes_each_product(
     sentence_model, tmp_path
 ):
@@ -59,28 +59,6 @@ def test_an_export_answers_nearly_like_the_model_and_describes_each_product(
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     int8 = [v for v in loaded.weights if v.dtype == tf.int8]
     assert len(int8) == len(described)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["pair", "questions", "crf", "choices", "masks"])
-def test_every_type_of_task_is_exported(tmp_path, kind):
-    model = served(kind)
-    requests = model.requests(["the cat sat on a mat", "owls"])["serving_default"]
-    ids = recorded_ids(model, requests)
-    found = quantize(model, ids)
-    write_saved_model(model, str(tmp_path / "1"), precision="int8", quantization=found)
-    answers = Predictor(str(tmp_path / "1")).predict(INPUTS[kind])
-    assert len(answers) == len(Predictor(trained(kind)).predict(INPUTS[kind]))
-    first = dict(ids[0])
-    if kind == "crf":
-        first["word_positions"] = np.array([[1, 2]], "int32")
-    outputs = tf.saved_model.load(str(tmp_path / "1")).signatures["tokens"](
-        **{name: tf.constant(value) for name, value in first.items()}
-    )
-    for name, value in served(kind).tokens(**first).items():
-        if value.dtype == tf.float32:
-            scale = max(1.0, float(np.abs(value).max()))
-            np.testing.assert_allclose(outputs[name], value, rtol=0, atol=0.1 * scale)
 
 
 def test_a_tensorflow_without_the_operation_is_refused(monkeypatch, tmp_path):
@@ -157,6 +135,9 @@ def lines_of(items):
             yield "\t".join([first, *rest])
 
 
+@pytest.mark.long_cases(
+    "choices", "crf", "embedder", "entities", "multi_label", "pair", "regression"
+)
 @pytest.mark.parametrize(
     "kind",
     [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "windows")) for kind in INPUTS],

@@ -131,6 +131,8 @@ def equal(found, expected):
 HF_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
 
+@pytest.mark.slow
+@pytest.mark.long_cases("chooser", "regression", "answerer", "tagger")
 @pytest.mark.parametrize(
     "kind", ["classifier", *map(slow, ("regression", "answerer", "tagger", "chooser"))]
 )
@@ -166,6 +168,7 @@ def test_a_masked_lm_gives_the_logits_of_every_position(signatures):
     np.testing.assert_allclose(best, expected["probability"], rtol=1e-5)
 
 
+@pytest.mark.long_cases("answerer", "pairs", "regression", "tagger")
 @pytest.mark.parametrize("kind", ["classifier", "encoder", *map(slow, sorted(KINDS.keys() - FAST))])
 def test_examples_are_answered_as_their_texts_are_bit_for_bit(signatures, kind):
     columns = TEXT_INPUTS[kind]
@@ -255,6 +258,7 @@ def test_only_signatures_on_text_need_the_tokenizer(signature, takes_text):
 # ------------------------------------------------------------------------------ what lies in a file
 
 
+@pytest.mark.slow
 def test_one_file_has_all_signatures_and_one_copy_of_the_weights(tmp_path):
     served = ServedClassifier(classifier(), LENGTH)
     values = write_saved_model(served, str(tmp_path / "1"), NAMES)

@@ -15,6 +15,8 @@ from tiny_training import P, S, endless, pretrainer, pretraining_batches
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.schedules import WarmupDecay
 
+pytestmark = pytest.mark.slow
+
 STEPS = 20
 
 WORKER = """

@@ -89,6 +89,7 @@ def whole(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("whole"))
 
 
+@pytest.mark.long_cases("1-3-false", "1-1-auto", "1-5-auto", "1-2-true")
 @pytest.mark.parametrize(
     ("devices", "parts", "jit_compile"),
     [
@@ -108,6 +109,7 @@ def test_parts_and_devices_do_not_change_the_gradient(tmp_path, whole, devices, 
         np.testing.assert_allclose(values[name], value, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_devices_with_different_numbers_of_examples_do_not_change_it_either(tmp_path):
     expected, _ = trained(tmp_path / "a", size=N - 1)
