@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from packed_windows import pack_windows
-from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from bert_tf.data.packing import pack
 from bert_tf.model_folder import load_model_folder
@@ -161,12 +160,6 @@ def test_sentences_of_every_kind_are_answered_as_by_the_keras_model(served, sing
     assert served[0]["label"][0] == "good"
 
 
-def test_ids_are_answered_as_text_is(served):
-    text, ids = served[:2]
-    assert ids["label"] == text["label"]
-    np.testing.assert_allclose(ids["logits"], text["logits"], rtol=0, atol=1e-5)
-
-
 @pytest.mark.slow
 def test_kernels_that_are_packed_once_answer_every_request_as_before(exported, served):
     # Requests of several sizes, the same words at other places, and two models in one process.
@@ -194,25 +187,6 @@ def test_the_other_texts_of_a_batch_cannot_be_seen(exported, loaded, served):
         np.testing.assert_allclose(alone, together, rtol=0, atol=1e-5)
 
 
-def test_the_signatures_have_the_names_and_types_of_the_documentation(loaded):
-    for model, texts in zip(loaded.values(), (["text_a"], ["text_a", "text_b"]), strict=True):
-        signatures = model.signatures
-        assert sorted(signatures) == ["serving_default", "tokens"]
-        string, ids = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
-        names = {"serving_default": texts, "tokens": ["input_ids", "input_mask", "segment_ids"]}
-        for signature, spec in (("serving_default", string), ("tokens", ids)):
-            _, inputs = signatures[signature].structured_input_signature
-            assert sorted(inputs) == names[signature]
-            for found in inputs.values():
-                assert (found.dtype, found.shape.as_list()) == (spec.dtype, spec.shape.as_list())
-            outputs = signatures[signature].structured_outputs
-            assert {name: output.dtype for name, output in outputs.items()} == {
-                "probabilities": tf.float32,
-                "logits": tf.float32,
-                "label": tf.string,
-            }
-
-
 def test_labels_vocabulary_and_configuration_lie_beside_it_for_people(exported, pair_model):
     folder = exported.pair / "assets.extra"
     same = ["bert_config.json", "labels.txt", "task.json", "vocab.txt"]
@@ -221,15 +195,6 @@ def test_labels_vocabulary_and_configuration_lie_beside_it_for_people(exported, 
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         [*same, "export.json", "tf_serving_warmup_requests"]
     )
-
-
-def test_a_model_server_finds_only_operations_of_tensorflow_and_one_of_tensorflow_text(exported):
-    proto = SavedModel.FromString((exported.pair / "saved_model.pb").read_bytes())
-    library = proto.meta_graphs[0].graph_def.library.function
-    operations = {node.op for function in library for node in function.node_def}
-    known = {name for name in operations if hasattr(tf.raw_ops, name)}
-    functions = {function.signature.name for function in library}
-    assert operations - known - functions == {"FastWordpieceTokenizeWithOffsets"}
 
 
 # ------------------------------------------------------------------------------------------ its folder
@@ -279,11 +244,6 @@ def test_a_length_that_the_model_cannot_take_is_refused(sentence_model, tmp_path
     message = f"max_seq_length is {length}, but must be from 2 to 31"
     with pytest.raises(ValueError, match=message):
         export(sentence_model, tmp_path / "1", max_seq_length=length)
-
-
-def test_a_pair_has_room_for_three_special_tokens(pair_model, tmp_path):
-    with pytest.raises(ValueError, match="max_seq_length is 2, but must be from 3"):
-        export(pair_model, tmp_path / "1", max_seq_length=2)
 
 
 def test_what_has_no_task_is_refused_where_a_task_is_asked_for(pretrained, tmp_path):

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tiny_checkpoints import arrays_of, write_tf1
+from tiny_served import SENTENCES, served, trained
 
 from bert_tf.data.packing import pack_texts
 from bert_tf.interop.initial import initialize
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.modeling.bert import BertModel
-from bert_tf.predictor import MaskFiller
+from bert_tf.predictor import MaskFiller, Predictor
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tokenization import FullTokenizer
 
@@ -90,14 +91,6 @@ def test_layers_and_pieces_are_those_of_extract_features(pretrained, encoder, tm
             np.testing.assert_allclose(vectors, layers[layer], rtol=0, atol=1e-5)
 
 
-def test_the_encoder_of_a_fine_tuned_model_can_be_had(sentence_model, tmp_path):
-    found = export(sentence_model, tmp_path / "1", head="encoder", signature="tokens")
-    assert list(found) == ["tokens"]
-    ones = np.ones([3, 5], np.int32)
-    outputs = found["tokens"](input_ids=ones, input_mask=ones, segment_ids=ones)
-    assert outputs["embedding"].shape == (3, 16)
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -164,3 +157,29 @@ def test_a_vocabulary_without_a_mask_cannot_fill(tmp_path):
     with pytest.raises(ValueError, match=r"has no \[MASK\], .*vocab_file .*head=encoder"):
         export(tmp_path, tmp_path / "1", head="masked_lm")
     assert not (tmp_path / "1").exists()
+
+
+# ---------------------------------------------------------------------------------- models with a task
+
+
+def test_queries_and_documents_get_their_prefixes():
+    functions, predictor = served("embedder").text_functions(), Predictor(trained("embedder"))
+    for name, as_query in (("serving_default", False), ("query", True)):
+        found = functions[name][0](tf.constant(SENTENCES))["embedding"]
+        expected = predictor.embed(SENTENCES, as_query=as_query)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["multi_label", "regression", "windows"])
+def test_classifiers_answer_texts_as_the_predictor(kind):
+    model = served(kind)
+    found = model.text_functions()["serving_default"][0](tf.constant(SENTENCES))
+    for row, answer in enumerate(Predictor(trained(kind)).predict(SENTENCES)):
+        if kind == "regression":
+            assert found["score"][row].numpy() == pytest.approx(answer["score"], abs=1e-5)
+            continue
+        probabilities = list(answer["probabilities"].values())
+        np.testing.assert_allclose(found["probabilities"][row], probabilities, rtol=0, atol=1e-5)
+        if kind == "multi_label":
+            flags = dict(zip(model.labels, found["has_label"][row].numpy(), strict=True))
+            assert [label for label, flag in flags.items() if flag] == answer["labels"]

@@ -179,12 +179,6 @@ def test_in_bfloat16_the_layout_is_for_cpus_unless_there_is_a_gpu(tmp_path, monk
     assert ("FusedBatchNormV3" in operations) == (not gpus)
 
 
-def test_nothing_in_the_graph_is_compiled_by_xla(exported):
-    proto = SavedModel.FromString((exported.pair / "saved_model.pb").read_bytes())
-    for function in proto.meta_graphs[0].graph_def.library.function:
-        assert not function.attr["_XlaMustCompile"].b, function.signature.name
-
-
 @pytest.mark.parametrize(
     "options, option",
     [
@@ -223,13 +217,6 @@ def test_a_missing_package_is_named_before_the_model_is_read(
     )
     with pytest.raises(ImportError, match=rf"{missing}.*\[{options['format']}\]"):
         export(tmp_path / "absent", tmp_path / "1", **options)
-
-
-def test_an_export_that_fails_leaves_no_folder(tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises((ValueError, OSError)):
-        export(tmp_path / "empty", tmp_path / "new" / "model" / "1")
-    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
 # --------------------------------------------------------------------------------------- other formats
@@ -297,8 +284,3 @@ def test_a_version_that_a_server_ignores_has_a_warning(tmp_path, caplog, name, i
     with pytest.raises(FileNotFoundError):  # the model is missing
         export(tmp_path / "model", tmp_path / name)
     assert ("ignores folders whose name is not a number" in caplog.text) == is_warned
-
-
-def test_a_folder_that_cannot_be_made_is_named_before_the_model_is_read(tmp_path):
-    with pytest.raises(ValueError, match=r"Cannot write into the folder of export_dir=/proc/x \("):
-        export_saved_model(ExportOptions(model_dir=str(tmp_path / "no"), export_dir="/proc/x/1"))

@@ -173,16 +173,6 @@ def test_the_ids_are_those_of_the_python_classes(tmp_path, kind):
     assert found == sorted(map(tuple, expected))
 
 
-def test_columns_are_read_as_by_predict(tmp_path):
-    path = tmp_path / "texts.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in SENTENCES))
-    found = calibrated("encoder", str(path))
-    expected = calibrated("encoder", write_texts(tmp_path, SENTENCES))
-    assert [row["input_ids"].tolist() for row in found] == [
-        row["input_ids"].tolist() for row in expected
-    ]
-
-
 def test_of_many_texts_the_same_are_drawn_each_time(monkeypatch):
     monkeypatch.setattr(calibration, "MOST_TEXTS", 5)
     many = [{"text_a": ["cat " * (number % 7 + 1)]} for number in range(200)]

@@ -199,17 +199,6 @@ def test_an_example_with_another_number_of_texts_is_an_error(signatures, rows, m
         signatures("classifier")["tf_example"](tf.constant([example(row) for row in rows]))
 
 
-@pytest.mark.slow
-def test_an_example_without_choices_is_an_error(signatures):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`choices` with one string or more"):
-        signatures("chooser")["tf_example"](tf.constant([example({"text_a": "a"})]))
-
-
-def test_bytes_that_are_no_example_are_an_error(signatures):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Could not parse example"):
-        signatures("classifier")["tf_example"](tf.constant([b"no example"]))
-
-
 @pytest.mark.parametrize("name, names", [("tokens", INPUT_NAMES), ("hugging_face", HF_NAMES)])
 def test_ids_of_a_wrong_length_or_dtype_are_errors_that_name_the_input(signatures, name, names):
     function = signatures("classifier")[name]
@@ -256,25 +245,6 @@ def test_only_signatures_on_text_need_the_tokenizer(signature, takes_text):
 
 
 # ------------------------------------------------------------------------------ what lies in a file
-
-
-@pytest.mark.slow
-def test_one_file_has_all_signatures_and_one_copy_of_the_weights(tmp_path):
-    served = ServedClassifier(classifier(), LENGTH)
-    values = write_saved_model(served, str(tmp_path / "1"), NAMES)
-    assert list(values["signatures"]) == list(NAMES)
-    assert values["signatures"]["tf_example"]["inputs"] == {
-        "examples": {"dtype": "string", "shape": [None]}
-    }
-    reader = tf.train.load_checkpoint(str(tmp_path / "1" / "variables" / "variables"))
-    stored = [name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name]
-    assert len(stored) == len(served.weights)
-    loaded = tf.saved_model.load(str(tmp_path / "1"))
-    row = example({"text_a": "the cat"})
-    equal(
-        loaded.signatures["tf_example"](examples=tf.constant([row])),
-        loaded.signatures["serving_default"](text_a=tf.constant(["the cat"])),
-    )
 
 
 def test_without_serving_default_the_first_of_these_names_is_the_default(tmp_path):

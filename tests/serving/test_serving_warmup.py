@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.serving.warmup import WARMUP_FILE, prediction_log
 
 
@@ -65,15 +64,6 @@ def test_each_signature_is_asked_for_a_short_and_a_long_text_and_answers(exporte
         short, long = (inputs["text_a"][0] for _, _, inputs in found[:2])
         assert len(short.split()) < 5 and len(long.split()) == 19  # --max_seq_length
         assert [inputs["input_ids"].shape for _, _, inputs in found[2:]] == [(1, 16), (1, 19)]
-
-
-def test_the_model_is_called_as_the_folder_above_the_version(sentence_model, tmp_path):
-    export_dir = tmp_path / "moods" / "3"
-    options = {"model_dir": str(sentence_model), "export_dir": str(export_dir)}
-    export_saved_model(ExportOptions(**options, signature="tokens"))
-    assert {(name, signature) for name, signature, _ in requests(export_dir)} == {
-        ("moods", "tokens")
-    }
 
 
 @pytest.mark.parametrize("length", [0, 1, 127, 128, 300, 20000])

@@ -118,13 +118,3 @@ def test_choices_get_the_probabilities_of_the_predictor(served, swag_model):
             row[: len(answer["probabilities"])], answer["probabilities"], atol=1e-5
         )
     assert probabilities[0, 2] == 0
-
-
-def test_the_other_signature_takes_ids(served):
-    ids = {
-        name: tf.ones([2, 3, 7], tf.int32) for name in ("input_ids", "input_mask", "segment_ids")
-    }
-    outputs = served["choices"].signatures["tokens"](**ids)
-    np.testing.assert_allclose(outputs["probabilities"], np.full((2, 3), 1 / 3), atol=1e-6)
-    ids = {name: value[0] for name, value in ids.items()}
-    assert served["words"].signatures["tokens"](**ids)["logits"].shape == (3, 7, 5)
