@@ -20,7 +20,7 @@ from typing import Any
 
 from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.data.question_answering import Findings, TrainingExample, examples_to_train, read_squad
-from bert_tf.data.record_cache import make_once
+from bert_tf.data.records import make_once
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.labeled_questions import label
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask

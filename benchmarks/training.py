@@ -102,8 +102,8 @@ def config_of(size: str):
 def bert_tf_step(side: str, arguments: argparse.Namespace):
     import tensorflow as tf
 
+    from bert_tf.data.batching import PACKED_FEATURES, pack_batch
     from bert_tf.data.features import trim_padding
-    from bert_tf.data.sequence_packing import PACKED_FEATURES, pack_batch
     from bert_tf.tasks.classification import ClassificationTask
     from bert_tf.tasks.pretraining import PretrainingTask
     from bert_tf.training.batch_trainer import BatchTrainer

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.data.buckets import length_step
+from bert_tf.data.batching import length_step
 from bert_tf.interop.sidecar import read_tokenizer
 from bert_tf.text_ops.packing import pack_ragged
 from bert_tf.text_ops.tokenizer import GraphTokenizer

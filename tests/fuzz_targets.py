@@ -22,8 +22,7 @@ from bert_tf.data.features import FeatureSpec
 from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.multiple_choice import read_questions
 from bert_tf.data.question_answering import read_squad
-from bert_tf.data.record_checks import check_records, count_records, naming_damaged_file
-from bert_tf.data.records import read_records
+from bert_tf.data.records import check_records, count_records, naming_damaged_file, read_records
 from bert_tf.data.tables import read_table
 from bert_tf.data.token_classification import read_conll
 from bert_tf.interop.read import read_checkpoint

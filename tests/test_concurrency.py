@@ -17,7 +17,7 @@ import tiny_text_models as tiny
 
 import bert_tf
 from bert_tf.data.files import new_folder, open_whole, whole_file
-from bert_tf.data.record_cache import make_once
+from bert_tf.data.records import make_once
 from bert_tf.interop.checkpoint import LazyArrays, shape_of
 from bert_tf.model_folder import load_model_folder
 from bert_tf.prediction.text_model import SequenceRunner

@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.characters import is_blank
-from bert_tf.data.globs import expand_files
+from bert_tf.data.files import expand_files
 from bert_tf.data.lines import read_lines
 from bert_tf.data.tables import Row, ending_of, read_csv, read_table
 

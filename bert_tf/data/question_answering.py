@@ -29,7 +29,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from bert_tf.characters import is_blank
-from bert_tf.data.streams import open_binary
+from bert_tf.data.lines import open_binary
 from bert_tf.limits import MAX_DOCUMENT, listed, parse_json, read_at_most
 
 # Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.

@@ -6,18 +6,220 @@ A TFRecord file is a sequence of [length uint64][checksum][data][checksum]. The 
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import math
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
-from bert_tf.data import buckets
+from bert_tf import __version__
+from bert_tf.data import batching
+from bert_tf.data.batching import epochs_of
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
-from bert_tf.data.files import whole_file
-from bert_tf.data.record_checks import assert_ids, check_records, count_records
-from bert_tf.data.record_order import epochs_of
+from bert_tf.data.files import open_whole, whole_file
+from bert_tf.data.lines import compression_of
+from bert_tf.data.parallel import map_in_order
+from bert_tf.limits import parse_json, read_whole
+from bert_tf.tokenization import FullTokenizer
+
+logger = logging.getLogger(__name__)
+
+Part = TypeVar("Part")
+
+_CHECKED_RECORDS = 100  # per file, for invalid ids, before a model is built
+_INVALID_ID = "a record contains an id that the model does not have"  # in TensorFlow's error
+
+
+def count_records(files: Sequence[str], limit: int | None = None) -> int:
+    """Count the records in `files` without parsing them, up to `limit`.
+
+    Raises:
+        ValueError: a file is damaged or not a TFRecord file. The message names it.
+    """
+    count = 0
+    with naming_damaged_file(files):
+        for file in files:
+            records = tf.data.TFRecordDataset(file, compression_of(file))
+            records = records if limit is None else records.take(limit - count)
+            count += int(records.reduce(np.int64(0), lambda total, _: total + 1))
+    return count
+
+
+def check_records(
+    files: Sequence[str],
+    specs: Sequence[FeatureSpec],
+    id_limits: Mapping[str, int] | None = None,
+) -> None:
+    """Check the first records of each file before a model is built on them.
+
+    Args:
+        id_limits: feature -> number of valid ids, checked in the first hundred records. `read_records`
+            checks all.
+
+    Raises:
+        ValueError: a feature or id does not fit, all files are empty, or one is damaged. The message
+            names file, feature, found and expected values, and the remedy.
+    """
+    check_specs(specs)
+    empty = True
+    for file in files:
+        for number, record in _first_records(file, _CHECKED_RECORDS if id_limits else 1):
+            if number == 1:
+                _check_first_record(file, record, specs)
+            _check_ids(f"record {number} of {file}", record, id_limits or {})
+            empty = False
+    if empty:
+        raise ValueError(f"No record found in {first_names(files)}. Write the records again.")
+
+
+def feature_sizes(file: str) -> dict[str, int]:
+    """Return feature -> number of values, of a file's first record; {} for an empty file.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    for _, record in _first_records(file, 1):
+        features = _features(record, f"{file}: record 1").items()
+        return {name: len(_values(feature)) for name, feature in features}
+    return {}
+
+
+@contextmanager
+def naming_damaged_file(
+    files: Sequence[str], id_limits: Mapping[str, int] | None = None
+) -> Iterator[None]:
+    """Name the file in errors of iteration over `read_records`, which TensorFlow's errors do not.
+
+    Args:
+        id_limits: those of `read_records`.
+
+    Raises:
+        ValueError: a record cannot be read or has an invalid id (the message has file and record
+            number), or cannot be parsed (the message has the files).
+    """
+    try:
+        yield
+    except tf.errors.DataLossError as error:
+        for file in files:
+            number = 0
+            try:
+                for _ in tf.data.TFRecordDataset(file, compression_of(file)):
+                    number += 1
+            except tf.errors.DataLossError:
+                raise ValueError(
+                    f"{file} is damaged, or not a TFRecord file: record {number + 1} cannot be read "
+                    "(truncated, or its checksum does not fit). Write the file again."
+                ) from error
+        raise
+    except tf.errors.InvalidArgumentError as error:
+        if _INVALID_ID in error.message:
+            for file in files:
+                for number, record in _first_records(file, -1):
+                    _check_ids(f"record {number} of {file}", record, id_limits or {})
+            if not files:
+                valid = (f"`{name}` 0 to {limit - 1}" for name, limit in (id_limits or {}).items())
+                raise ValueError(
+                    "A batch of the dataset contains an id that the model does not have. Valid are "
+                    f"{', '.join(valid)}. Leave out examples without a label, such as those with -1."
+                ) from error
+        if not any(words in error.message for words in _PARSER_WORDS):
+            raise
+        what = error.message.split("Name: ")[-1].split("\n")[0]
+        raise ValueError(
+            f"A record in {first_names(files)} differs from the first one ({what}). Write the files "
+            "again."
+        ) from error
+
+
+# Words of errors from TensorFlow's parser of examples.
+_PARSER_WORDS = ("Could not parse example", "Name: <unknown>")
+
+
+def _first_records(file: str, limit: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the number (from 1) and the data of a file's first records; of all if `limit` is -1."""
+    with naming_damaged_file([file]):
+        records = tf.data.TFRecordDataset(file, compression_of(file)).take(limit)
+        yield from enumerate(records.as_numpy_iterator(), 1)
+
+
+def _features(record: bytes, place: str) -> Mapping[str, Any]:
+    """Return the features of a serialized example, by name."""
+    try:
+        return tf.train.Example.FromString(record).features.feature
+    except Exception as error:  # DecodeError, whose module differs between protobuf versions
+        raise ValueError(
+            f"{place} is not a tf.train.Example. Write the file with create_pretraining_data or the "
+            "script of the task."
+        ) from error
+
+
+def _values(feature: tf.train.Feature) -> Sequence[Any]:
+    kind = feature.WhichOneof("kind")
+    return getattr(feature, kind).value if kind else ()
+
+
+def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) -> None:
+    features = _features(record, f"{file}: record 1")
+    for spec in specs:
+        if spec.name not in features:
+            raise ValueError(
+                f"{file}: feature `{spec.name}` is missing; record 1 has "
+                f"{', '.join(sorted(features)) or 'none'}. Make the records for this task."
+            )
+        feature = features[spec.name]
+        expected_kind = "int64_list" if spec.dtype == "int32" else "float_list"
+        kind = feature.WhichOneof("kind")
+        if kind != expected_kind:
+            raise ValueError(
+                f"{file}: feature `{spec.name}` is a {kind}, but {spec.dtype} is stored as "
+                f"{expected_kind}. Make the records for this task."
+            )
+        found, expected = len(_values(feature)), math.prod(spec.shape)
+        if found != expected:
+            raise ValueError(
+                f"{file}: feature `{spec.name}` has {found} values in record 1, but {expected} "
+                f"are expected (shape {list(spec.shape)}). {_length_remedy(spec, found)}"
+            )
+
+
+def _check_ids(place: str, record: bytes, id_limits: Mapping[str, int]) -> None:
+    features = _features(record, place)
+    for name, limit in id_limits.items():
+        beyond = [number for number in features[name].int64_list.value if not 0 <= number < limit]
+        if beyond:
+            raise ValueError(
+                f"`{name}` is {beyond[0]} in {place}, but the model's ids are 0 to {limit - 1}. Use the "
+                "model (bert_config_file) and the labels that the records were made for, or make the "
+                "records again."
+            )
+
+
+def assert_ids(features: Mapping[str, tf.Tensor], id_limits: Mapping[str, int]) -> None:
+    """Add an operation to `tf.data` that fails if a batch contains an invalid id."""
+    names = [name for name in id_limits if name in features]
+    if names:  # without its sign, a negative id is larger than any limit
+        most = [tf.reduce_max(tf.bitcast(features[name], tf.uint32)) for name in names]
+        limits = tf.constant([id_limits[name] for name in names], tf.uint32)
+        tf.debugging.Assert(tf.reduce_all(tf.stack(most) < limits), [_INVALID_ID])
+
+
+def _length_remedy(spec: FeatureSpec, found: int) -> str:
+    if len(spec.shape) != 1:
+        return "Make the records again with the settings of this run."
+    setting = "max_predictions_per_seq" if spec.name.startswith("masked_lm_") else "max_seq_length"
+    return f"Use {setting}={found}, or make the records again with {setting}={spec.shape[0]}."
+
+
+def first_names(files: Sequence[str]) -> str:
+    """Return at most three names and the number of others, for messages."""
+    return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+
 
 # Records (serialized, about 1 kB each) from which the next one is drawn. The reference has 100.
 SHUFFLE_BUFFER = 10_000
@@ -58,7 +260,7 @@ class RecordWriter:
         self.write_serialized(encode_example(self.specs, values))
 
     def write_serialized(self, record: bytes) -> None:
-        """Append one example from `example_bytes.encode_columns`."""
+        """Append one example from `record_makers.encode_columns`."""
         self._check_is_open()
         self._writer.write(record)
         self.count += 1
@@ -89,7 +291,7 @@ def read_records(
     """Return a dataset of batches. Every iteration over it gives the same batches.
 
     Args:
-        files: TFRecord files, plain or GZIP; see `globs.expand_files`.
+        files: TFRecord files, plain or GZIP; see `files.expand_files`.
         specs: features to parse. Others are ignored.
         batch_size: B, examples per batch.
         shuffle: read files in random order, four at a time, and draw examples from a buffer. Each
@@ -101,9 +303,9 @@ def read_records(
         skip_batches: first batches of the stream to leave out. A run resumes after n batches with
             `skip_batches=n`.
         shuffle_buffer: records in the buffer.
-        by_length: batch examples of similar length (buckets.py). With `shuffle` the batches are in
+        by_length: batch examples of similar length (batching.py). With `shuffle` the batches are in
             random order. Otherwise they go from short to long, with the feature
-            `buckets.RECORD_NUMBER`, each example's position in the files.
+            `batching.RECORD_NUMBER`, each example's position in the files.
         id_limits: feature -> number of valid ids. Other ids stop the iteration, because XLA would take
             the nearest valid one and a GPU return zeros or NaN. `naming_damaged_file` names the record.
 
@@ -126,8 +328,8 @@ def read_records(
     # A whole pool must be read before a part of it can be skipped.
     pool = 1
     if by_length:
-        pool = buckets.pool_batches(
-            batch_size, num_records or count_records(files, buckets.most_pool_records(batch_size))
+        pool = batching.pool_batches(
+            batch_size, num_records or count_records(files, batching.most_pool_records(batch_size))
         )
     first_pool, skip_in_pool = divmod(skip_batches, pool)
     skip_records = first_pool * pool * batch_size
@@ -148,7 +350,7 @@ def read_records(
     records = epochs.flat_map(epoch_records).skip(skip_records)  # before parsing, which costs more
     parse = parse_examples(specs)
     if by_length:
-        records = buckets.in_buckets(
+        records = batching.in_buckets(
             records,
             specs,
             batch_size=batch_size,
@@ -161,7 +363,7 @@ def read_records(
     def features(serialized, number=None):
         parsed = parse(serialized)
         assert_ids(parsed, id_limits or {})
-        return parsed if shuffle or not by_length else {**parsed, buckets.RECORD_NUMBER: number}
+        return parsed if shuffle or not by_length else {**parsed, batching.RECORD_NUMBER: number}
 
     dataset = (
         records.batch(batch_size, drop_remainder=drop_remainder or repeat)
@@ -174,3 +376,93 @@ def read_records(
     # epochs are made inside `flat_map`.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return dataset.with_options(options)
+
+
+CHUNK_SIZE = 1000  # examples that become records at once
+
+
+def chunks_of(examples: Sequence[Part], size: int | None = None) -> Iterator[Sequence[Part]]:
+    """Yield the examples in chunks of `size` (default: CHUNK_SIZE)."""
+    size = size or CHUNK_SIZE
+    for start in range(0, len(examples), size):
+        yield examples[start : start + size]
+
+
+def write_parts(
+    path: str,
+    specs: Sequence[FeatureSpec],
+    make: Callable[[Part], tuple[list[bytes], int]],
+    parts: Iterable[Part],
+    num_workers: int = 1,
+) -> tuple[int, int]:
+    """Write a TFRecord file. Return the number of records, and the sum of `make`'s numbers.
+
+    Any number of workers writes the same file.
+
+    Args:
+        make: part of the examples -> their serialized records, and a number.
+        parts: in the order of the file. Several workers need picklable parts and `make`.
+    """
+    total = 0
+    with RecordWriter(path, specs) as writer:
+        for records, number in map_in_order(make, parts, num_workers):
+            total += number
+            for record in records:
+                writer.write_serialized(record)
+    return writer.count, total
+
+
+def content_key(tokenizer: FullTokenizer, settings: Any, rows: Iterable[Any]) -> str:
+    """Return a hash of everything that records depend on, with the version of this package.
+
+    Args:
+        settings: of the task, as JSON values.
+        rows: for each example in order, the values in its records, as JSON values.
+    """
+    vocabulary = list(tokenizer.vocab.items())
+    about = [__version__, settings, tokenizer.do_lower_case, vocabulary]
+    found = hashlib.sha256(json.dumps(about).encode())
+    for row in rows:
+        found.update(json.dumps(row).encode() + b"\n")
+    return found.hexdigest()
+
+
+def make_once(path: str, key: str, write: Callable[[str], int]) -> int:
+    """Write a record file unless it exists with the same key. Return the number of records.
+
+    Waits while another process writes the file.
+
+    Args:
+        key: hash of its content.
+        write: path -> number of records written.
+    """
+    note = f"{path}.json"
+    found = _read_note(path, note, key)
+    if found is None:
+        with open_whole(note, wait=True) as file:
+            found = _read_note(path, note, key)
+            if found is None:
+                if tf.io.gfile.exists(note):  # or it could describe another file
+                    tf.io.gfile.remove(note)
+                num_records = write(path)
+                logger.info("Wrote %d records to %s", num_records, path)
+                values = {"key": key, "num_records": num_records}
+                values["size"] = tf.io.gfile.stat(path).length
+                file.write(json.dumps(values) + "\n")
+                return num_records
+            file.write(json.dumps(found) + "\n")
+    logger.info("Using the %d records of %s", found["num_records"], path)
+    return found["num_records"]
+
+
+def _read_note(path: str, note: str, key: str) -> dict | None:
+    """Return the note; None if it is missing, has another key, or does not fit the file."""
+    if not tf.io.gfile.exists(path) or not tf.io.gfile.exists(note):
+        return None
+    try:
+        values = parse_json(read_whole(note).decode("utf-8"))
+    except ValueError:  # damaged, or too large
+        return None
+    fits = isinstance(values, dict) and {"key", "num_records", "size"} <= values.keys()
+    fits = fits and values["key"] == key
+    return values if fits and values["size"] == tf.io.gfile.stat(path).length else None

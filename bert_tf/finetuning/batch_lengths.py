@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_tf.data.buckets import length_step
+from bert_tf.data.batching import length_step
 from bert_tf.data.features import trim_padding
-from bert_tf.data.record_checks import count_records
+from bert_tf.data.records import count_records
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.options import TrainingOptions

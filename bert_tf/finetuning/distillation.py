@@ -15,10 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoint_task import known_task
-from bert_tf.data.example_bytes import encode_columns
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.record_cache import make_once
-from bert_tf.data.records import RecordWriter
+from bert_tf.data.record_makers import encode_columns
+from bert_tf.data.records import RecordWriter, make_once
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.initial_weights import load_weights
 from bert_tf.finetuning.options import FineTuningOptions

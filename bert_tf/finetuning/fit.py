@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.globs import expand_files
+from bert_tf.data.files import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.initial_weights import with_init_layers, with_labels_of

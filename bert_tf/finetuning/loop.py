@@ -16,11 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.buckets import RECORD_NUMBER
+from bert_tf.data.batching import RECORD_NUMBER, pack_batch
 from bert_tf.data.files import write_text
-from bert_tf.data.record_checks import assert_ids, naming_damaged_file
-from bert_tf.data.records import read_records
-from bert_tf.data.sequence_packing import pack_batch
+from bert_tf.data.records import assert_ids, naming_damaged_file, read_records
 from bert_tf.finetuning.batch_lengths import (
     checked_lengths,
     possible_lengths,

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.parallel import workers_for
-from bert_tf.data.record_cache import make_once
+from bert_tf.data.records import make_once
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.distillation import Teacher, load_teacher

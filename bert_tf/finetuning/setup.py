@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
+from bert_tf.data.batching import PACKED_FEATURES
 from bert_tf.data.files import check_writable
-from bert_tf.data.sequence_packing import PACKED_FEATURES
 from bert_tf.finetuning.initial_weights import (
     initial_checkpoint,
     load_weights,

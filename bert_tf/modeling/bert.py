@@ -46,7 +46,7 @@ class BertModel(ConfiguredModel):
             `token_type_ids`.
             `embedding_output`: floats [B, S, H] instead of the embeddings of `input_ids` and
             `segment_ids`, for gradients with respect to it.
-            A packed batch (data/sequence_packing.py) has rows [R, L] of several examples in
+            A packed batch (data/batching.py) has rows [R, L] of several examples in
             `input_ids`, `segment_ids`, `position_ids` and `sequence_ids`. Its `packed_positions`
             and `input_mask` are [B, S], by example.
         training: True if dropout is active.

@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.buckets import batches_by_length
+from bert_tf.data.batching import batches_by_length
 from bert_tf.data.features import trim_padding
 from bert_tf.data.packing import PackedSequence
 from bert_tf.tasks.base import Task

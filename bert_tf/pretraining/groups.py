@@ -20,8 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.data.lines import is_utf16, read_lines
-from bert_tf.data.streams import BLOCK, compression_of, open_binary
+from bert_tf.data.lines import BLOCK, compression_of, is_utf16, open_binary, read_lines
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import write_text
-from bert_tf.data.globs import expand_files
+from bert_tf.data.files import expand_files, write_text
 
 SUFFIX = ".manifest.json"
 FORMAT = 1  # raised when the same flags make other records

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bert_tf.data.record_checks import check_records, feature_sizes
+from bert_tf.data.records import check_records, feature_sizes
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.manifest import Manifest, manifests_of
 from bert_tf.vocabulary import vocabulary_digest

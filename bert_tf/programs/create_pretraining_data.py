@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.data.files import file_identity
-from bert_tf.data.globs import check_not_an_input, expand_files
-from bert_tf.data.record_checks import first_names
+from bert_tf.data.files import check_not_an_input, expand_files, file_identity
+from bert_tf.data.records import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.interop.tokenizer_files import stated_cases
 from bert_tf.options import option

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert_tf.characters import lower_and_strip_accents
 from bert_tf.config import BertConfig
-from bert_tf.data.globs import check_not_an_input, expand_files
+from bert_tf.data.files import check_not_an_input, expand_files
 from bert_tf.data.lines import read_lines
 from bert_tf.model_files import model_files, write_files
 from bert_tf.options import Options, option

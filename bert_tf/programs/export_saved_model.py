@@ -12,8 +12,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-from bert_tf.data.files import check_new_folder, check_writable, removing_new_parents
-from bert_tf.data.globs import expand_files
+from bert_tf.data.files import check_new_folder, check_writable, expand_files, removing_new_parents
 from bert_tf.interop.hub import path_of_model
 from bert_tf.model_folder import TrainedModel
 from bert_tf.modeling.quantized import OPERATION

@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.files import open_whole, whole_file
-from bert_tf.data.globs import check_not_an_input, expand_files
+from bert_tf.data.files import check_not_an_input, expand_files, open_whole, whole_file
 from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.interop.initial import initialize

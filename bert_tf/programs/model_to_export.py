@@ -8,8 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from bert_tf.data.files import file_facts
-from bert_tf.data.globs import files_of_checkpoint
+from bert_tf.data.files import file_facts, files_of_checkpoint
 from bert_tf.interop.initial import initialize
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer

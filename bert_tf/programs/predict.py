@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
-from bert_tf.data.files import is_stream
-from bert_tf.data.globs import check_not_an_input, expand_files
-from bert_tf.data.lines import count_lines
-from bert_tf.data.streams import STANDARD_INPUT
+from bert_tf.data.files import check_not_an_input, expand_files, is_stream
+from bert_tf.data.lines import STANDARD_INPUT, count_lines
 from bert_tf.data.tables import ending_of
 from bert_tf.interop.hub import local_path
 from bert_tf.options import option

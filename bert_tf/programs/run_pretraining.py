@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.record_checks import check_records
+from bert_tf.data.records import check_records
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.batch_lengths import checked_lengths
 from bert_tf.finetuning.best_checkpoint import check_best_metric

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.data.files import file_facts
-from bert_tf.data.record_checks import count_records
+from bert_tf.data.records import count_records
 from bert_tf.pretraining.manifest import manifests_of
 from bert_tf.report.command_line import without_folders
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.buckets import length_step
+from bert_tf.data.batching import length_step
 from bert_tf.modeling.inference_layout import Layout, prepare_to_answer
 from bert_tf.modeling.quantized import QuantizedAffine, QuantizedTable
 from bert_tf.options import OptionError

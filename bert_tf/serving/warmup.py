@@ -22,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.example_bytes import varint
+from bert_tf.data.record_makers import varint
 
 WARMUP_FILE = "tf_serving_warmup_requests"
 

@@ -16,8 +16,8 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.packing import PackedSequence
-from bert_tf.data.record_cache import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import SentenceRecords, SentenceRow
+from bert_tf.data.records import chunks_of, content_key, write_parts
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.tasks.base import ExampleTask, Tensors, of_type
 from bert_tf.tasks.problem_types import (

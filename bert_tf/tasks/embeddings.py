@@ -21,8 +21,8 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import ANCHOR_FEATURES, FeatureSpec, sequence_specs
-from bert_tf.data.record_cache import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import TextsRecords, TextsRow
+from bert_tf.data.records import chunks_of, content_key, write_parts
 from bert_tf.metrics.retrieval import class_metrics, pair_metrics, ranking_metrics, unit
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.modeling.pooling import POOLINGS

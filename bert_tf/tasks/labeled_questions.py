@@ -14,8 +14,8 @@ from bert_tf.data.question_answering import (
     SquadExample,
     TrainingExample,
 )
-from bert_tf.data.record_cache import chunks_of
 from bert_tf.data.record_makers import pieces_of_texts
+from bert_tf.data.records import chunks_of
 from bert_tf.data.span_windows import TokenizedPassage, TokenSpan, tokenize_passage
 from bert_tf.tokenization import FullTokenizer
 

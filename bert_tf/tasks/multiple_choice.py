@@ -17,8 +17,8 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.multiple_choice import Question
-from bert_tf.data.record_cache import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import ChoiceRecords, ChoiceRow
+from bert_tf.data.records import chunks_of, content_key, write_parts
 from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForMultipleChoice
 from bert_tf.tasks.base import ExampleTask, Tensors, of_type

@@ -22,8 +22,8 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.question_answering import Passage, SquadExample
-from bert_tf.data.record_cache import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.record_makers import WindowRecords, WindowRow
+from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.span_windows import (
     FIRST_UNIQUE_ID,
     TokenizedPassage,

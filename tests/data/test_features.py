@@ -7,7 +7,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.example_bytes import encode_columns
 from bert_tf.data.features import (
     FeatureSpec,
     check_specs,
@@ -16,6 +15,7 @@ from bert_tf.data.features import (
     split,
     trim_padding,
 )
+from bert_tf.data.record_makers import encode_columns
 
 # S=5, P=2, K=3
 SPECS = (

@@ -13,13 +13,15 @@ import pytest
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.files import (
+    check_not_an_input,
+    expand_files,
+    files_of_checkpoint,
     json_line,
     new_folder,
     open_whole,
     remove_file,
     write_text,
 )
-from bert_tf.data.globs import check_not_an_input, expand_files, files_of_checkpoint
 from bert_tf.data.records import RecordWriter
 from bert_tf.programs.extract_features import Features, write_json_lines, write_npz
 

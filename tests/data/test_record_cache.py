@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.data.record_cache import make_once
+from bert_tf.data.records import make_once
 
 
 class Writer:

@@ -8,8 +8,13 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.record_checks import check_records, count_records, naming_damaged_file
-from bert_tf.data.records import RecordWriter, read_records
+from bert_tf.data.records import (
+    RecordWriter,
+    check_records,
+    count_records,
+    naming_damaged_file,
+    read_records,
+)
 
 SPECS = (FeatureSpec("input_ids", (3,)), FeatureSpec("unique_ids", role="id"))
 

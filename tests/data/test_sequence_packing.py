@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.sequence_packing import PACKED_FEATURES, first_fit, pack_batch
+from bert_tf.data.batching import PACKED_FEATURES, first_fit, pack_batch
 from bert_tf.modeling.models import BertForPreTraining, BertForSequenceClassification
 
 S = 12

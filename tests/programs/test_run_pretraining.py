@@ -19,7 +19,7 @@ from tiny_runs import (
 )
 
 from bert_tf.config import BertConfig
-from bert_tf.data.record_checks import count_records
+from bert_tf.data.records import count_records
 from bert_tf.programs.run_pretraining import run_pretraining
 
 RESULTS = [

@@ -20,7 +20,7 @@ from tiny_runs import (
 )
 
 from bert_tf.config import BertConfig
-from bert_tf.data.record_checks import count_records
+from bert_tf.data.records import count_records
 from bert_tf.model_files import read_task
 from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import latest_checkpoint

@@ -83,7 +83,7 @@ def test_several_processes_write_the_file_that_one_writes(task, make, tmp_path, 
         return count, (tmp_path / name).read_bytes()
 
     whole = write("in_one_chunk", 1)
-    monkeypatch.setattr("bert_tf.data.record_cache.CHUNK_SIZE", 2)
+    monkeypatch.setattr("bert_tf.data.records.CHUNK_SIZE", 2)
     for module in ("token_classification", "question_answering"):
         monkeypatch.setattr(f"bert_tf.tasks.{module}.CHUNK_SIZE", 2)
     monkeypatch.setattr("bert_tf.tasks.labeled_questions._PASSAGES_AT_ONCE", 1)

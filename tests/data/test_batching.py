@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data import buckets
+from bert_tf.data import batching
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.records import RecordWriter, read_records
 
@@ -55,7 +55,7 @@ def stream(files, num_batches=None, **arguments):
 
 def test_a_pool_is_sorted_by_length_in_steps_and_keeps_the_order_within_a_step():
     lengths = tf.constant([17, 3, 9, 1, 8, 16])
-    order = buckets.order_of_pool(lengths, batch_size=2, step=8, seed=None)
+    order = batching.order_of_pool(lengths, batch_size=2, step=8, seed=None)
     assert order.numpy().tolist() == [1, 3, 4, 2, 5, 0]  # 3 1 8 | 9 16 | 17
 
 
@@ -63,7 +63,7 @@ def test_whole_batches_are_shuffled_and_the_rest_stays_last():
     lengths = tf.range(8, 8 * 24, 8)  # 23 lengths, each a step of its own
     seen = set()
     for seed in range(20):
-        order = buckets.order_of_pool(lengths, 5, 8, tf.constant([seed, 0])).numpy().tolist()
+        order = batching.order_of_pool(lengths, 5, 8, tf.constant([seed, 0])).numpy().tolist()
         assert sorted(order) == list(range(23))
         whole = [tuple(order[i : i + 5]) for i in range(0, 20, 5)]
         assert sorted(whole) == [tuple(range(i, i + 5)) for i in range(0, 20, 5)]
@@ -74,24 +74,24 @@ def test_whole_batches_are_shuffled_and_the_rest_stays_last():
 
 def test_the_length_is_that_of_the_longest_choice_and_counts_to_the_last_real_token():
     masks = tf.constant([[[1, 1, 0, 0], [1, 0, 1, 0]], [[1, 0, 0, 0], [0, 0, 0, 0]]])
-    assert buckets.used_lengths(masks).numpy().tolist() == [3, 1]
-    assert buckets.used_lengths(tf.zeros([2, 4], tf.int32)).numpy().tolist() == [0, 0]
+    assert batching.used_lengths(masks).numpy().tolist() == [3, 1]
+    assert batching.used_lengths(tf.zeros([2, 4], tf.int32)).numpy().tolist() == [0, 0]
 
 
 def test_a_pool_is_an_epoch_at_most_and_always_a_batch():
-    assert buckets.pool_batches(32, num_records=10**6) == 50
-    assert buckets.pool_batches(32, num_records=100) == 3
-    assert buckets.pool_batches(32, num_records=7) == 1
-    assert buckets.pool_batches(4096, num_records=10**6) == 4
-    assert buckets.pool_batches(10**6, num_records=10**7) == 1
+    assert batching.pool_batches(32, num_records=10**6) == 50
+    assert batching.pool_batches(32, num_records=100) == 3
+    assert batching.pool_batches(32, num_records=7) == 1
+    assert batching.pool_batches(4096, num_records=10**6) == 4
+    assert batching.pool_batches(10**6, num_records=10**7) == 1
     for size in (1, 32, 4096, 10**6):
-        most = buckets.most_pool_records(size)
-        assert buckets.pool_batches(size, most) == buckets.pool_batches(size, most * 100)
+        most = batching.most_pool_records(size)
+        assert batching.pool_batches(size, most) == batching.pool_batches(size, most * 100)
 
 
 def test_there_are_never_more_than_32_different_lengths():
     for length in range(1, 2049):
-        step = buckets.length_step(length)
+        step = batching.length_step(length)
         assert step % 8 == 0
         assert -(-length // step) <= 32
 
@@ -99,7 +99,7 @@ def test_there_are_never_more_than_32_different_lengths():
 def test_every_pool_holds_its_part_of_the_stream(files):
     plain = stream(files, 33, by_length=False)
     sorted_ = stream(files, 33)
-    pool = buckets.pool_batches(4, 47)  # 11
+    pool = batching.pool_batches(4, 47)  # 11
     for first in range(0, 33, pool):
         in_pool = [
             sorted(itertools.chain.from_iterable(ids for ids, _ in s[first : first + pool]))
@@ -141,7 +141,7 @@ def test_without_shuffling_each_example_says_where_it_stands(files):
     )
     assert int(dataset.cardinality()) == 12
     for batch in dataset:
-        np.testing.assert_array_equal(batch[buckets.RECORD_NUMBER], batch["unique_ids"])
+        np.testing.assert_array_equal(batch[batching.RECORD_NUMBER], batch["unique_ids"])
 
 
 def test_fewer_records_than_a_batch_are_repeated(tmp_path):
