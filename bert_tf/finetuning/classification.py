@@ -44,7 +44,6 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
     """Sentences and pairs of sentences."""
 
     task_type = "classification"
-    options_type = ClassifierOptions
 
     def read(self, options: ClassifierOptions, setup: Setup):
         known_labels = setup.labels_of(self.task_type)

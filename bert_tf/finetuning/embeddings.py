@@ -63,7 +63,7 @@ def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
 class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
     """Anchors with positives, pairs with scores, or texts with classes."""
 
-    name, task_type, options_type = "run_embeddings", "embeddings", EmbeddingOptions
+    name, task_type = "run_embeddings", "embeddings"
 
     def __init__(self) -> None:
         self.example_types: dict[str, str] = {}  # of each split

@@ -64,7 +64,6 @@ class MultipleChoice(Program[MultipleChoiceTask, SwagOptions]):
     """Questions, each with several choices."""
 
     task_type = "multiple_choice"
-    options_type = SwagOptions
     examples = "questions"
 
     def read(self, options: SwagOptions, setup: Setup):

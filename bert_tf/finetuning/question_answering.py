@@ -67,7 +67,6 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
     """Questions about passages. An epoch counts questions, not windows, as in the reference."""
 
     task_type = "question_answering"
-    options_type = SquadOptions
     default_length = _MAX_SEQ_LENGTH
     examples = "questions"
     asked: AskedQuestions

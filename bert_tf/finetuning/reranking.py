@@ -83,7 +83,7 @@ class Lists:
 class Reranking(RankingProgram[RerankingTask, RerankerOptions]):
     """Queries with documents, or pairs with scores."""
 
-    name, task_type, options_type = "run_reranker", ClassificationTask.name, RerankerOptions
+    name, task_type = "run_reranker", ClassificationTask.name
     examples = "queries"
 
     def __init__(self) -> None:

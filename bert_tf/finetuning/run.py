@@ -123,13 +123,11 @@ class Program(abc.ABC, Generic[AnyTask, AnyOptions]):
 
     Attributes:
         task_type: key of `registry.TYPES`.
-        options_type: its options.
         default_length: S if neither the options nor an earlier training set it.
         examples: word for the training examples in the log.
     """
 
     task_type: ClassVar[str]
-    options_type: ClassVar[type[FineTuningOptions]]
     default_length: ClassVar[int] = 128
     examples: ClassVar[str] = "examples"
 

@@ -131,11 +131,6 @@ class Setup:
         trained = trained_task(options, task_type, setup.checkpoint, default)
         if length is None:
             length = default if trained is None else trained.max_seq_length
-        elif trained is not None and not options.do_train and length != trained.max_seq_length:
-            logger.warning(
-                "max_seq_length is %d, but the model was trained with %d. Omit it to use that.",
-                *(length, trained.max_seq_length),
-            )
         tokenizer = load_tokenizer(
             options.vocab_file, options.do_lower_case, setup.checkpoint, setup.config
         )

@@ -63,7 +63,6 @@ class TokenClassification(Program[TokenClassificationTask, NerOptions]):
     """Sentences with a label for each word."""
 
     task_type = "token_classification"
-    options_type = NerOptions
     examples = "sentences"
 
     def read(self, options: NerOptions, setup: Setup):

@@ -181,19 +181,15 @@ def test_a_folder_with_checkpoints_of_another_tokenizer_is_refused_with_both_fil
         same_run.check_same_tokenizer(folder, (*LOWER, "more"), True)
 
 
-def test_an_evaluation_at_another_length_than_the_models_is_a_warning(tmp_path, caplog):
+def test_the_length_is_that_of_the_model_unless_it_is_given(tmp_path):
     folder, task = str(tmp_path), ClassificationTask(["a", "b"], max_seq_length=12)
     write_files(folder, model_files(CONFIG, task, vocab=LOWER, do_lower_case=True))
     checkpoints.save_checkpoint(folder, {"v": np.zeros(2)}, step=1)
-    for changes in ({}, {"max_seq_length": 12}, {"max_seq_length": 9, "do_train": True}):
+    for changes in ({}, {"max_seq_length": 9}, {"max_seq_length": 9, "do_train": True}):
         given = {"do_eval": True, "eval_file": "dev.tsv", "train_file": "train.tsv", **changes}
         options = classifier_options(tmp_path, **{"max_seq_length": None, **given})
         found = setup.Setup.for_task(options, "classification")
         assert found.max_seq_length == changes.get("max_seq_length", 12)
-        assert "trained with" not in caplog.text
-    options = dataclasses.replace(options, do_train=False)
-    assert setup.Setup.for_task(options, "classification").max_seq_length == 9
-    assert "max_seq_length is 9, but the model was trained with 12. Omit it" in caplog.text
 
 
 def test_a_vocabulary_with_more_tokens_than_the_model_is_refused():
