@@ -280,6 +280,12 @@ def test_options_are_checked_when_made(options, changes, name):
         dataclasses.replace(options, **changes)
 
 
+def test_missing_tensorboard_is_an_error_before_anything_else(options, monkeypatch):
+    monkeypatch.setattr("bert_tf.training.options.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="tensorboard"):
+        dataclasses.replace(options, tensorboard=True)
+
+
 @pytest.mark.parametrize("num_train_steps, expected", [(30, 3), (9_999, 999), (10_000, 10_000)])
 def test_a_training_shorter_than_the_default_of_the_warmup_warms_up_for_a_tenth(
     options, caplog, monkeypatch, num_train_steps, expected
