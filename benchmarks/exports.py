@@ -38,10 +38,9 @@ from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model_folder
-from bert_tf.prediction.exports import read_export
+from bert_tf.prediction.exported import read_export
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
-from bert_tf.programs.export_options import FORMATS, ExportOptions
-from bert_tf.programs.export_saved_model import export_saved_model
+from bert_tf.programs.export_saved_model import FORMATS, ExportOptions, export_saved_model
 from bert_tf.tasks.glue import GLUE_TASKS
 
 

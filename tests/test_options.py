@@ -92,6 +92,5 @@ def test_nothing_to_do_is_refused():
 def test_a_batch_cannot_be_cut_into_more_parts_than_examples():
     options = {"train_file": "x.tsv", "do_train": True, "train_batch_size": 4}
     assert classifier_options("x", **options, gradient_accumulation_steps=4)
-    message = r"steps is 5, but .*train_batch_size=4.* gradient_accumulation_steps=4 or less"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="gradient_accumulation_steps"):
         classifier_options("x", **options, gradient_accumulation_steps=5)

@@ -27,17 +27,22 @@ from bert_tf.finetuning.batch_lengths import (
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.same_run import check_same_data, note_training
 from bert_tf.modeling.flops import flops_per_token
-from bert_tf.report.command_line import changed_options
 from bert_tf.report.model_card import write_card, write_training_card
-from bert_tf.report.training_rows import data_rows, resolved_values
+from bert_tf.report.run_facts import changed_options, data_rows, resolved_values
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
-from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
+from bert_tf.training.checkpoints import (
+    ALL_STEPS,
+    DATA,
+    FLAGS,
+    USED,
+    checkpoint_step,
+    latest_checkpoint,
+)
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.strategy import choose_precision
-from bert_tf.training.unfinished import ALL_STEPS, DATA, FLAGS, USED
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
-from bert_tf.pretraining.unknown_words import warn_of_unknown_words
+from bert_tf.pretraining.wordpieces import warn_of_unknown_words
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer

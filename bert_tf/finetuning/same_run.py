@@ -17,19 +17,18 @@ from bert_tf.interop.checkpoint import file_beside, read_json
 from bert_tf.interop.tokenizer_files import stated_cases
 from bert_tf.model_files import task_text
 from bert_tf.registry import TASK_FILE
-from bert_tf.report.command_line import shown_value
-from bert_tf.report.training_rows import HASH
+from bert_tf.report.run_facts import HASH, shown_value
 from bert_tf.tasks.base import Task
-from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.training.options import TrainingOptions
-from bert_tf.training.unfinished import (
+from bert_tf.training.checkpoints import (
     ALL_STEPS,
     DATA,
     FLAGS,
     INITIAL,
+    latest_checkpoint,
     read_note,
     write_note,
 )
+from bert_tf.training.options import TrainingOptions
 from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)

@@ -6,32 +6,193 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-from bert_tf.data.files import check_new_folder, check_writable, expand_files, removing_new_parents
+from bert_tf.data.files import (
+    check_new_folder,
+    check_writable,
+    expand_files,
+    file_facts,
+    files_of_checkpoint,
+    removing_new_parents,
+)
 from bert_tf.interop.hub import path_of_model
-from bert_tf.model_folder import TrainedModel
+from bert_tf.interop.initial import initialize
+from bert_tf.interop.read import read_checkpoint
+from bert_tf.interop.sidecar import find_config, load_tokenizer
+from bert_tf.model_files import TASK_FILE
+from bert_tf.model_folder import TrainedModel, load_model
+from bert_tf.modeling.pooling import parse_layers
 from bert_tf.modeling.quantized import OPERATION
 from bert_tf.options import OptionError
-from bert_tf.programs.export_options import ExportOptions
-from bert_tf.programs.model_to_export import describe_source, load_served
-from bert_tf.programs.predict_input import read_inputs
+from bert_tf.programs.predict import read_inputs
 from bert_tf.registry import TYPES
-from bert_tf.serving.calibration import Ids, calibration_ids
+from bert_tf.report.run_facts import as_flags, changed_options, without_folders
 from bert_tf.serving.check import ExportCheck
-from bert_tf.serving.lite import write_lite
-from bert_tf.serving.onnx import write_onnx
-from bert_tf.serving.openvino import write_openvino
-from bert_tf.serving.quantization import INT8, Quantization, quantize
+from bert_tf.serving.encoder import ServedEncoder
+from bert_tf.serving.formats import write_lite, write_onnx, write_openvino
+from bert_tf.serving.masked_lm import ServedMaskFiller
+from bert_tf.serving.quantization import INT8, Ids, Quantization, calibration_ids, quantize
+from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import default_signatures, write_saved_model
 from bert_tf.serving.served import TEXT, TOKENS, Served
+from bert_tf.tasks.answer_decoding import AnswerSettings
+from bert_tf.tasks.base import MIN_SEQ_LENGTH
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.training.checkpoints import checkpoint_step
 from bert_tf.training.strategy import BFLOAT16_FLAGS, INT8_FLAGS, check_backend, cpu_flags
 
+if TYPE_CHECKING:
+    from bert_tf.programs.export_saved_model import ExportOptions
+
+
+from dataclasses import dataclass
+
+from bert_tf.modeling.pooling import POOLINGS
+from bert_tf.options import EncoderFilesOptions, option
+from bert_tf.programs.predict import InputColumnsOptions
+from bert_tf.serving.served import IDS_SIGNATURES
+from bert_tf.training.strategy import precision_for_cpu
+
 logger = logging.getLogger(__name__)
+
+HEADS = ("task", *(name for name, entry in TYPES.items() if entry.served and not entry.task))
+# Format -> supported precisions.
+FORMATS = {
+    "saved_model": ("float32", "bfloat16", INT8),
+    "tflite": ("float32", "float16", INT8),
+    "onnx": ("float32",),
+    "openvino": ("float32", "bfloat16", INT8),
+}
+_PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in names))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
+    """The flags of export_saved_model."""
+
+    model_dir: str = option(
+        "The --output_dir of a bert_tf run, or any checkpoint that --init_checkpoint accepts.",
+        group="Model",
+    )
+    export_dir: str = option("New folder; TF Serving needs .../<version>.", group="Data")
+    head: str | None = option(
+        "Head to export. task: the one of the fine-tuning, also of a Hugging Face folder. "
+        "encoder: embeddings and vectors of layers. masked_lm: tokens for [MASK]. Default: task for a "
+        "fine-tuned model, else encoder.",
+        group="Model",
+        default=None,
+        choices=HEADS,
+    )
+    signature: str | None = option(
+        "Signatures of a SavedModel, comma-separated. Default: those on text and tokens. "
+        "--signature=tokens takes ids and needs only operations of TensorFlow itself. For code that was "
+        "written for other libraries: tf_example, hugging_face.",
+        default=None,
+    )
+    format: str = option(
+        "saved_model, with the tokenizer; tflite; onnx (needs the extra [onnx]); openvino (needs the "
+        "extra [openvino]). The last three take ids.",
+        group="Model",
+        default="saved_model",
+        choices=tuple(FORMATS),
+    )
+    precision: str = option(
+        "Type of the weights; outputs are float32. saved_model: float32, bfloat16, int8. tflite: "
+        "float32, float16, int8 (dynamic range). onnx: float32. openvino: float32, bfloat16, int8.",
+        group="Machine",
+        default="float32",
+        choices=_PRECISIONS,
+    )
+    calibration_file: str | None = option(
+        "For int8 as a SavedModel or for OpenVINO: about 300 texts like those that the model will get, "
+        "in the format of predict's --input_file, such as the training file.",
+        default=None,
+    )
+    is_pair: bool | None = option(
+        "For a classifier of Hugging Face: it takes pairs, so the signature has text_a and text_b. "
+        "Default: false; a model of run_classifier states it.",
+        default=None,
+    )
+    max_seq_length: int | None = option(
+        "Longer texts are truncated, or read in windows of this length. Default: that of the training. "
+        "Not for question answering.",
+        group="Model",
+        default=None,
+    )
+    null_score_diff_threshold: float = option(
+        "For SQuAD 2.0: the answer is empty if the odds of no answer exceed this.",
+        default=0.0,
+        infinite=True,
+    )
+    max_answer_length: int = option(
+        "For SQuAD: longest answer, in tokens.", group="Model", default=30, min=1
+    )
+    n_best_size: int = option(
+        "For SQuAD: best tokens of each window that may begin or end an answer.", default=20, min=1
+    )
+    pooling: str = option(
+        "For an encoder: pooling of the tokens into one vector.",
+        group="Model",
+        default="mean",
+        choices=tuple(POOLINGS),
+    )
+    normalize: bool = option("For an encoder: scale embeddings to length 1.", default=True)
+    layers: str | None = option(
+        "For an encoder: layers to return in addition, comma-separated; -1 is the last.",
+        group="Model",
+        default=None,
+    )
+    top_k: int = option("For a masked LM: tokens per [MASK].", default=5, min=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.precision not in FORMATS[self.format]:
+            precisions = " or ".join(FORMATS[self.format])
+            raise OptionError(
+                "precision", f"format={self.format} needs {precisions}, not {self.precision}."
+            )
+        if self.format != "saved_model" and self.signatures not in (None, (TOKENS,)):
+            raise OptionError("signature", f"format={self.format} takes only ids. Omit it.")
+        if self.is_calibrated and self.calibration_file is None:
+            raise OptionError(
+                "calibration_file", "int8 needs texts like those of the users. Name a file."
+            )
+
+    @property
+    def signatures(self) -> tuple[str, ...] | None:
+        """Names in `signature`; None for the default."""
+        if self.signature is None:
+            return None
+        return tuple(dict.fromkeys(name.strip() for name in self.signature.split(",")))
+
+    @property
+    def is_calibrated(self) -> bool:
+        """True if the ranges of values are measured on texts."""
+        return self.precision == INT8 and self.format in ("saved_model", "openvino")
+
+    @property
+    def takes_text(self) -> bool:
+        """True if the export has a signature on text."""
+        return self.format == "saved_model" and (
+            self.signatures is None or not set(self.signatures) <= set(IDS_SIGNATURES)
+        )
+
+    @property
+    def dtype(self) -> str:
+        """Precision of the model that is written; the other formats convert from float32."""
+        if self.format != "saved_model":
+            return "float32"
+        if self.precision == INT8:  # of all but the products
+            return precision_for_cpu().precision.removeprefix("mixed_")
+        return self.precision
 
 
 def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **options) -> None:
@@ -203,3 +364,112 @@ def _log(options: ExportOptions, values: Mapping[str, Any]) -> None:
         for name in ("query_prefix", "document_prefix"):
             if prefix := (values["task"] or {}).get(name):
                 logger.info("  clients put the %s %r before a text", name, prefix)
+
+
+def load_served(options: ExportOptions, dtype: str, with_text: bool) -> Served:
+    """Return the model to export, with its weights.
+
+    Args:
+        dtype: Keras precision policy.
+        with_text: True if it takes text.
+
+    Raises:
+        ValueError: the folder lacks the head, or a flag does not fit the model.
+    """
+    if options.head in ("encoder", "masked_lm"):
+        return _without_task(options.head, options, dtype, with_text)
+    trained = load_model(
+        options.model_dir,
+        dtype=dtype,
+        bert_config_file=options.bert_config_file,
+        vocab_file=options.vocab_file,
+        do_lower_case=options.do_lower_case,
+    )
+    task = trained.task
+    if task is not None and TYPES[task.name].served:
+        served = _with_task(trained, options, with_text)
+        served.checkpoint = trained.checkpoint
+        return served
+    if task is not None and task.name != "pretraining":
+        raise ValueError(
+            f"{options.model_dir} contains a model for {task.name}, which has no `served` in "
+            "registry.TYPES. Add it, or export only the encoder: head=encoder."
+        )
+    if trained.unused_head:
+        raise ValueError(f"{trained.unused_head} Its encoder can be exported: head=encoder.")
+    if options.head == "task":
+        raise ValueError(
+            f"{options.model_dir} contains no fine-tuned model: it has no {TASK_FILE} of "
+            "run_classifier, run_squad, run_ner or run_swag, and no such head. Use head=encoder or "
+            "head=masked_lm."
+        )
+    return _without_task("encoder", options, dtype, with_text)
+
+
+def _with_task(trained: TrainedModel, options: ExportOptions, with_text: bool) -> Served:
+    task = trained.task
+    if options.is_pair is not None and isinstance(task, ClassificationTask):
+        if task.is_pair not in (None, options.is_pair):
+            raise OptionError("is_pair", f"{trained.source} states {task.is_pair}. Omit it.")
+        task = ClassificationTask(**task.arguments() | {"is_pair": options.is_pair})
+        trained = replace(trained, task=task)
+    if isinstance(task, QuestionAnsweringTask):
+        if options.max_seq_length not in (None, task.max_seq_length):
+            raise OptionError(
+                "max_seq_length", f"windows have {task.max_seq_length} tokens, as in training."
+            )
+        settings = AnswerSettings(
+            options.n_best_size,
+            options.max_answer_length,
+            task.version_2_with_negative,
+            options.null_score_diff_threshold,
+        )
+        return ServedAnswerer(trained, settings, with_text)
+    length = options.max_seq_length or trained.max_seq_length
+    trained.model.config.check_sequence_length(length, task.min_seq_length)
+    return TYPES[task.name].load("served")(trained, length, with_text)
+
+
+def _without_task(head: str, options: ExportOptions, dtype: str, with_text: bool) -> Served:
+    checkpoint = read_checkpoint(options.model_dir)
+    config = find_config(options.bert_config_file, checkpoint)
+    tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
+    length = options.max_seq_length or checkpoint.longest_input(config)
+    config.check_sequence_length(length, MIN_SEQ_LENGTH)
+    model = TYPES[head].load("model")(config, dtype=dtype)
+    report = model.load_report = initialize(model, checkpoint)
+    if head == "encoder":
+        layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
+        settings = (options.pooling, options.normalize, layers, with_text)
+        served: Served = ServedEncoder(model, tokenizer, length, *settings)
+    else:
+        missing = [name for name in report.missing if name.startswith("cls/predictions")]
+        if missing:
+            raise ValueError(
+                f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
+                "head=encoder, or a pre-trained checkpoint with its heads."
+            )
+        served = ServedMaskFiller(model, tokenizer, length, options.top_k, with_text)
+    served.checkpoint = checkpoint.source
+    return served
+
+
+def describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:
+    """Return the facts that trace an export to its model, for export.json.
+
+    Args:
+        checkpoint: path of the weights.
+
+    Returns:
+        The name of the checkpoint; size and SHA-256 of its files; its step and the
+        the time in UTC; and the flags.
+    """
+    name = os.path.basename(checkpoint)
+    is_ours = re.fullmatch(r"model\.ckpt-\d+", name)
+    return {
+        "checkpoint": name,
+        "files": {os.path.basename(f): file_facts(f) for f in files_of_checkpoint(checkpoint)},
+        "step": checkpoint_step(checkpoint) if is_ours else None,
+        "exported": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "flags": as_flags(changed_options(options), shown=without_folders),
+    }

@@ -32,8 +32,7 @@ from bert_tf.predictor import (
     SentenceEncoder,
     TextClassifier,
 )
-from bert_tf.report.charts import table
-from bert_tf.report.page import Section, page
+from bert_tf.report.page import Section, page, table
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from bert_tf.metrics import basic
-from bert_tf.report.charts import bars, line_chart, matrix, table
-from bert_tf.report.page import Section
+from bert_tf.report.page import Section, bars, line_chart, matrix, table
 from bert_tf.report.sections import (
     MOST_ERRORS,
     calibration,

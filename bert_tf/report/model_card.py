@@ -28,10 +28,9 @@ from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.sidecar import MODULES_FILE
 from bert_tf.registry import TYPES
-from bert_tf.report.command_line import as_flags, without_folders
-from bert_tf.report.training_rows import code
+from bert_tf.report.run_facts import as_flags, code, without_folders
 from bert_tf.tasks.base import Task
-from bert_tf.training.unfinished import DATA, FLAGS, USED, read_note
+from bert_tf.training.checkpoints import DATA, FLAGS, USED, read_note
 
 logger = logging.getLogger(__name__)
 

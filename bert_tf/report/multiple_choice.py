@@ -8,8 +8,7 @@ import numpy as np
 
 from bert_tf.data.multiple_choice import Question
 from bert_tf.metrics.basic import softmax
-from bert_tf.report.charts import bars
-from bert_tf.report.page import Section
+from bert_tf.report.page import Section, bars
 from bert_tf.report.sections import (
     MOST_ERRORS,
     calibration,

@@ -5,8 +5,8 @@ A report is a title, the metrics of `eval_results.txt`, sections, and the learni
 
     Section("By question word", [bars({"who": (0.91, 1203), "why": (0.62, 151)}, unit="F1")])
 
-Python makes numbers and texts only. A page is assets/page.html with its style, its scripts, and one
-JSON that the scripts draw.
+Python makes numbers and texts only: tables and charts as plain data. A page is assets/page.html with
+its style, its scripts, and one JSON, whose parts the scripts draw by their `kind`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,94 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
-from bert_tf.report.charts import Part, line_chart, paragraph
-from bert_tf.report.command_line import as_flags, changed_options
-from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.training.unfinished import FLAGS, INITIAL, read_note
+from bert_tf.report.run_facts import as_flags, changed_options
+from bert_tf.training.checkpoints import FLAGS, INITIAL, latest_checkpoint, read_note
 
 logger = logging.getLogger(__name__)
+
+Points = Sequence[tuple[float, float]]
+Part = dict[str, Any]
+
+
+def paragraph(text: str, code: str = "") -> Part:
+    """Return a paragraph that ends with `code`."""
+    return {"kind": "paragraph", "text": text, "code": code}
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]], texts: bool = False) -> Part:
+    """Return rows below a header. The page rounds numbers.
+
+    Args:
+        texts: on a phone, show each cell in its own line, with the name of its column.
+    """
+    cells = [[v if isinstance(v, int | float) else str(v) for v in row] for row in rows]
+    return {"kind": "table", "header": list(header), "rows": cells, "texts": texts}
+
+
+def matrix(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> Part:
+    """Return a table of counts, darker for a larger fraction of the row.
+
+    Args:
+        rows: known labels.
+        columns: predicted labels.
+        counts: [rows, columns].
+    """
+    return {"kind": "matrix", "rows": list(rows), "columns": list(columns), "counts": counts}
+
+
+def bars(groups: Mapping[str, tuple[float, int]], unit: str) -> Part:
+    """Return one bar per group for its score, such as F1 by label or entity type.
+
+    Args:
+        groups: name -> (score from 0 to 1, number of examples).
+        unit: name of the score.
+    """
+    return {
+        "kind": "bars",
+        "rows": [[name, *group] for name, group in groups.items()],
+        "unit": unit,
+    }
+
+
+def line_chart(
+    series: Mapping[str, Points],
+    x_name: str,
+    y_name: str,
+    *,
+    x_range: tuple[float, float] | None = None,
+    y_range: tuple[float, float] | None = None,
+    dots: bool = False,
+    diagonal: bool = False,
+    most_points: int = 300,
+    means: bool = True,
+) -> Part:
+    """Lines (or dots) on common axes.
+
+    Args:
+        series: name -> points in the order of x. Points that are not finite are left out.
+        x_range, y_range: of the axes; default: the range of the points.
+        dots: draw points instead of lines.
+        diagonal: draw y = x, the place of perfect agreement.
+        most_points: of a line. Neighbours become one point if it has more.
+        means: draw neighbours as their mean; else as the highest of them.
+    """
+    finite = {
+        name: [p for p in points if all(map(math.isfinite, p))] for name, points in series.items()
+    }
+    thinned = [[name, _thinned(points, most_points, means)] for name, points in finite.items()]
+    axes = {"x": x_name, "y": y_name, "x_range": x_range, "y_range": y_range}
+    return {"kind": "lines", "series": thinned, **axes, "dots": dots, "diagonal": diagonal}
+
+
+def _thinned(points: Points, most_points: int, means: bool) -> Points:
+    size = -(-len(points) // most_points)
+    if size <= 1:
+        return points
+    parts = [points[i : i + size] for i in range(0, len(points), size)]
+    if not means:
+        return [max(part, key=lambda point: point[1]) for part in parts]
+    return [tuple(sum(axis) / len(part) for axis in zip(*part, strict=True)) for part in parts]
+
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("charts.js", "attention.js", "page.js")
@@ -43,7 +125,7 @@ class Section:
 
     Args:
         title: plain text.
-        parts: tables and charts, of charts.py.
+        parts: tables and charts.
         note: plain text above them that explains them.
         wide: take the whole width, for tables of texts.
     """

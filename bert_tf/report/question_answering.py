@@ -8,8 +8,7 @@ import numpy as np
 
 from bert_tf.data.question_answering import SquadExample
 from bert_tf.metrics.squad import QuestionScore, scores_v1, scores_v2
-from bert_tf.report.charts import bars, line_chart
-from bert_tf.report.page import Section
+from bert_tf.report.page import Section, bars, line_chart
 from bert_tf.report.sections import (
     MOST_ERRORS,
     calibration,

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.report.charts import line_chart, paragraph, table
-from bert_tf.report.page import Section
+from bert_tf.report.page import Section, line_chart, paragraph, table
 
 MOST_ERRORS = 25
 _MOST_GROUPS = 30  # of a chart with a bar for each

@@ -3,8 +3,8 @@
 served.py                     the common base: the model, the tokenizer, the signatures
 classification.py, ..., masked_lm.py, encoder.py    one file per type of task
 other_names.py                signatures under the names of other libraries
-saved_model.py warmup.py      the SavedModel, the files next to it, warm-up requests
-lite.py onnx.py openvino.py   files for other runtimes
+saved_model.py                the SavedModel, the files next to it, warm-up requests
+formats.py                    files for other runtimes
 check.py                      a written export against its model
-quantization.py               8 bits in a SavedModel; calibration.py: ids to calibrate them
+quantization.py               8 bits in a SavedModel, and the ids that calibrate them
 """

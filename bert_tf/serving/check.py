@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.prediction import runtimes
-from bert_tf.prediction.exports import POSITIONS
+from bert_tf.prediction.exported import POSITIONS
 from bert_tf.serving.other_names import EXAMPLES, HUGGING_FACE, INPUTS, TF_EXAMPLE, serialized
 from bert_tf.serving.served import INPUT_NAMES, TEXT, Outputs, Served
 from bert_tf.tokenization import FullTokenizer

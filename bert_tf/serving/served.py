@@ -54,7 +54,7 @@ class Served(tf.Module, abc.ABC):
         has_spans: True if the shapes of the outputs for text depend on its labels.
         checkpoint: path of the weights, if known.
         source: facts about the checkpoint and the command of the export, for export.json.
-        record: gets the inputs of the model in every call, if set (calibration.py).
+        record: gets the inputs of the model in every call, if set (quantization.py).
     """
 
     task: Task | None = None

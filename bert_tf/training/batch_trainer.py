@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +31,6 @@ from bert_tf.training.batch_runner import BatchRunner
 from bert_tf.training.checkpoints import folder_lock
 from bert_tf.training.losses import Loss
 from bert_tf.training.progress import MetricsLog, Progress, Speed, values_to_show
-from bert_tf.training.signals import noticing_signals
 from bert_tf.training.step import LossScale, TrainingStep, sum_of_replicas
 from bert_tf.training.strategy import distribute, is_chief, is_multi_worker
 
@@ -364,3 +365,32 @@ def _return_freed_memory() -> None:
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
+
+
+_SAVING = b"\nFinishing and saving this step. Ctrl-C again ends at once, without saving.\n"
+
+
+@contextmanager
+def noticing_signals() -> Iterator[list[int]]:
+    """Record SIGTERM and the first SIGINT (Ctrl-C) within the block, and yield the list of them.
+
+    Outside the main thread Python allows no handlers, and the signals keep their usual effect.
+    """
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def notice(number: int, _: object) -> None:
+        if number == signal.SIGINT:
+            if number in received:
+                raise KeyboardInterrupt
+            os.write(2, _SAVING)  # `print` and `logging` are not safe here
+        received.append(number)
+
+    before = {number: signal.signal(number, notice) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -22,9 +22,13 @@ from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.modeling.fused import fused_parts
 from bert_tf.training.adam_by_path import AdamByPath
 from bert_tf.training.failures import raise_with_remedy
-from bert_tf.training.gradient_cache import gradients_of_outputs
 from bert_tf.training.losses import Loss
-from bert_tf.training.parts import gradients_over_parts, outputs_over_parts, part_of
+from bert_tf.training.parts import (
+    gradients_of_outputs,
+    gradients_over_parts,
+    outputs_over_parts,
+    part_of,
+)
 from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.strategy import gpu_compiler_problem
 
@@ -185,7 +189,7 @@ class TrainingStep:
         return gradients_over_parts(part, num_parts)
 
     def _over_whole_batch(self, loss: Loss, features: Tensors, weight, seed):
-        """Do `_accumulate` for a loss that compares examples with each other; see gradient_cache.py."""
+        """Do `_accumulate` for a loss that compares examples with each other; see parts.py."""
 
         def forward(inputs, seed):
             with dropout_seed(seed, self._compiled), fused_parts(self._fused):

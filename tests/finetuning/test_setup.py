@@ -16,8 +16,8 @@ from bert_tf.model_files import model_files, write_files
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
+from bert_tf.training.checkpoints import ALL_STEPS, FLAGS
 from bert_tf.training.options import TrainingOptions
-from bert_tf.training.unfinished import ALL_STEPS, FLAGS
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

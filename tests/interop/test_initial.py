@@ -28,7 +28,7 @@ from bert_tf.modeling.models import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
-from bert_tf.programs.pretraining_options import PretrainingOptions
+from bert_tf.programs.run_pretraining import PretrainingOptions
 from bert_tf.registry import TYPES
 from bert_tf.training.checkpoints import save_checkpoint, training_variables
 from reference import numpy_bert

@@ -17,8 +17,7 @@ from bert_tf.model_folder import load_model
 from bert_tf.modeling.bert import BertModel
 from bert_tf.prediction.encoder import SentenceEncoder
 from bert_tf.programs.convert_checkpoint import convert
-from bert_tf.programs.export_saved_model import ExportOptions
-from bert_tf.programs.model_to_export import load_served
+from bert_tf.programs.export_saved_model import ExportOptions, load_served
 from bert_tf.tokenization import FullTokenizer
 
 TYPES = "sentence_transformers.models."

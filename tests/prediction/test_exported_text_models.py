@@ -11,7 +11,7 @@ import bert_tf
 from bert_tf.predictor import Predictor
 from bert_tf.programs.export_saved_model import export
 from bert_tf.programs.predict import PredictionOptions, choose_model, predict
-from bert_tf.serving.lite import write_lite
+from bert_tf.serving.formats import write_lite
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.token_classification import TokenClassificationTask

@@ -5,7 +5,7 @@ import sys
 import pytest
 from tiny_groups import contents, run_groups
 
-from bert_tf.pretraining import runners
+from bert_tf.programs import create_pretraining_data
 
 
 def test_two_workers_of_the_direct_runner_write_the_bytes_of_the_local_run(tmp_path):
@@ -19,7 +19,7 @@ def test_two_workers_of_the_direct_runner_write_the_bytes_of_the_local_run(tmp_p
 def test_a_run_that_was_stopped_goes_on_in_a_pipeline(tmp_path, monkeypatch):
     pytest.importorskip("apache_beam", reason="pip install -e .[beam]")
     run_groups(tmp_path, "local")
-    make_group, made = runners.make_group, []
+    make_group, made = create_pretraining_data.make_group, []
 
     def fail_at_third(job, settings, on_progress=None):
         made.append(job.number)
@@ -27,7 +27,7 @@ def test_a_run_that_was_stopped_goes_on_in_a_pipeline(tmp_path, monkeypatch):
             raise OSError("the machine went away")
         return make_group(job, settings, on_progress)
 
-    monkeypatch.setattr(runners, "make_group", fail_at_third)
+    monkeypatch.setattr(create_pretraining_data, "make_group", fail_at_third)
     with pytest.raises(OSError, match="went away"):
         run_groups(tmp_path, "beam")
     run_groups(tmp_path, "beam", runner="DirectRunner")

@@ -5,7 +5,7 @@ import pytest
 from bert_tf.data.multiple_choice import Question
 from bert_tf.data.question_answering import Passage, SquadExample
 from bert_tf.data.token_classification import Sentence
-from bert_tf.pretraining.unknown_words import warn_of_unknown_words
+from bert_tf.pretraining.wordpieces import warn_of_unknown_words
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask

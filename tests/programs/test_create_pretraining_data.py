@@ -13,8 +13,13 @@ from tiny_groups import GOLDEN, VOCAB, contents, corpus_of, run_groups, write_in
 
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.make_group import make_group
-from bert_tf.pretraining.manifest import check_record_sets, expand_record_files, read_manifest
-from bert_tf.pretraining.record_sets import check_vocabulary_of_records, read_record_set
+from bert_tf.pretraining.manifest import (
+    check_record_sets,
+    check_vocabulary_of_records,
+    expand_record_files,
+    read_manifest,
+    read_record_set,
+)
 from bert_tf.programs.create_pretraining_data import (
     PretrainingDataOptions,
     create_pretraining_data,
@@ -330,7 +335,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_groups_that_are_missing(
         return make_group(job, settings, on_progress)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("bert_tf.pretraining.runners.make_group", stop_at_third)
+        patch.setattr("bert_tf.programs.create_pretraining_data.make_group", stop_at_third)
         run_groups(tmp_path, "out")
     times = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("[xy]-*")}
     assert len(times) == 4

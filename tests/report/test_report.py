@@ -9,9 +9,8 @@ import pytest
 from pages import data_of, in_browser, needs_browser, part_of
 
 from bert_tf.finetuning.options import ThreeFilesOptions
-from bert_tf.report.charts import line_chart
 from bert_tf.report.classification import evaluation_sections
-from bert_tf.report.page import Command, learning_curve, write_report
+from bert_tf.report.page import Command, learning_curve, line_chart, write_report
 from bert_tf.report.sections import calibration
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 

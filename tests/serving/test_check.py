@@ -7,9 +7,7 @@ from tiny_served import INPUTS, served
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.serving import saved_model
 from bert_tf.serving.check import ExportCheck
-from bert_tf.serving.lite import write_lite
-from bert_tf.serving.onnx import write_onnx
-from bert_tf.serving.openvino import write_openvino
+from bert_tf.serving.formats import write_lite, write_onnx, write_openvino
 from bert_tf.serving.saved_model import default_signatures, write_saved_model
 from bert_tf.text_ops.tokenizer import GraphTokenizer
 

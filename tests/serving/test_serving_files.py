@@ -23,7 +23,7 @@ from bert_tf.options import OptionError
 from bert_tf.programs import export_saved_model as export_saved_model_module
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.serving.encoder import ServedEncoder
-from bert_tf.serving.lite import write_lite
+from bert_tf.serving.formats import write_lite
 from bert_tf.serving.saved_model import metadata, write_saved_model
 from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.token_classification import TokenClassificationTask

@@ -20,9 +20,8 @@ from bert_tf.programs.export_saved_model import (
     export_saved_model,
     read_calibration,
 )
-from bert_tf.serving import calibration, quantization
-from bert_tf.serving.calibration import calibration_ids
-from bert_tf.serving.quantization import largest_weight
+from bert_tf.serving import quantization
+from bert_tf.serving.quantization import calibration_ids, largest_weight
 from bert_tf.training import strategy
 
 
@@ -174,7 +173,7 @@ def test_the_ids_are_those_of_the_python_classes(tmp_path, kind):
 
 
 def test_of_many_texts_the_same_are_drawn_each_time(monkeypatch):
-    monkeypatch.setattr(calibration, "MOST_TEXTS", 5)
+    monkeypatch.setattr(quantization, "MOST_TEXTS", 5)
     many = [{"text_a": ["cat " * (number % 7 + 1)]} for number in range(200)]
     drawn = [calibration_ids(served("encoder"), iter(many)) for _ in range(2)]
     lengths = [[row["input_ids"].shape[1] for row in rows] for rows in drawn]

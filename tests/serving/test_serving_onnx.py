@@ -6,7 +6,7 @@ import tensorflow as tf
 from tiny_served import served
 
 from bert_tf.modeling.activations import get_activation
-from bert_tf.serving.onnx import write_onnx
+from bert_tf.serving.formats import write_onnx
 
 pytest.importorskip("tf2onnx")
 ort = pytest.importorskip("onnxruntime")

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 
-from bert_tf.serving.warmup import WARMUP_FILE, prediction_log
+from bert_tf.serving.saved_model import WARMUP_FILE, prediction_log
 
 
 def fields(message: bytes):

@@ -18,7 +18,7 @@ from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.reranking import RerankingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.training import gradient_cache
+from bert_tf.training import parts as part_loops
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.options import TrainingOptions
@@ -121,7 +121,7 @@ def test_outputs_of_two_devices_are_compared_in_static_shapes(tmp_path, monkeypa
     strategy, shapes = trainer.strategy, {}
 
     def noted(name):
-        function = getattr(gradient_cache, name)
+        function = getattr(part_loops, name)
 
         def call(*args):
             result = function(*args)
@@ -129,7 +129,7 @@ def test_outputs_of_two_devices_are_compared_in_static_shapes(tmp_path, monkeypa
             shapes.setdefault(name, set()).add(result.shape[0])
             return result
 
-        monkeypatch.setattr(gradient_cache, name, call)
+        monkeypatch.setattr(part_loops, name, call)
 
     noted("_gathered")
     noted("_rows")

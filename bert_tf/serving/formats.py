@@ -1,0 +1,220 @@
+"""Files for other runtimes: TFLite, ONNX and OpenVINO.
+
+    model.tflite, model.onnx, or model.xml with model.bin
+        input_ids, input_mask, segment_ids: int32 [B, S] -> the numeric outputs of `tokens`
+    export.json, task.json, bert_config.json, vocab.txt, labels.txt     next to it
+
+The files contain no tokenizer: finding WordPieces needs an operation of tensorflow-text, and TFLite has
+no operations for the code points of strings. Clients make the ids with `FullTokenizer` (standard library
+only) or any other WordPiece tokenizer with the same vocabulary and rules.
+
+The extra [onnx] has tf2onnx, which converts the model, and ONNX Runtime, whose tools fuse LayerNorms.
+The extra [openvino] has OpenVINO, and NNCF, which quantizes.
+
+On a processor with bfloat16 instructions, OpenVINO computes in bfloat16 unless the program that loads a
+file sets INFERENCE_PRECISION_HINT. A float32 file contains the hint "f32", which our runtime obeys
+(prediction/runtimes.py). OpenVINO 2026.4 itself ignores it in a file.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.options import OptionError
+from bert_tf.prediction.runtimes import logging_kept, openvino_name
+from bert_tf.serving.saved_model import write_file
+from bert_tf.serving.served import TOKENS, Served
+
+
+def write_lite(
+    served: Served,
+    export_dir: str,
+    precision: str = "float32",
+    check: Callable[[str], Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Write a folder with a TFLite file; return its metadata. The folder appears when complete.
+
+    Args:
+        served: the model, in float32.
+        export_dir: missing or empty.
+        precision: "float32". "float16": half-size weights, computed in float32. "int8": 8-bit weights
+            of the products, whose inputs are quantized at run time (dynamic range).
+        check: gets the file before its folder appears; returns more metadata, or raises.
+
+    Raises:
+        ValueError: the model has a BiLSTM, or the folder is not empty.
+    """
+    if any("bilstm_" in weight.path for weight in served.model.weights):
+        raise OptionError(
+            "format", "TFLite does not convert a BiLSTM. Use onnx, openvino or saved_model."
+        )
+    served.prepare()
+    function = served.numeric_tokens()
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(served, folder, signatures={TOKENS: function})
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[TOKENS])
+        if precision != "float32":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if precision == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        content = converter.convert()
+    signature = function.get_concrete_function()
+    return write_file(
+        served,
+        export_dir,
+        "tflite",
+        precision,
+        signature,
+        lambda path: Path(path).write_bytes(content),
+        check,
+    )
+
+
+_OPSET = 18  # the newest that tf2onnx 1.17 supports
+
+
+def write_onnx(
+    served: Served,
+    export_dir: str,
+    check: Callable[[str], Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Write a folder with an ONNX file; return its metadata. The folder appears when complete.
+
+    Args:
+        served: the model, in float32.
+        export_dir: missing or empty.
+        check: gets the file before its folder appears; returns more metadata, or raises.
+    """
+    import onnx
+
+    served.prepare("formula")
+    function = served.numeric_tokens_of_weights()
+    model = _fused(_converted(served, function))
+    onnx.checker.check_model(model)  # tf2onnx only logs unknown operations
+    signature = function.get_concrete_function()
+    return write_file(
+        served,
+        export_dir,
+        "onnx",
+        "float32",
+        signature,
+        lambda path: Path(path).write_bytes(model.SerializeToString()),
+        check,
+    )
+
+
+def _converted(served: Served, function: Any) -> Any:
+    """Return the ModelProto.
+
+    tf2onnx copies each array of a graph many times (21.7 GB for BERT-Base, which has 0.4). It gets a
+    graph whose weights are inputs, which become initializers afterwards.
+    """
+    import tf2onnx
+    from onnx import numpy_helper
+
+    model, _ = tf2onnx.convert.from_function(
+        function,
+        input_signature=function.input_signature,
+        opset=_OPSET,
+        custom_op_handlers={"Erfc": (_without_erfc, [])},
+    )
+    of_input = {f"weight_{number}": variable for number, variable in enumerate(served.parameters)}
+    for node in model.graph.node:
+        for place, name in enumerate(node.input):
+            if name in of_input:
+                node.input[place] = of_input[name].path
+    ids = [value for value in model.graph.input if value.name not in of_input]
+    used = [of_input[value.name] for value in model.graph.input if value.name in of_input]
+    del model.graph.input[:]
+    model.graph.input.extend(ids)
+    for variable in used:
+        model.graph.initializer.append(numpy_helper.from_array(variable.numpy(), variable.path))
+    return model
+
+
+def _without_erfc(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Replace erfc(-x / sqrt(2)) of "gelu_erf" by 1 + erf(x / sqrt(2)), because ONNX has no erfc.
+
+    Runtimes recognize this form, with a division, as GELU.
+    """
+    (scaled,), (output,) = node.inputs, node.output
+    negative = next(each for each in scaled.inputs if each.type == "Neg")
+    of_output = {"shapes": [graph.get_shape(output)], "dtypes": [graph.get_dtype(output)]}
+    graph.remove_node(name)
+    root = graph.make_const(f"{name}/root", np.array(math.sqrt(2.0), np.float32))
+    ratio = graph.make_node("Div", [negative.input[0], root.output[0]], **of_output)
+    erf = graph.make_node("Erf", [ratio.output[0]], **of_output)
+    one = graph.make_const(f"{name}/one", np.array(1.0, np.float32))
+    graph.make_node("Add", [erf.output[0], one.output[0]], name=name, outputs=[output], **of_output)
+
+
+def _fused(model: Any) -> Any:
+    """Return the model with each LayerNorm as one operation of ONNX, by ONNX Runtime's pattern."""
+    from onnxruntime.transformers.fusion_layernorm import FusionLayerNormalization
+    from onnxruntime.transformers.onnx_model import OnnxModel
+
+    wrapped = OnnxModel(model)
+    FusionLayerNormalization(wrapped).apply()
+    wrapped.topological_sort()
+    return wrapped.model
+
+
+_HINT = ("runtime_options", "INFERENCE_PRECISION_HINT")
+
+
+def write_openvino(
+    served: Served,
+    export_dir: str,
+    precision: str = "float32",
+    calibration: Sequence[Mapping[str, np.ndarray]] = (),
+    check: Callable[[str], Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Write a folder with OpenVINO's files; return its metadata. The folder appears when complete.
+
+    Args:
+        served: the model, in float32.
+        export_dir: missing or empty.
+        precision: "float32". "bfloat16": weights in 16 bits (as float16, which has more digits);
+            computed in bfloat16 if the processor has it, else in float32. "int8": 8-bit weights and
+            inputs of the products, whose ranges NNCF measures.
+        calibration: for "int8", batches of ids, as `calibration.calibration_ids` returns them.
+        check: gets the file before its folder appears; returns more metadata, or raises.
+    """
+    served.prepare("formula")
+    function = served.numeric_tokens()
+    with logging_kept():
+        import openvino
+
+        model = openvino.convert_model(function)
+    if precision == "int8":
+        nothing = {name: np.zeros((1, 1), np.int32) for name in served.ids_specs()}
+        model = _quantized(model, [{**nothing, **batch} for batch in calibration])
+    elif precision == "float32":
+        model.set_rt_info("f32", list(_HINT))
+    for port in (*model.inputs, *model.outputs):  # servers use any of several names
+        port.get_tensor().set_names({openvino_name(port)})
+    signature = function.get_concrete_function()
+
+    def save(path: str) -> None:
+        openvino.save_model(model, path, compress_to_fp16=precision == "bfloat16")
+
+    return write_file(served, export_dir, "openvino", precision, signature, save, check)
+
+
+def _quantized(model: Any, calibration: Sequence[Mapping[str, np.ndarray]]) -> Any:
+    """Return the model with 8-bit products."""
+    import nncf
+
+    return nncf.quantize(
+        model,
+        nncf.Dataset(list(calibration)),
+        model_type=nncf.ModelType.TRANSFORMER,
+        subset_size=len(calibration),
+    )
