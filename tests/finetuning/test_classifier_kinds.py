@@ -114,7 +114,6 @@ def test_predictions_of_several_labels_are_a_probability_for_each(kinds):
 
 def test_a_number_that_can_be_learned_is_learned(kinds):
     results = read_results(folder_of(kinds.regression))
-    assert sorted(results) == ["eval_loss", "eval_pearson", "eval_spearman", "global_step", "loss"]
     assert results["eval_pearson"] > 0.9
     assert not (folder_of(kinds.regression) / "labels.txt").exists()
     found = np.array(rows_of(folder_of(kinds.regression) / "test_results.tsv"))
