@@ -22,10 +22,10 @@ from bert_tf import __version__
 from bert_tf.data import batching
 from bert_tf.data.batching import epochs_of
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
-from bert_tf.data.files import open_whole, whole_file
+from bert_tf.data.files import whole_file, write_text
 from bert_tf.data.lines import compression_of
 from bert_tf.data.parallel import map_in_order
-from bert_tf.limits import parse_json, read_whole
+from bert_tf.limits import read_whole
 from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
@@ -430,39 +430,20 @@ def content_key(tokenizer: FullTokenizer, settings: Any, rows: Iterable[Any]) ->
 def make_once(path: str, key: str, write: Callable[[str], int]) -> int:
     """Write a record file unless it exists with the same key. Return the number of records.
 
-    Waits while another process writes the file.
-
     Args:
         key: hash of its content.
         write: path -> number of records written.
     """
     note = f"{path}.json"
-    found = _read_note(path, note, key)
-    if found is None:
-        with open_whole(note, wait=True) as file:
-            found = _read_note(path, note, key)
-            if found is None:
-                if tf.io.gfile.exists(note):  # or it could describe another file
-                    tf.io.gfile.remove(note)
-                num_records = write(path)
-                logger.info("Wrote %d records to %s", num_records, path)
-                values = {"key": key, "num_records": num_records}
-                values["size"] = tf.io.gfile.stat(path).length
-                file.write(json.dumps(values) + "\n")
-                return num_records
-            file.write(json.dumps(found) + "\n")
-    logger.info("Using the %d records of %s", found["num_records"], path)
-    return found["num_records"]
-
-
-def _read_note(path: str, note: str, key: str) -> dict | None:
-    """Return the note; None if it is missing, has another key, or does not fit the file."""
-    if not tf.io.gfile.exists(path) or not tf.io.gfile.exists(note):
-        return None
-    try:
-        values = parse_json(read_whole(note).decode("utf-8"))
-    except ValueError:  # damaged, or too large
-        return None
-    fits = isinstance(values, dict) and {"key", "num_records", "size"} <= values.keys()
-    fits = fits and values["key"] == key
-    return values if fits and values["size"] == tf.io.gfile.stat(path).length else None
+    if tf.io.gfile.exists(note):
+        if tf.io.gfile.exists(path):
+            found = json.loads(read_whole(note))
+            if (found["key"], found["size"]) == (key, tf.io.gfile.stat(path).length):
+                logger.info("Using the %d records of %s", found["num_records"], path)
+                return found["num_records"]
+        tf.io.gfile.remove(note)  # or it could describe another file
+    num_records = write(path)
+    logger.info("Wrote %d records to %s", num_records, path)
+    size = tf.io.gfile.stat(path).length
+    write_text(note, json.dumps({"key": key, "num_records": num_records, "size": size}) + "\n")
+    return num_records

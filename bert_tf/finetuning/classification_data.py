@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.limits import listed
+from bert_tf.options import OptionError
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
 from bert_tf.tasks.of_checkpoint import (
@@ -102,7 +103,7 @@ def _read_tables(
     problem_type = PROBLEM_TYPES[options.problem_type or known]
     _check_same_problem_type(problem_type.name, trained)
     if options.labels and not problem_type.has_labels:
-        raise ValueError(f"labels is {options.labels}, but a regression has none. Omit the flag.")
+        raise OptionError("labels", f"{options.labels} given, but a regression has none.")
     layout = _layout(options, problem_type.name)
     splits = {
         split: list(read_examples(getattr(options, file), layout, labelled=split != "test"))
@@ -170,10 +171,7 @@ def _labels(
         return spelled
     if options.train_file:
         return _inferred(read_examples(options.train_file, layout, labelled=True), layout)
-    raise ValueError(
-        "The names of the model's outputs are unknown: set `labels`, in their order, or train_file, the "
-        "table of its training."
-    )
+    raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
 
 
 def _inferred(examples: Iterable[InputExample], layout: TableLayout) -> Sequence[str]:
@@ -214,9 +212,8 @@ def _warn_of_shared_examples(splits: Splits, train_file: str | None) -> None:
 
 def _check_same_problem_type(problem_type: str, trained: ClassificationTask | None) -> None:
     if trained is not None and trained.kind.name != problem_type:
-        raise ValueError(
-            f"The problem type of the data is {problem_type}, but the model was trained for "
-            f"{trained.kind.name}. Give problem_type={trained.kind.name}, or another output_dir."
+        raise OptionError(
+            "problem_type", f"{problem_type}, but the model was trained for {trained.kind.name}."
         )
 
 
@@ -255,16 +252,14 @@ def class_weights(
             labels.
     """
     if not task.kind.has_labels:
-        raise ValueError(
-            f"class_weights={flag}: a {task.kind.name} has no labels to weight. Omit the flag."
-        )
+        raise OptionError("class_weights", f"a {task.kind.name} has no labels.")
     if flag == "balanced":
         counts = count_labels(task, examples)
         for label, count in zip(task.labels, counts, strict=True):
             if count in (0, len(examples)):
-                raise ValueError(
-                    f"class_weights=balanced: {count} of {len(examples)} training examples have the "
-                    f"label {label!r}, so no weight can balance it. Give weights as label=weight."
+                raise OptionError(
+                    "class_weights",
+                    f"{count} of {len(examples)} examples have the label {label!r}. Give label=weight.",
                 )
         if task.kind.name == "multi_label":
             return [(len(examples) - count) / count for count in counts]
@@ -273,14 +268,12 @@ def class_weights(
     for part in flag.split(","):
         label, _, value = part.rpartition("=")
         if label not in weights:
-            raise ValueError(
-                f"class_weights: {part!r} is not label=weight with one of the labels "
-                f"{', '.join(task.labels)}."
-            )
+            known = ", ".join(task.labels)
+            raise OptionError("class_weights", f"{part!r}, but the labels are {known}.")
         try:
             weights[label] = float(value)
-        except ValueError as error:
-            raise ValueError(f"class_weights: {value!r} in {part!r} is not a number.") from error
+        except ValueError:
+            weights[label] = 0.0
         if not 0 < weights[label] < float("inf"):
-            raise ValueError(f"class_weights: {part!r}, but a weight must be above 0.")
+            raise OptionError("class_weights", f"{part!r}, but a weight must be a number above 0.")
     return list(weights.values())

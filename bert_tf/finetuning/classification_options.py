@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
-from bert_tf.options import TableOptions, option
+from bert_tf.options import OptionError, TableOptions, option
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
 
@@ -80,12 +80,9 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
     def _check_data(self) -> None:
         files = [name for _, _, name in SPLITS if getattr(self, name)]
         if bool(self.task_name) == bool(files):
-            raise ValueError(
-                "Give either task_name with data_dir, for a GLUE data set, or train_file, "
-                "eval_file and predict_file, for your own tables."
-            )
+            raise OptionError("task_name", "give it with data_dir, or files of your own.")
         if self.task_name:
             if not self.data_dir:
-                raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
+                raise OptionError("data_dir", "is the folder of task_name: give it.")
         else:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)

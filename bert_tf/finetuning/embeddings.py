@@ -30,6 +30,7 @@ from bert_tf.metrics.retrieval import (
     search_others,
     unit,
 )
+from bert_tf.options import OptionError
 from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.embedding_losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
@@ -194,9 +195,9 @@ def make_task(
     task = EmbeddingTask(length, num_texts, **settings)
     compared = {example_type for split, example_type in types.items() if split != "test"}
     if CLASSES in compared and task.query_prefix != task.document_prefix:
-        raise ValueError(
-            f"query_prefix is {task.query_prefix!r} and document_prefix {task.document_prefix!r}, but "
-            "texts with classes are compared with each other. Give both the same value."
+        raise OptionError(
+            "query_prefix",
+            "must be document_prefix: texts with classes are compared with each other.",
         )
     task.check_widths(setup.config)
     return task
@@ -206,9 +207,9 @@ def _check_same_model(given: Mapping[str, Any], known: Mapping[str, Any], output
     """Raise if options differ from the settings of the model in `output_dir`."""
     for name in OF_THE_VECTORS:
         if given[name] is not None and given[name] != known.get(name, given[name]):
-            raise ValueError(
-                f"output_dir={output_dir} contains a model with {name}={known[name]!r}, but this run "
-                f"has {given[name]!r}. Use another output_dir, and the model as init_checkpoint."
+            raise OptionError(
+                name,
+                f"{given[name]!r}, but {known[name]!r} in output_dir={output_dir}. Use a new one.",
             )
 
 
@@ -257,15 +258,10 @@ def _check_loss(
 ) -> None:
     if _type_of(loss) != example_type:
         fitting = ", ".join(name for name in EMBEDDING_LOSSES if _type_of(name) == example_type)
-        raise ValueError(
-            f"loss={loss} is for {_NAMES[_type_of(loss)]}, but the examples are "
-            f"{_NAMES[example_type]}. Use one of {fitting}."
-        )
+        raise OptionError("loss", f"{loss}, but {_NAMES[example_type]} need one of {fitting}.")
     if loss == "contrastive" and not labels <= {0.0, 1.0}:
-        raise ValueError(
-            f"loss=contrastive needs scores of 0 and 1, but found {sorted(labels - {0.0, 1.0})[0]}. Use "
-            "loss=cosent."
-        )
+        other = min(labels - {0.0, 1.0})
+        raise OptionError("loss", f"contrastive needs scores of 0 and 1, not {other}. Use cosent.")
     if loss == "triplet":
         for example in examples:
             if len(example.texts) < 3:
@@ -276,6 +272,6 @@ def _check_loss(
         len(e.texts) > 2 for e in examples
     )
     if options.train_batch_size == 1 and not has_own:
-        raise ValueError(
-            f"train_batch_size is 1, but loss={loss} compares the examples of a batch. Use 32."
+        raise OptionError(
+            "train_batch_size", f"is 1, but loss={loss} compares the examples of a batch. Use 32."
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.names import suggestion
-from bert_tf.options import TableOptions, option
+from bert_tf.options import OptionError, TableOptions, option
 from bert_tf.tasks.embeddings import LIMITS
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES
 
@@ -77,21 +77,15 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
         super().__post_init__()
         if self.task_name and self.data_set is None:
             end = ", ".join(TASK_NAMES) + suggestion(self.task_name, TASK_NAMES)
-            raise ValueError(f"task_name is {self.task_name!r}, but must be one of {end}")
+            raise OptionError("task_name", f"must be one of {end}")
         if bool(self.task_name) == any(getattr(self, name) for _, _, name in SPLITS):
-            raise ValueError(
-                "Give either task_name with data_dir, for a data set of GLUE or SNLI, or train_file, "
-                "eval_file and predict_file, for your own data."
-            )
+            raise OptionError("task_name", "give it with data_dir, or files of your own.")
         if self.task_name and not self.data_dir:
-            raise ValueError("task_name needs data_dir, the folder of its files.")
+            raise OptionError("data_dir", "is the folder of task_name: give it.")
         if not self.task_name:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
         if self.pack_sequences:
-            raise ValueError(
-                "pack_sequences is for examples of one sequence, but here an example has several. Omit "
-                "it."
-            )
+            raise OptionError("pack_sequences", "is for examples of one sequence. Omit it.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,8 +163,7 @@ class EmbeddingOptions(TextFilesOptions):
             return None
         parts = [part.strip() for part in self.matryoshka_dims.split(",") if part.strip()]
         if not all(part.isdecimal() and int(part) > 0 for part in parts):
-            raise ValueError(
-                f"matryoshka_dims is {self.matryoshka_dims!r}, but must be whole numbers with commas, "
-                "such as 256,128."
+            raise OptionError(
+                "matryoshka_dims", "must be whole numbers with commas, such as 256,128."
             )
         return tuple(int(part) for part in parts)

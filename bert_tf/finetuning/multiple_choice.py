@@ -19,6 +19,7 @@ from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune, renamed
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.basic import largest_class, softmax
+from bert_tf.options import OptionError
 from bert_tf.report.multiple_choice import choice_sections
 from bert_tf.report.page import Command, write_report
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -36,10 +37,7 @@ class SwagOptions(ThreeFilesOptions):
         super().__post_init__()
         self.require_files((wanted, file) for _, wanted, file in SPLITS)
         if self.pack_sequences:
-            raise ValueError(
-                "pack_sequences is for examples of one sequence, but a question has one sequence per "
-                "choice. Omit it."
-            )
+            raise OptionError("pack_sequences", "is for examples of one sequence. Omit it.")
 
 
 SwagRun = Run[MultipleChoiceTask, SwagOptions]

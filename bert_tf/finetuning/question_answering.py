@@ -27,6 +27,7 @@ from bert_tf.finetuning.question_answering_data import (
 from bert_tf.finetuning.question_answering_options import SquadOptions
 from bert_tf.finetuning.run import Program, Run, Splits, fine_tune
 from bert_tf.finetuning.setup import Setup
+from bert_tf.options import OptionError
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
 from bert_tf.tasks.answer_decoding import Prediction
@@ -128,14 +129,11 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
     names = [example.qas_id for example in examples]
     folders = [folder for folder in map(str.strip, options.predictions.split(",")) if folder]
     if not folders:
-        raise ValueError("predictions is a comma list of output folders of runs, but names none.")
+        raise OptionError("predictions", "must be a comma list of output folders of runs.")
     for path in folders:
         folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
         if os.path.abspath(folder) == os.path.abspath(options.output_dir):
-            raise ValueError(
-                f"output_dir={options.output_dir} is one of `predictions`, and its answers would be "
-                "replaced. Use another output_dir."
-            )
+            raise OptionError("output_dir", "is one of `predictions`. Use another.")
     check_output_folder(options.output_dir)
     version_2 = bool(options.version_2_with_negative)
     check_answers(examples, options, version_2)

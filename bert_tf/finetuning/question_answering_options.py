@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bert_tf.finetuning.options import FineTuningOptions
-from bert_tf.options import option
+from bert_tf.options import OptionError, option
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings
 
 
@@ -78,13 +78,11 @@ class SquadOptions(FineTuningOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.predictions and self.do_train:
-            raise ValueError(
-                "`predictions` combines finished runs, and cannot be used with do_train."
-            )
+            raise OptionError("predictions", "combines finished runs: omit do_train.")
         asking = ("do_predict", "do_eval", "predictions")
         self.require_files([("do_train", "train_file"), *((ask, "predict_file") for ask in asking)])
         if self.evaluate_steps and not (self.do_train and self.asks):
-            raise ValueError("evaluate_steps needs do_train, and do_eval or do_predict.")
+            raise OptionError("evaluate_steps", "needs do_train, and do_eval or do_predict.")
 
     @property
     def asks(self) -> bool:

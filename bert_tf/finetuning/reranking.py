@@ -19,6 +19,7 @@ from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others
+from bert_tf.options import OptionError
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -232,29 +233,20 @@ def _check(
 ) -> None:
     """Raise ValueError unless the model and the loss fit the examples and there is something to rank."""
     trained = setup.trained
-    if isinstance(trained, ClassificationTask):
-        what = f"{trained.num_outputs} labels (problem_type={trained.kind.name})"
-        what = "single texts" if trained.is_pair is False else what
-        if trained.is_pair is False or trained.kind.name != "regression":
-            raise ValueError(
-                f"The model is a classifier of {what}, but a reranker has one score for a pair. Use "
-                "another model, or do_train with another output_dir."
-            )
+    if isinstance(trained, ClassificationTask) and (
+        trained.is_pair is False or trained.kind.name != "regression"
+    ):
+        raise ValueError(
+            f"The model has problem_type={trained.kind.name}, is_pair={trained.is_pair}, but a reranker "
+            "has one score for a pair."
+        )
     if CLASSES in types.values():
-        raise ValueError(
-            "The examples are texts with classes, but a reranker needs anchors with positives, or two "
-            "texts with a score. Use run_classifier."
-        )
+        raise ValueError("The examples are texts with classes: use run_classifier.")
     if types.get("train") == SCORES and options.loss not in (None, "binary"):
-        raise ValueError(
-            f"loss={options.loss} is for anchors with positives, but the examples are two texts with a "
-            "score. Use loss=binary."
-        )
+        raise OptionError("loss", f"{options.loss} is not for two texts with a score: use binary.")
     for split, examples in splits.items():
         is_ranked = split != "train" and types[split] == PAIRS and not options.retriever
         if is_ranked and not any(len(each.texts) > 2 for each in examples):
             raise ValueError(
-                f"{source_of(options, split)} has no negatives, so each query would have its positives "
-                "only. Give `retriever`, a model for embeddings that finds documents, or columns of "
-                "negatives: negative, negative_1, ..., or those of `negative_columns`."
+                f"{source_of(options, split)} has no negatives: give `retriever` or negative_columns."
             )

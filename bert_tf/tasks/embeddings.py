@@ -14,7 +14,7 @@ import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -63,18 +63,13 @@ class EmbeddingExample:
     origin: str = ""
 
     def __post_init__(self) -> None:
-        texts, label = cast(Any, self.texts), cast(Any, self.label)
-        is_list = isinstance(texts, tuple | list)
+        texts: Any = self.texts
+        label: Any = self.label
+        is_list = isinstance(texts, tuple | list)  # not one text, whose letters would be texts
         if not is_list or not texts or not all(isinstance(text, str) for text in texts):
-            raise TypeError(
-                f"`texts` is {str(texts)[:60]!r}, but must be a tuple of texts, such as "
-                '("a question", "its answer").'
-            )
+            raise TypeError(f"`texts` is {str(texts)[:60]!r}, but must be a tuple of texts.")
         if not isinstance(label, numbers.Real):
-            raise TypeError(
-                f"`label` is {label!r}, but must be a number: a score from 0 to 1, or the number "
-                "of a class."
-            )
+            raise TypeError(f"`label` is {label!r}, but must be a number.")
 
 
 def text_key(text: str) -> str:
@@ -216,8 +211,7 @@ class EmbeddingTask(ExampleTask):
         for width in self.matryoshka_dims:
             if width >= self.width(config):
                 raise ValueError(
-                    f"matryoshka_dims has {width}, but must be below the width of the vectors, "
-                    f"{self.width(config)}, which is learned in any case. Leave {width} out."
+                    f"matryoshka_dims has {width}, but must be below {self.width(config)}, the width."
                 )
 
     def write_records(
@@ -250,20 +244,13 @@ class EmbeddingTask(ExampleTask):
 
     def _check(self, example: EmbeddingExample, index: int) -> None:
         """Raise unless the task has room for the texts of an example."""
-        least, count = min(2, self.num_texts), len(example.texts)
-        if not least <= count <= self.num_texts:
-            limits = str(least) if least == self.num_texts else f"{least} to {self.num_texts}"
-            raise ValueError(
-                f"{example.origin or f'Example {index}'} has {count} texts, but a task with num_texts="
-                f"{self.num_texts} takes {limits}. Use EmbeddingTask(num_texts=...) with the largest "
-                "number: 1 for texts with classes, 2 for pairs, more for anchors with negatives."
-            )
-
+        place, count = example.origin or f"Example {index}", len(example.texts)
+        if not min(2, self.num_texts) <= count <= self.num_texts:
+            raise ValueError(f"{place} has {count} texts, but num_texts is {self.num_texts}.")
         is_scored = EMBEDDING_LOSSES[self.loss][2] == SCORES and count > 1
         if is_scored and not (0 <= example.label <= 1 or math.isnan(example.label)):
             raise ValueError(
-                f"{example.origin or f'Example {index}'} has the label {example.label:g}, but a score "
-                "is from 0 to 1. Divide larger scores by their maximum."
+                f"{place} has the label {example.label:g}, but a score is from 0 to 1."
             )
 
     def texts(self, example: EmbeddingExample) -> Iterable[str]:

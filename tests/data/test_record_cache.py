@@ -36,16 +36,6 @@ def test_another_key_writes_anew(path):
     assert write.calls == 3
 
 
-@pytest.mark.parametrize("note", ["", "{", "[]", '{"key": "a"}', "null", "[" * 100_000])
-def test_a_damaged_note_counts_as_none(path, note):
-    write = Writer()
-    make_once(path, "a", write)
-    with open(f"{path}.json", "w") as file:
-        file.write(note)
-    assert make_once(path, "a", write) == 7
-    assert write.calls == 2
-
-
 def test_a_file_of_another_size_is_not_used(path):
     write = Writer()
     make_once(path, "a", write)

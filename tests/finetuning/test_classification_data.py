@@ -129,7 +129,7 @@ def test_the_log_shows_classes_with_counts(tmp_path, caplog):
     options = table_options(tmp_path, [], train_file=f"{tmp_path}/t.csv", **changes)
     assert read_data(options)[0].labels == ("rude", "threat")
     assert "rude (1), threat (0)" in caplog.text
-    with pytest.raises(ValueError, match=r"class_weights=balanced: 0 of 2 .*'threat'"):
+    with pytest.raises(ValueError, match=r"class_weights: 0 of 2 .*'threat'"):
         read_data(dataclasses.replace(options, class_weights="balanced"))
 
 

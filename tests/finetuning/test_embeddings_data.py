@@ -32,7 +32,7 @@ def test_a_data_set_of_glue_is_named_in_any_case(tmp_path):
     kinds, _ = read_examples(options(tmp_path / "out", task_name="MRPC", **given))
     assert kinds == {"dev": "scores"}
     assert options(tmp_path, task_name="STSB", **given).task_name == "STSB"
-    with pytest.raises(ValueError, match="task_name is 'cola'"):
+    with pytest.raises(ValueError, match="task_name: "):
         options(tmp_path, task_name="cola", **given)
 
 

@@ -77,8 +77,8 @@ def test_records_give_texts_in_other_case_one_number(pretrained, tmp_path):
         ("scores", {"train_batch_size": 1}, "train_batch_size"),
         ("classes", {"train_batch_size": 1}, "train_batch_size"),
         ("pairs", {"loss": "triplet"}, r"jsonl:1: loss=triplet"),
-        ("pairs", {"loss": "cosent"}, "loss=cosent"),
-        ("scores", {"loss": "contrastive"}, "loss=contrastive .*0.1"),
+        ("pairs", {"loss": "cosent"}, "loss: cosent"),
+        ("scores", {"loss": "contrastive"}, "loss: contrastive .*0.1"),
         ("pairs", {"matryoshka_dims": "99999"}, "matryoshka_dims"),
         ("pairs", {"matryoshka_dims": "8,x"}, "matryoshka_dims"),
         ("classes", {"query_prefix": "query: "}, "query_prefix"),
@@ -159,6 +159,6 @@ def test_a_folder_keeps_its_pooling_and_prefixes(pretrained, embedding_files, tm
     run_embeddings(options(tmp_path / "out", **given))
     for changes in ({"pooling": "cls"}, {"query_prefix": "query: "}, {"normalize": False}):
         (name,) = changes
-        with pytest.raises(ValueError, match=f"{name}=.*output_dir"):
+        with pytest.raises(ValueError, match=f"{name}: .*output_dir"):
             run_embeddings(options(tmp_path / "out", **given, **changes))
     run_embeddings(options(tmp_path / "out", pooling="mean", **given))

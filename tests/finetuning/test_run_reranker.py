@@ -151,7 +151,7 @@ def test_the_metric_of_the_retriever_is_that_of_run_embeddings(
     [
         ("plain", {}, "plain.jsonl .*`retriever`"),
         ("texts", {}, "run_classifier"),
-        ("scores", {"loss": "listwise"}, "loss=listwise"),
+        ("scores", {"loss": "listwise"}, "loss: listwise"),
         ("train", {"num_negatives": 0}, "num_negatives"),
     ],
 )
@@ -172,9 +172,7 @@ def test_a_classifier_with_labels_is_no_reranker(sentence_model, ranking_files, 
         "do_eval": True,
         "eval_file": ranking_files["dev"],
     }
-    with pytest.raises(
-        ValueError, match="is a classifier of single texts, but a reranker has one score"
-    ):
+    with pytest.raises(ValueError, match="is_pair=False"):
         run_reranker(options(tmp_path, **given))
 
 
