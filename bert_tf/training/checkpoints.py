@@ -203,12 +203,17 @@ def restore_checkpoint(
         optional: names of variables that keep their values if the checkpoint lacks them.
 
     Raises:
-        ValueError: a variable is missing or has another shape, or the files are damaged. All variables
-            are unchanged then.
+        ValueError: a variable is missing or has another shape, the files are damaged, or there are
+            averages of the weights. All variables are unchanged then.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
+        if any(name.endswith("/ExponentialMovingAverage") for name in shapes):
+            raise ValueError(
+                f"{prefix} has averaged weights, of version 2: give it as init_checkpoint and a new "
+                "output_dir."
+            )
         variables = {n: v for n, v in variables.items() if n in shapes or n not in optional}
         _check_shapes(prefix, shapes, variables)
         arrays = {name: reader.get_tensor(name) for name in variables}

@@ -277,3 +277,10 @@ def test_what_keeps_a_saver_in_the_background_from_writing_is_raised_at_the_next
     with pytest.raises(tf.errors.OpError):
         saver.wait()
     saver.wait()  # said once
+
+
+def test_restore_checkpoint_rejects_averaged_weights_of_version_2(tmp_path):
+    arrays = {"v": np.zeros(2), "v/ExponentialMovingAverage": np.ones(2)}
+    prefix = save_checkpoint(str(tmp_path), arrays, step=1)
+    with pytest.raises(ValueError, match="init_checkpoint"):
+        restore_checkpoint(prefix, {"v": tf.Variable(np.zeros(2))})
