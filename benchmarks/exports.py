@@ -34,8 +34,7 @@ import tensorflow as tf
 from fine_tuning_runs import missing_packages
 
 from bert_tf.data.packing import pack_texts
-from bert_tf.finetuning.classification_data import read_data
-from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.classification import ClassifierOptions, read_data
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model_folder
 from bert_tf.prediction.exported import read_export

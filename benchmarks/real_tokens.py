@@ -27,9 +27,8 @@ import numpy as np
 from fine_tuning_runs import minilm
 
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.batch_lengths import LENGTHS
-from bert_tf.finetuning.classification_data import read_data
-from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.classification import ClassifierOptions, read_data
+from bert_tf.finetuning.loop import LENGTHS
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.training.strategy import distribute
 

@@ -31,8 +31,11 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from bert_tf.finetuning import question_answering  # noqa: E402
-from bert_tf.finetuning.question_answering_data import read_questions, read_training_set  # noqa: E402
-from bert_tf.finetuning.question_answering_options import SquadOptions  # noqa: E402
+from bert_tf.finetuning.question_answering import (  # noqa: E402
+    SquadOptions,
+    read_questions,
+    read_training_set,
+)
 from bert_tf.tokenization import FullTokenizer  # noqa: E402
 
 

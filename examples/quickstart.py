@@ -29,8 +29,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's own log
 
 import bert_tf
-from bert_tf.finetuning.classification import run_classifier
-from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.classification import ClassifierOptions, run_classifier
 from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
 from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
 from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining

@@ -13,7 +13,7 @@ from tiny_words_and_choices import write_json_lines
 
 
 def options(output_dir, **changes):
-    from bert_tf.finetuning.reranking_options import RerankerOptions
+    from bert_tf.finetuning.reranking import RerankerOptions
 
     values = {
         "output_dir": str(output_dir),

@@ -309,7 +309,7 @@ def pretrained(records, toy_text, once):
 
 def classifier_options(output_dir, **changes):
     """`ClassifierOptions` of the toy runs, with `changes`."""
-    from bert_tf.finetuning.classification_options import ClassifierOptions
+    from bert_tf.finetuning.classification import ClassifierOptions
 
     values = {
         "output_dir": str(output_dir),

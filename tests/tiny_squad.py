@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import ANIMALS, PLACES
 
-from bert_tf.finetuning.question_answering import run_squad
-from bert_tf.finetuning.question_answering_options import SquadOptions
+from bert_tf.finetuning.question_answering import SquadOptions, run_squad
 
 
 def write_squad(path, num_questions, seed, impossible=0.0, labeled=True):

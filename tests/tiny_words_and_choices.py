@@ -44,7 +44,7 @@ def conll_folder(once):
 
 def ner_options(output_dir, **changes):
     """`NerOptions` of the toy runs, with `changes`."""
-    from bert_tf.finetuning.token_classification_options import NerOptions
+    from bert_tf.finetuning.token_classification import NerOptions
 
     values = {
         "output_dir": str(output_dir),

@@ -5,26 +5,124 @@ Source: google-research/bert, run_classifier.py.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bert_tf.data.files import write_text
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.classification_data import read_data
-from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
+from bert_tf.limits import listed
 from bert_tf.metrics.basic import largest_class
+from bert_tf.options import OptionError, TableOptions, option
 from bert_tf.report.classification import evaluation_sections
 from bert_tf.report.page import Command, Section, write_report
 from bert_tf.tasks.classification import ClassificationTask, InputExample
-from bert_tf.tasks.glue import find_glue_task, submission_lines
+from bert_tf.tasks.glue import (
+    GLUE_TASKS,
+    GlueTask,
+    find_glue_task,
+    read_glue,
+    splits_of,
+    submission_lines,
+)
+from bert_tf.tasks.of_checkpoint import (
+    are_unnamed,
+    in_order_of,
+    spelled_as,
+    split_labels,
+)
+from bert_tf.tasks.problem_types import PROBLEM_TYPES
+from bert_tf.tasks.tables import NO_LABEL, TableLayout, infer_labels, read_examples
+from bert_tf.training.checkpoints import latest_checkpoint
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierOptions(TableOptions, ThreeFilesOptions):
+    """The flags of run_classifier."""
+
+    data_dir: str | None = option(
+        "Folder of a GLUE data set, for --task_name.", group="Data", default=None
+    )
+    task_name: str | None = option(
+        f"Name of a data set: {', '.join(GLUE_TASKS)}. For your own data give --train_file instead.",
+        group="Data",
+        default=None,
+    )
+    language: str = option("For --task_name=xnli: language of the data.", default="zh")
+    train_file: str | None = option(
+        "Table to train on: .tsv, .csv or .jsonl.", group="Data", default=None
+    )
+    eval_file: str | None = option("Table to evaluate on.", group="Data", default=None)
+    predict_file: str | None = option(
+        "Table to predict; labels are optional.", group="Data", default=None
+    )
+    text_a_column: str = option("Column of the (first) sentence.", group="Data", default="text_a")
+    text_b_column: str | None = option(
+        "Column of the second sentence of a pair.", group="Data", default=None
+    )
+    label_column: str = option(
+        "Column of the label. With --problem_type=multi_label also a comma list of columns that "
+        "contain 0 or 1.",
+        group="Data",
+        default="label",
+    )
+    problem_type: str | None = option(
+        "single_label: one of several labels. multi_label: any number of them. regression: a number. "
+        "Default: that of --task_name or of the model in --output_dir, else single_label.",
+        default=None,
+        choices=tuple(PROBLEM_TYPES),
+    )
+    labels: str | None = option(
+        "Comma list of all labels of --train_file, in the order of the outputs and of the columns of "
+        "test_results.tsv. Default: those of the model in --output_dir, else of the table, sorted.",
+        default=None,
+    )
+    class_weights: str | None = option(
+        "Weights of the labels in the training loss: balanced (rare labels count more), or "
+        "label=weight,label=weight, others 1.",
+        default=None,
+        on_resume="warn",
+    )
+    max_seq_length: int | None = option(
+        "WordPieces of an input; longer ones are truncated. Default: that of the model in --output_dir, "
+        "else 128 (or the model's number of positions, if lower).",
+        group="Model",
+        default=None,
+        on_resume="model",
+    )
+    doc_stride: int | None = option(
+        "Inputs beyond --max_seq_length are read in windows, which start this many tokens apart. Their "
+        "logits are averaged. Default: that of the model in --output_dir, else inputs are truncated.",
+        group="Model",
+        default=None,
+        min=1,
+        on_resume="model",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_data()
+
+    def _check_data(self) -> None:
+        files = [name for _, _, name in SPLITS if getattr(self, name)]
+        if bool(self.task_name) == bool(files):
+            raise OptionError("task_name", "give it with data_dir, or files of your own.")
+        if self.task_name:
+            if not self.data_dir:
+                raise OptionError("data_dir", "is the folder of task_name: give it.")
+        else:
+            self.require_files((wanted, file) for _, wanted, file in SPLITS)
 
 
 ClassifierRun = Run[ClassificationTask, ClassifierOptions]
@@ -131,3 +229,257 @@ def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "
         path = run.path(glue_task.splits[split].submission)
         write_text(path, "".join(f"{line}\n" for line in lines))
         logger.info("Wrote %s, in the format of the GLUE leaderboard", path)
+
+
+Splits = dict[str, list[InputExample]]
+
+
+def read_data(
+    options: ClassifierOptions,
+    trained: ClassificationTask | None = None,
+    max_seq_length: int = 128,
+    known_labels: Sequence[str] = (),
+) -> tuple[ClassificationTask, Splits]:
+    """Return the task, and the examples of the splits that the run needs.
+
+    Args:
+        trained: task that the model was trained for, None for a new model.
+        max_seq_length: S.
+        known_labels: of the initial weights. The same labels in the data get their order.
+
+    Returns:
+        The splits are "train", "dev" and "test"; for MNLI also "dev_mismatched" and "test_mismatched".
+
+    Raises:
+        ValueError: a table cannot be read or is empty, a label is unknown, or the task differs from
+            `trained`.
+    """
+    if options.task_name:
+        glue_task = find_glue_task(options.task_name)
+        _check_same_problem_type(glue_task.problem_type, trained)
+        settings, splits = _read_glue_data(options, glue_task)
+    else:
+        settings, splits = _read_tables(options, trained, known_labels)
+    for split, examples in splits.items():
+        if not examples:
+            files = {name: getattr(options, file) for name, _, file in SPLITS}
+            source = options.data_dir or files[split]
+            raise ValueError(f"{source}: the {split} set has no examples.")
+    settings["doc_stride"] = options.doc_stride or (trained.doc_stride if trained else None)
+    task = ClassificationTask(max_seq_length=max_seq_length, **settings)
+    for split, examples in splits.items():
+        if not split.startswith("test"):
+            task.check_examples(examples)
+    if options.class_weights and "train" in splits:
+        settings["class_weights"] = class_weights(options.class_weights, task, splits["train"])
+        task = ClassificationTask(max_seq_length=max_seq_length, **settings)
+    if trained is not None:
+        resumes = latest_checkpoint(options.output_dir) is not None
+        _check_same_task(task, trained, same_labels=resumes)
+    if "train" in splits and task.kind.has_labels:
+        counts = count_labels(task, splits["train"])
+        classes = [f"{label} ({n})" for label, n in zip(task.labels, counts, strict=True)]
+        logger.info("Classes, with training examples: %s", listed(classes))
+    return task, splits
+
+
+def _read_glue_data(options: ClassifierOptions, glue_task: GlueTask) -> tuple[dict, Splits]:
+    splits: Splits = {}
+    for name, flag, _ in SPLITS:
+        if not getattr(options, flag):
+            continue
+        for split in splits_of(glue_task, str(options.data_dir), name):
+            splits[split] = list(
+                read_glue(glue_task, str(options.data_dir), split, options.language)
+            )
+    return {
+        "labels": glue_task.labels,
+        "metric_names": glue_task.metrics,
+        "is_pair": glue_task.is_pair,
+        "problem_type": glue_task.problem_type,
+    }, splits
+
+
+def _read_tables(
+    options: ClassifierOptions,
+    trained: ClassificationTask | None,
+    known_labels: Sequence[str],
+) -> tuple[dict, Splits]:
+    known = trained.kind.name if trained is not None else "single_label"
+    problem_type = PROBLEM_TYPES[options.problem_type or known]
+    _check_same_problem_type(problem_type.name, trained)
+    if options.labels and not problem_type.has_labels:
+        raise OptionError("labels", f"{options.labels} given, but a regression has none.")
+    layout = _layout(options, problem_type.name)
+    splits = {
+        split: list(read_examples(getattr(options, file), layout, labelled=split != "test"))
+        for split, flag, file in SPLITS
+        if getattr(options, flag)
+    }
+    labels: Sequence[str] = ()
+    if problem_type.has_labels:
+        labels = _labels(options, layout, splits, trained, known_labels)
+        splits = {
+            split: _without_unlabelled(examples, labels, split)
+            for split, examples in splits.items()
+        }
+    _warn_of_shared_examples(splits, options.train_file)
+    return {
+        "labels": labels,
+        "is_pair": layout.text_b is not None,
+        "problem_type": problem_type.name,
+    }, splits
+
+
+def _layout(options: ClassifierOptions, problem_type: str) -> TableLayout:
+    return TableLayout(
+        text_a=options.text_a_column,
+        text_b=options.text_b_column,
+        label=options.label_column,
+        problem_type=problem_type,
+        header=options.header,
+        separator=options.column_separator,
+    )
+
+
+def _labels(
+    options: ClassifierOptions,
+    layout: TableLayout,
+    splits: Splits,
+    trained: ClassificationTask | None,
+    known_labels: Sequence[str],
+) -> Sequence[str]:
+    """Return the labels of the flag, else of the training table, else of the model."""
+    if options.labels:
+        return split_labels(options.labels)
+    if layout.label_columns and (trained is None or "train" in splits):
+        return layout.label_columns
+    if "train" in splits:
+        labels = _inferred(splits["train"], layout)
+        if not labels and splits["train"]:
+            raise ValueError(f"{options.train_file}: no example has a label. Check label_column.")
+        if len(labels) == 1 and layout.problem_type == "single_label":
+            raise ValueError(
+                f"{options.train_file}: every example has the label {labels[0]!r}. Check label_column, "
+                "or add others."
+            )
+        return in_order_of(known_labels if trained is None else trained.labels, labels)
+    if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
+        examples = itertools.chain(*splits.values())
+        found = {name for example in examples for name in example.names}
+        spelled = spelled_as(trained.labels, sorted(found))
+        if spelled != tuple(trained.labels):
+            logger.info(
+                "The labels of the model are %s; in the data they are spelled %s",
+                ", ".join(trained.labels),
+                ", ".join(spelled),
+            )
+        return spelled
+    if options.train_file:
+        return _inferred(read_examples(options.train_file, layout, labelled=True), layout)
+    raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
+
+
+def _inferred(examples: Iterable[InputExample], layout: TableLayout) -> Sequence[str]:
+    """Return the labels of a table, without NO_LABEL if two or more others remain."""
+    labels = infer_labels(examples)
+    named = [label for label in labels if label not in NO_LABEL]
+    return named if layout.problem_type == "single_label" and len(named) > 1 else labels
+
+
+def _without_unlabelled(
+    examples: Sequence[InputExample], labels: Sequence[str], split: str
+) -> list[InputExample]:
+    """Return the examples but those of NO_LABEL, unless that is one of the labels. Log their number."""
+    missing = set(NO_LABEL).difference(labels)
+    labelled = [example for example in examples if example.label not in missing]
+    if num_unlabelled := len(examples) - len(labelled):
+        logger.warning(
+            "%d of %d rows of the %s set have no label (%s), and are left out. If it is a class, list "
+            "all with --labels.",
+            *(num_unlabelled, len(examples), split, " or ".join(sorted(missing))),
+        )
+    return labelled
+
+
+def _warn_of_shared_examples(splits: Splits, train_file: str | None) -> None:
+    trained = {(each.text_a, each.text_b) for each in splits.get("train", ())}
+    shared = [each for each in splits.get("dev", ()) if (each.text_a, each.text_b) in trained]
+    if shared:
+        logger.warning(
+            "%d of %d evaluation examples are also in %s, so the metrics are too high for new texts. "
+            "The first is %s. Remove them from one of the files.",
+            len(shared),
+            len(splits["dev"]),
+            train_file,
+            shared[0].origin,
+        )
+
+
+def _check_same_problem_type(problem_type: str, trained: ClassificationTask | None) -> None:
+    if trained is not None and trained.kind.name != problem_type:
+        raise OptionError(
+            "problem_type", f"{problem_type}, but the model was trained for {trained.kind.name}."
+        )
+
+
+def _check_same_task(
+    task: ClassificationTask, trained: ClassificationTask, same_labels: bool
+) -> None:
+    if same_labels and task.labels != trained.labels:
+        raise ValueError(
+            f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
+            f"{', '.join(trained.labels)}. Use the data it was trained on, or another output_dir."
+        )
+    if trained.is_pair is not None and task.is_pair != trained.is_pair:
+        inputs = ("single sentences", "pairs of sentences")
+        raise ValueError(
+            f"The data are {inputs[task.is_pair]}, but the model was trained on "
+            f"{inputs[trained.is_pair]}. For a table, text_b_column names the second sentence."
+        )
+
+
+def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> list[int]:
+    """Return the number of examples with each of the task's labels."""
+    counts = Counter(name for example in examples for name in set(example.names))
+    return [counts[label] for label in task.labels]
+
+
+def class_weights(
+    flag: str, task: ClassificationTask, examples: Sequence[InputExample]
+) -> list[float]:
+    """Return the weight of each label, from the value of --class_weights.
+
+    "balanced" is examples / (labels * count), which gives all labels the same total weight. In a
+    multi-label task it is (examples - count) / count, which gives yes and no the same total weight.
+
+    Raises:
+        ValueError: a label is unknown or never occurs, a weight is not above 0, or the task has no
+            labels.
+    """
+    if not task.kind.has_labels:
+        raise OptionError("class_weights", f"a {task.kind.name} has no labels.")
+    if flag == "balanced":
+        counts = count_labels(task, examples)
+        for label, count in zip(task.labels, counts, strict=True):
+            if count in (0, len(examples)):
+                raise OptionError(
+                    "class_weights",
+                    f"{count} of {len(examples)} examples have the label {label!r}. Give label=weight.",
+                )
+        if task.kind.name == "multi_label":
+            return [(len(examples) - count) / count for count in counts]
+        return [len(examples) / (len(counts) * count) for count in counts]
+    weights = dict.fromkeys(task.labels, 1.0)
+    for part in flag.split(","):
+        label, _, value = part.rpartition("=")
+        if label not in weights:
+            known = ", ".join(task.labels)
+            raise OptionError("class_weights", f"{part!r}, but the labels are {known}.")
+        try:
+            weights[label] = float(value)
+        except ValueError:
+            weights[label] = 0.0
+        if not 0 < weights[label] < float("inf"):
+            raise OptionError("class_weights", f"{part!r}, but a weight must be a number above 0.")
+    return list(weights.values())

@@ -5,20 +5,31 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
-from bert_tf.data.tables import read_table
-from bert_tf.finetuning.embeddings_options import TextFilesOptions
-from bert_tf.finetuning.embeddings_tables import check_some, read_file, text_of
+from bert_tf.characters import is_blank
+from bert_tf.data.question_answering import read_squad
+from bert_tf.data.tables import TableRow, ending_of, read_table
+from bert_tf.finetuning.embeddings_options import (
+    ANCHORS,
+    LABELS,
+    NEGATIVE,
+    POSITIVES,
+    TextColumnsOptions,
+    TextFilesOptions,
+)
 from bert_tf.finetuning.options import SPLITS
+from bert_tf.limits import listed
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.embeddings import EmbeddingExample, text_key
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
 from bert_tf.tasks.problem_types import Label
-from bert_tf.training.embedding_losses import PAIRS, SCORES
+from bert_tf.tasks.tables import NO_LABEL
+from bert_tf.training.embedding_losses import CLASSES, PAIRS, SCORES
 
 logger = logging.getLogger(__name__)
 
@@ -161,3 +172,166 @@ def unique_texts(texts: Iterator[str]) -> dict[str, int]:
     for text in texts:
         found.setdefault(text, len(found))
     return found
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a table: names, or numbers from 0 without a header."""
+
+    anchor: str
+    positive: str | None
+    negatives: tuple[str, ...]
+    label: str | None
+
+    @property
+    def example_type(self) -> str:
+        if self.positive is None:
+            return CLASSES
+        return PAIRS if self.label is None else SCORES
+
+
+def read_file(
+    path: str, options: TextColumnsOptions, missing_label: float | None = None
+) -> tuple[str, list[EmbeddingExample]]:
+    """Return the type of the examples of a table or a SQuAD file, and the examples.
+
+    Args:
+        missing_label: of examples without a score or a class; None if these are an error.
+
+    Raises:
+        ValueError: the file cannot be read, has no examples, lacks a column, mixes types of examples, or
+            has an empty text, an invalid score, or only one class.
+    """
+    if ending_of(path) == "json":
+        return PAIRS, [
+            EmbeddingExample((each.question_text, each.passage.text), origin=each.place)
+            for each in read_squad(path)
+        ]
+    layouts: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
+    classes: dict[str, int] = {}
+    examples = []
+    for row in read_table(path, header=options.header, separator=options.column_separator):
+        names = tuple(row)
+        if names not in layouts:
+            layouts[names] = _columns(row, options, missing_label is None)
+            if len({columns.example_type for columns in layouts.values()}) > 1:
+                raise ValueError(
+                    f"{row.place}: the columns are {layouts[names]}, unlike those of the rows above. "
+                    "Split the file."
+                )
+            if len(layouts) == 1:
+                logger.info("%s: %s of %s", path, layouts[names], listed(names))
+        examples.append(_example(row, layouts[names], classes, missing_label))
+    check_some(examples, path)
+    example_type = next(iter(layouts.values())).example_type
+    if example_type == CLASSES and missing_label is None:
+        examples = _without_unlabelled(examples, classes, path)
+    return example_type, examples
+
+
+def check_some(examples: list[EmbeddingExample], source: str, what: str = "examples") -> None:
+    """Raise ValueError if there are no examples; `what` names them in the message."""
+    if not examples:
+        raise ValueError(f"{source} has no {what}.")
+
+
+def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Columns:
+    """Return the columns that the options name, else those with usual names."""
+    anchor = row.find("anchor_column", options.anchor_column, ANCHORS)
+    if anchor is None:
+        raise ValueError(
+            f"{row.place}: the columns are {listed(row)}. Name the first text with anchor_column."
+        )
+    others = [name for name in POSITIVES if name != anchor]
+    positive = row.find("positive_column", options.positive_column, others)
+    if options.negative_columns is None:
+        negatives = tuple(name for name in row if re.fullmatch(f"{NEGATIVE}(s|_.*)?", name))
+    else:
+        parts = map(str.strip, options.negative_columns.split(","))
+        negatives = tuple(name for name in parts if name)
+        for name in negatives:
+            row.column(name, "negative_columns")
+    label = options.label_column or None
+    if options.label_column is None and not negatives:
+        label = row.find("label_column", None, LABELS)
+    elif label is not None and labelled:
+        row.column(label, "label_column")
+    elif label not in row:  # a test set
+        label = None
+    if labelled and positive is None and label is None:
+        raise ValueError(
+            f"{row.place}: the columns are {listed(row)}. Name positive_column or label_column."
+        )
+    if negatives and (positive is None or label is not None):
+        raise ValueError(
+            f"{row.place}: the negatives in {listed(negatives)} need a positive, and no label."
+        )
+    return Columns(anchor, positive, negatives, label)
+
+
+def _example(
+    row: TableRow, columns: Columns, classes: dict[str, int], missing_label: float | None
+) -> EmbeddingExample:
+    texts = [text_of(row, columns.anchor)]
+    if columns.positive is not None:
+        texts.append(text_of(row, columns.positive))
+    for name in columns.negatives:
+        values = row[name] if isinstance(row[name], list) else [row[name]]
+        texts += [_as_text(row, name, value) for value in values if value not in ("", None)]
+    label = 0.0
+    is_missing = columns.example_type != PAIRS and row.get(columns.label) in (None, "")
+    if is_missing and missing_label is not None:
+        label = missing_label
+    elif columns.example_type == CLASSES:
+        value = row[columns.label]
+        name = "" if value is None else str(value).strip()
+        if not name:
+            raise ValueError(f"{row.place}: {columns.label} is {value!r}, but must be a class.")
+        label = float(classes.setdefault(name, len(classes)))
+    elif columns.example_type == SCORES:
+        label = _score(row, str(columns.label))
+    return EmbeddingExample(tuple(texts), label, row.place)
+
+
+def text_of(row: TableRow, column: str) -> str:
+    """Return the text in a column, without surrounding whitespace. Raise ValueError if it is empty."""
+    return _as_text(row, column, row[column])
+
+
+def _as_text(row: TableRow, column: str, value: Any) -> str:
+    if not isinstance(value, str) or is_blank(value):
+        raise ValueError(f"{row.place}: {column} is {value!r:.60}, but must be a text.")
+    return value.strip()
+
+
+def _score(row: TableRow, column: str) -> float:
+    value = row[column]
+    try:
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number <= 1:
+        raise ValueError(
+            f"{row.place}: {column} is {value!r:.60}, but a score must be a number from 0 to 1. Divide "
+            "larger ones by their maximum."
+        )
+    return number
+
+
+def _without_unlabelled(
+    examples: list[EmbeddingExample], classes: dict[str, int], path: str
+) -> list[EmbeddingExample]:
+    """Return the examples but those of NO_LABEL if two or more classes remain. Log their number."""
+    missing = {float(classes[name]) for name in NO_LABEL if name in classes}
+    if len(classes) - len(missing) > 1 and missing:
+        labelled = [example for example in examples if example.label not in missing]
+        logger.warning(
+            "%s: %d of %d rows have no class (%s), and are left out",
+            *(path, len(examples) - len(labelled), len(examples), " or ".join(NO_LABEL)),
+        )
+        return labelled
+    if len(classes) == 1:
+        raise ValueError(
+            f"{path}: every text has the class {next(iter(classes))!r}. Name another label_column."
+        )
+    return examples

@@ -17,8 +17,8 @@ from bert_tf.data.files import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.initial_weights import with_init_layers, with_labels_of
-from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.same_run import (
+    check_output_folder,
     check_same_architecture,
     check_same_task,
     check_same_tokenizer,

@@ -16,14 +16,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.batching import RECORD_NUMBER, pack_batch
+from bert_tf.data.batching import RECORD_NUMBER, length_step, pack_batch
+from bert_tf.data.features import trim_padding
 from bert_tf.data.files import write_text
-from bert_tf.data.records import assert_ids, naming_damaged_file, read_records
-from bert_tf.finetuning.batch_lengths import (
-    checked_lengths,
-    possible_lengths,
-    without_needless_padding,
-)
+from bert_tf.data.records import assert_ids, count_records, naming_damaged_file, read_records
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.same_run import check_same_data, note_training
 from bert_tf.modeling.flops import flops_per_token
@@ -45,6 +41,60 @@ from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.strategy import choose_precision
 
 logger = logging.getLogger(__name__)
+
+# Length of the sequences in a batch. full: S. trimmed: the longest of the batch. bucketed: trimmed, with
+# examples of similar length per batch. packed: rows of S tokens with several examples each.
+LENGTHS = ("full", "trimmed", "bucketed", "packed")
+
+
+def checked_lengths(
+    options: TrainingOptions,
+    devices: tf.distribute.Strategy,
+    files: Sequence[str],
+    lengths: str = "trimmed",
+) -> str:
+    """Return the `lengths` of `train` that are possible on the devices.
+
+    Args:
+        files: record files; none if the batches are made otherwise.
+
+    Raises:
+        ValueError: the devices need static shapes or parts of one size, which the options prevent, or
+            there are fewer examples than one batch needs.
+    """
+    lengths = possible_lengths("packed" if options.pack_sequences else lengths, devices)
+    size = options.train_batch_size
+    num_parts = devices.num_replicas_in_sync * options.gradient_accumulation_steps
+    if (lengths == "packed" or strategy.needs_static_shapes(devices)) and size % num_parts:
+        raise ValueError(
+            f"train_batch_size is {size}, but pack_sequences and a TPU need a multiple of {num_parts}: "
+            "devices x gradient_accumulation_steps."
+        )
+    if files and (count := count_records(files, limit=size)) < size:  # would repeat examples
+        raise ValueError(
+            f"train_batch_size is {size}, but {', '.join(files[:3])} has only {count} examples."
+        )
+    return lengths
+
+
+def possible_lengths(lengths: str, devices: tf.distribute.Strategy) -> str:
+    """Return `lengths`, or "full" if the devices need static shapes."""
+    if not strategy.needs_static_shapes(devices):
+        return lengths
+    if lengths == "packed":
+        raise ValueError(
+            "pack_sequences makes dynamic shapes, but a TPU needs static ones. Omit it."
+        )
+    return "full"
+
+
+def without_needless_padding(dataset: tf.data.Dataset, task: Task, lengths: str) -> tf.data.Dataset:
+    """Return batches without the padding that `lengths` does not need."""
+    if lengths == "full":
+        return dataset
+    step = length_step(task.max_seq_length)
+    trim = tf.autograph.experimental.do_not_convert(trim_padding)
+    return dataset.map(lambda features: trim(features, task.features, step))
 
 
 def folder_to_write(trainer: BatchTrainer, output_dir: str) -> str:

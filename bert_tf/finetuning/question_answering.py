@@ -9,36 +9,134 @@ import functools
 import json
 import logging
 import os
+import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from bert_tf.characters import is_blank
 from bert_tf.data.files import write_text
-from bert_tf.data.question_answering import SquadExample, read_squad
-from bert_tf.finetuning import loop
-from bert_tf.finetuning.output_folder import check_output_folder
-from bert_tf.finetuning.question_answering_data import (
-    check_answers,
-    has_answers,
-    read_questions,
-    read_training_set,
+from bert_tf.data.parallel import workers_for
+from bert_tf.data.question_answering import (
+    Findings,
+    SquadExample,
+    examples_to_train,
+    read_squad,
 )
-from bert_tf.finetuning.question_answering_options import SquadOptions
+from bert_tf.finetuning import loop
+from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.run import Program, Run, Splits, fine_tune
+from bert_tf.finetuning.same_run import check_output_folder
 from bert_tf.finetuning.setup import Setup
-from bert_tf.options import OptionError
+from bert_tf.options import OptionError, option
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
-from bert_tf.tasks.answer_decoding import Prediction
+from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction
 from bert_tf.tasks.answer_ensemble import NBEST_FILE, combine, read_nbest
+from bert_tf.tasks.labeled_questions import LabeledQuestion, TokenizedPassages, label
 from bert_tf.tasks.question_answering import (
     AskedQuestions,
     QuestionAnsweringTask,
     official_metrics,
 )
+from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadOptions(FineTuningOptions):
+    """The flags of run_squad."""
+
+    actions: ClassVar[tuple[str, ...]] = (*FineTuningOptions.actions, "predictions")
+
+    train_file: str | None = option("SQuAD JSON to train on.", group="Data", default=None)
+    predict_file: str | None = option("SQuAD JSON to answer.", group="Data", default=None)
+    max_seq_length: int | None = option(
+        "Tokens of a question and a window of its passage. Default: that of the model in --output_dir, "
+        "else 384 (or the model's number of positions, if lower).",
+        group="Model",
+        default=None,
+        on_resume="model",
+    )
+    doc_stride: int = option(
+        "Tokens from one window of a passage to the next. An evaluation alone also takes this value, "
+        "not the model's.",
+        group="Model",
+        default=128,
+        min=1,
+        on_resume="model",
+    )
+    max_query_length: int = option(
+        "Longer questions are truncated to this many tokens. An evaluation alone also takes this "
+        "value, not the model's.",
+        default=64,
+        min=1,
+        on_resume="warn",
+    )
+    do_predict: bool = option(
+        "Answer --predict_file. If it contains answers, exact match and F1 are written too.",
+        group="Actions",
+        default=False,
+    )
+    predict_batch_size: int = option("Windows per prediction batch.", default=8, min=1)
+    n_best_size: int = option("Answers in nbest_predictions.json.", default=20, min=1)
+    max_answer_length: int = option("Longest answer, in tokens.", group="Model", default=30, min=1)
+    verbose_logging: bool = option("Log every malformed question.", default=False)
+    answer_spans: str | None = option(
+        "WordPieces of an answer. words: those of its text inside its words, else all of its words, as "
+        "in the reference. characters: the fewest pieces that contain it, for answers inside words as "
+        "in Thai and Arabic; predictions.json is cut by characters too. Default: that of the model in "
+        "--output_dir, else words.",
+        default=None,
+        choices=ANSWER_SPANS,
+        on_resume="model",
+    )
+    version_2_with_negative: bool | None = option(
+        "Questions may have no answer (SQuAD 2.0). Default: that of the model in --output_dir or, "
+        "without --do_train, of --init_checkpoint; else false.",
+        group="Data",
+        default=None,
+    )
+    null_score_diff_threshold: float = option(
+        "The answer is empty if its value in null_odds.json exceeds this.",
+        default=0.0,
+        infinite=True,
+    )
+    predictions: str | None = option(
+        "Ensemble instead of a model: comma list of the --output_dir (or nbest_predictions.json) of "
+        "runs on the same --predict_file.",
+        default=None,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.predictions and self.do_train:
+            raise OptionError("predictions", "combines finished runs: omit do_train.")
+        asking = ("do_predict", "do_eval", "predictions")
+        self.require_files([("do_train", "train_file"), *((ask, "predict_file") for ask in asking)])
+        if self.evaluate_steps and not (self.do_train and self.asks):
+            raise OptionError("evaluate_steps", "needs do_train, and do_eval or do_predict.")
+
+    @property
+    def asks(self) -> bool:
+        """True if --predict_file is answered."""
+        return self.do_predict or self.do_eval
+
+    def answer_settings(
+        self, version_2_with_negative: bool, answer_spans: str = "words"
+    ) -> AnswerSettings:
+        """Return the settings of the answers, with the values that a run has resolved."""
+        return AnswerSettings(
+            self.n_best_size,
+            self.max_answer_length,
+            version_2_with_negative,
+            self.null_score_diff_threshold,
+            answer_spans,
+        )
+
 
 _MAX_SEQ_LENGTH = 384  # the reference's default
 
@@ -181,3 +279,102 @@ def write_answers(
     path, command = os.path.join(folder, "report.html"), Command("run_squad", options)
     write_report(path, title, results | shown, sections, command)
     return results
+
+
+_SENTENCES_PER_PASSAGE = 8  # with about the same tokenization time
+_SHUFFLE_SEED = 12345  # the reference's, for the order of the questions in train.tf_record
+
+
+def read_training_set(
+    options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
+) -> list[LabeledQuestion]:
+    """Return the training questions in the reference's random order. Log the skipped ones.
+
+    Raises:
+        ValueError: the file cannot be read, or has no usable question.
+    """
+    findings = Findings()
+    examples = read_squad(options.train_file)
+    chosen = examples_to_train(examples, task.version_2_with_negative, findings)
+    workers = _workers_for(examples)
+    questions = label(chosen, tokenizer, findings, workers, task.answer_spans)
+    _log_findings(options.train_file, len(examples), findings, options)
+    if not questions:
+        raise ValueError(
+            f"{options.train_file}: none of its {len(examples)} questions is usable; see the warnings "
+            "above. Fix them, or give another train_file."
+        )
+    random.Random(_SHUFFLE_SEED).shuffle(questions)
+    return questions
+
+
+def read_questions(
+    options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
+) -> AskedQuestions:
+    """Return the questions of --predict_file with their windows. Log the malformed ones.
+
+    Raises:
+        ValueError: the file cannot be read, lacks answers for an evaluation, or has only empty passages.
+    """
+    examples = read_squad(options.predict_file)
+    check_answers(examples, options, task.version_2_with_negative)
+    passages, findings = _passages_of(examples, options, tokenizer), Findings()
+    for example in examples:
+        if not passages[example.passage].ids:
+            findings.add("have an empty passage and get no answer", example.qas_id)
+        if is_blank(example.question_text):
+            findings.add("are empty texts", example.qas_id)
+        if example.is_impossible and not task.version_2_with_negative:
+            matter = "have no answer but get one, because --version_2_with_negative is not set"
+            findings.add(matter, example.qas_id)
+    _log_findings(options.predict_file, len(examples), findings, options)
+    questions = [(example, passages[example.passage], None) for example in examples]
+    if not any(passage.ids for _, passage, _ in questions):
+        raise ValueError(
+            f"{options.predict_file}: every `context` is empty, so no answer can be found. Fix them, "
+            "or give another `predict_file`."
+        )
+    return AskedQuestions(
+        questions,
+        task,
+        tokenizer,
+        options.answer_settings(task.version_2_with_negative, task.answer_spans),
+        report=logger.info if options.verbose_logging else None,
+    )
+
+
+def _passages_of(
+    examples: Sequence[SquadExample], options: SquadOptions, tokenizer: FullTokenizer
+) -> TokenizedPassages:
+    passages = TokenizedPassages(tokenizer)
+    passages.add((example.passage for example in examples), _workers_for(examples))
+    return passages
+
+
+def _workers_for(examples: Sequence[SquadExample]) -> int:
+    passages = {example.passage for example in examples}
+    return workers_for(_SENTENCES_PER_PASSAGE * len(passages))
+
+
+def check_answers(
+    examples: Sequence[SquadExample], options: SquadOptions, version_2_with_negative: bool
+) -> None:
+    """Raise ValueError if the options want metrics, but answers of --predict_file are unknown."""
+    wanted = "do_eval" if options.do_eval else "evaluate_steps"
+    if getattr(options, wanted) and not has_answers(examples, version_2_with_negative):
+        raise ValueError(
+            f"{wanted}: {options.predict_file} does not contain an answer to each question, so no "
+            "metrics can be computed. Use do_predict; for SQuAD 2.0 add version_2_with_negative."
+        )
+
+
+def has_answers(examples: Sequence[SquadExample], version_2_with_negative: bool) -> bool:
+    """Return True if the official metrics can be computed."""
+    if any(example.answers is None for example in examples):
+        return False
+    return version_2_with_negative or all(example.answers for example in examples)
+
+
+def _log_findings(path: str, total: int, findings: Findings, options: SquadOptions) -> None:
+    for line in findings.describe(most_named=None if options.verbose_logging else 5):
+        logger.warning("%s: of %d questions, %s", path, total, line)

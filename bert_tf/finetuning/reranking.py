@@ -9,24 +9,63 @@ import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from bert_tf.checkpoint_task import known_task
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, source_of
+from bert_tf.finetuning.embeddings_options import TextFilesOptions
 from bert_tf.finetuning.rankings import Ranking, RankingProgram
-from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others
-from bert_tf.options import OptionError
+from bert_tf.options import OptionError, option
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
-from bert_tf.tasks.reranking import RerankingTask
+from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
 from bert_tf.training.embedding_losses import CLASSES, PAIRS, SCORES
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RerankerOptions(TextFilesOptions):
+    """The flags of run_reranker."""
+
+    program: ClassVar[str] = "run_reranker"  # in the model card, because others train classifiers
+
+    max_seq_length: int | None = option(
+        "WordPieces of a query with its document, with [CLS] and two [SEP]. Default: that of the "
+        "reranker or CrossEncoder that the program begins with, else 128 (or the model's number of "
+        "positions, if lower).",
+        group="Model",
+        default=None,
+        on_resume="warn",
+    )
+    loss: str | None = option(
+        "binary: cross-entropy of each score. pairwise: the positive against each negative. listwise: "
+        "the positive among all documents of its query. Default: binary for scores, else listwise.",
+        group="Model",
+        default=None,
+        choices=tuple(RERANKING_LOSSES),
+        on_resume="warn",
+    )
+    num_negatives: int = option(
+        "Negatives of a training example: those of --train_file, and positives of other anchors, drawn "
+        "with --seed, up to this number.",
+        default=4,
+        min=1,
+        on_resume="warn",
+    )
+    retriever: str | None = option(
+        "Model of run_embeddings, or another folder for embeddings, that finds the documents to rank in "
+        "an evaluation, among the positives and negatives of the file, except the query itself. "
+        "Default: a query has the documents of its own rows.",
+        default=None,
+    )
+
 
 RerankerRun = Run[RerankingTask, RerankerOptions]
 

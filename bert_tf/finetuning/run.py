@@ -23,7 +23,7 @@ from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.distillation import Teacher, load_teacher
 from bert_tf.finetuning.initial_weights import with_labels_of
 from bert_tf.finetuning.options import FineTuningOptions
-from bert_tf.finetuning.output_folder import check_output_folder
+from bert_tf.finetuning.same_run import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.pretraining.wordpieces import warn_of_unknown_words

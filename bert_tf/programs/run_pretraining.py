@@ -16,10 +16,9 @@ import tensorflow as tf
 from bert_tf.config import ATTENTION_DIRECTIONS, BertConfig
 from bert_tf.data.records import check_records
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.batch_lengths import checked_lengths
 from bert_tf.finetuning.best_checkpoint import check_best_metric
-from bert_tf.finetuning.output_folder import check_output_folder
-from bert_tf.finetuning.same_run import check_same_tokenizer
+from bert_tf.finetuning.loop import checked_lengths
+from bert_tf.finetuning.same_run import check_output_folder, check_same_tokenizer
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside

@@ -7,8 +7,7 @@ import logging
 import pytest
 from tiny_runs import classifier_options
 
-from bert_tf.finetuning.classification import run_classifier
-from bert_tf.finetuning.classification_data import read_data
+from bert_tf.finetuning.classification import read_data, run_classifier
 
 
 def table_options(tmp_path, rows, **changes):

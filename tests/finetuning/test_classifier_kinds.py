@@ -22,8 +22,7 @@ from tiny_runs import (
 )
 
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.classification import run_classifier
-from bert_tf.finetuning.classification_data import read_data
+from bert_tf.finetuning.classification import read_data, run_classifier
 from bert_tf.finetuning.setup import trained_task
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from tiny_runs import classifier_options
 from bert_tf.config import BertConfig
 from bert_tf.data.records import RecordWriter
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.batch_lengths import LENGTHS
+from bert_tf.finetuning.loop import LENGTHS
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.tasks.classification import ClassificationTask

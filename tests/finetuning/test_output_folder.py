@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from tiny_runs import pretraining_options
 
-from bert_tf.finetuning.output_folder import check_output_folder
+from bert_tf.finetuning.same_run import check_output_folder
 from bert_tf.programs.run_pretraining import run_pretraining
 
 

@@ -18,9 +18,7 @@ from tiny_runs import (
     write_table,
 )
 
-from bert_tf.finetuning.classification import run_classifier
-from bert_tf.finetuning.classification_data import read_data
-from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.classification import ClassifierOptions, read_data, run_classifier
 
 MOODS = ("bad", "good")
 COLUMNS = {"text_a_column": "sentence", "label_column": "mood"}

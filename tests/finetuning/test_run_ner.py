@@ -12,8 +12,7 @@ from tiny_words_and_choices import conll, ner_options, ner_training
 
 from bert_tf.data.token_classification import read_conll
 from bert_tf.data.word_splitting import join_words
-from bert_tf.finetuning.token_classification import run_ner
-from bert_tf.finetuning.token_classification_options import NerOptions
+from bert_tf.finetuning.token_classification import NerOptions, run_ner
 from bert_tf.metrics.conlleval import conlleval, entities
 from bert_tf.predictor import EntityRecognizer, load
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model

@@ -11,8 +11,7 @@ from tiny_words_and_choices import ner_options, ner_training
 from bert_tf.data.label_schemes import breaks
 from bert_tf.data.token_classification import read_conll
 from bert_tf.finetuning.setup import make_optimizer
-from bert_tf.finetuning.token_classification import run_ner
-from bert_tf.finetuning.token_classification_data import read_data
+from bert_tf.finetuning.token_classification import read_data, run_ner
 from bert_tf.model_files import read_task
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.predictor import EntityRecognizer

@@ -14,9 +14,9 @@ from tiny_squad import squad_options
 
 from bert_tf import cli
 from bert_tf.finetuning.question_answering import (
+    SquadOptions,
     run_squad,
 )
-from bert_tf.finetuning.question_answering_options import SquadOptions
 
 FILES = ("predictions.json", "nbest_predictions.json")
 

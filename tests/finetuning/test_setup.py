@@ -9,7 +9,7 @@ from tiny_runs import classifier_options
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import initial_weights, same_run, setup
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
-from bert_tf.finetuning.reranking_options import RerankerOptions
+from bert_tf.finetuning.reranking import RerankerOptions
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.model_files import model_files, write_files

@@ -3,7 +3,7 @@
 import pytest
 from tiny_words_and_choices import ner_options, ner_training
 
-from bert_tf.finetuning.token_classification_data import find_files, read_data
+from bert_tf.finetuning.token_classification import find_files, read_data
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
 

@@ -6,8 +6,7 @@ import shutil
 import pytest
 from tiny_runs import read_results, sentence_options
 
-from bert_tf.finetuning.classification import run_classifier
-from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.classification import ClassifierOptions, run_classifier
 from bert_tf.finetuning.loop import write_results
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.report import model_card
