@@ -40,7 +40,7 @@ VOCAB_SIZE = 4000
 MAX_SEQ_LENGTH = 32
 TRAIN_STEPS = 900
 TRAIN_BATCH_SIZE = 128
-TRAIN_SENTENCES, DEV_SENTENCES = 150, 250  # for each library
+TRAIN_SENTENCES, DEV_SENTENCES = 100, 250  # for each library
 
 SENTENCES = (
     "Return the sum of the array elements over a given axis.",
@@ -158,8 +158,8 @@ def fine_tune(folder, name, init_checkpoint):
             max_seq_length=MAX_SEQ_LENGTH,
             train_batch_size=16,
             eval_batch_size=64,
-            learning_rate=3e-4,
-            num_train_epochs=8.0,
+            learning_rate=1e-4,
+            num_train_epochs=10.0,
         )
     )
     return results["eval_accuracy"]
