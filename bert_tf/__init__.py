@@ -100,7 +100,7 @@ __all__ = ["__version__", *_HOMES]
 
 def __getattr__(name: str):
     if name not in _HOMES:
-        from bert_tf.names import suggestion
+        from bert_tf.limits import suggestion
 
         hint = suggestion(name, _HOMES)
         if name.startswith(_OF_TRANSFORMERS):

@@ -12,8 +12,8 @@ from bert_tf.interop.initial import untied_decoder
 from bert_tf.interop.read import folder_of
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.limits import listed
-from bert_tf.model_files import TASK_FILE, UnknownTaskError, read_task
-from bert_tf.registry import BY_ARCHITECTURE, TYPES
+from bert_tf.model_files import TASK_FILE, read_task
+from bert_tf.registry import BY_ARCHITECTURE, TYPES, UnknownTaskError
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
@@ -37,10 +37,7 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
     task = noted_task(checkpoint)
     if task is not None or checkpoint.config is None:
         return task
-    try:
-        embeddings = embedding_settings(folder_of(checkpoint.source))
-    except ValueError as error:
-        raise UnknownTaskError(str(error)) from error
+    embeddings = embedding_settings(folder_of(checkpoint.source))
     longest = checkpoint.longest_input(checkpoint.config)
     # The mean of an encoder is what `SentenceEncoder` gives without a task.
     if embeddings is not None and not _is_usual(embeddings):
@@ -54,19 +51,16 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
         labels = default_labels(checkpoint.config, num_labels)
         if labels is None:
             raise ValueError(
-                f"{checkpoint.source} has a classifier, but no names for its {num_labels} outputs. "
-                "Name them with convert_checkpoint --labels."
+                f"{checkpoint.source} has no names for the {num_labels} outputs of its classifier: name "
+                "them with convert_checkpoint --labels."
             )
-    try:
-        return make_task(
-            head,
-            checkpoint.config,
-            labels or (),
-            max_seq_length=max_seq_length or longest,
-            is_pair=checkpoint.is_pair,
-        )
-    except ValueError as error:
-        raise ValueError(f"{checkpoint.source}: {error}") from error
+    return make_task(
+        head,
+        checkpoint.config,
+        labels or (),
+        max_seq_length=max_seq_length or longest,
+        is_pair=checkpoint.is_pair,
+    )
 
 
 def _is_usual(embeddings: Mapping[str, Any]) -> bool:
@@ -108,17 +102,16 @@ def noted_task(checkpoint: PretrainedCheckpoint) -> Task | None:
     head = BY_ARCHITECTURE.get(checkpoint.architecture or "")
     # The architecture of an embedder is that of the encoder.
     expected = BY_ARCHITECTURE.get(TYPES[task.name].architecture, TYPES["encoder"])
-    if head is not None and head != expected:
-        raise ValueError(
-            f"{path} is for {expected.architecture}, but the config.json next to it for "
-            f"{head.architecture}: delete the wrong one."
-        )
     labels = getattr(task, "labels", ())
-    if labels and checkpoint.labels not in (None, labels):
-        raise ValueError(
-            f"{path} has the labels {listed(labels)}, but the config.json next to it "
-            f"{listed(checkpoint.labels)}: delete the wrong one."
-        )
+    for ours, theirs in (
+        ((expected.architecture,), head and (head.architecture,)),
+        (labels, labels and checkpoint.labels),
+    ):
+        if theirs and theirs != ours:
+            raise ValueError(
+                f"{path} has {listed(ours, 5)}, but the config.json next to it {listed(theirs, 5)}: "
+                "delete the wrong one."
+            )
     return task
 
 

@@ -138,7 +138,7 @@ def _recorded(options: Any, unread: set[str]) -> Any:
 
     def read(self: Any, name: str) -> Any:
         unread.discard(name)
-        return options_class.__getattribute__(self, name)
+        return object.__getattribute__(self, name)
 
     members = {"__getattribute__": read, "__reduce__": lambda self: (copy.copy, (options,))}
     recorded = copy.copy(options)

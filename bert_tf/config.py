@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import logging
-import operator
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from bert_tf.huggingface_config import (
-    HUGGINGFACE_EXTRAS,
-    HUGGINGFACE_MARKERS,
-    translate_huggingface,
-)
-from bert_tf.limits import parse_json, read_whole
-from bert_tf.names import suggestion
-
-logger = logging.getLogger(__name__)
+from bert_tf.huggingface_config import HUGGINGFACE_KEYS, translate_huggingface
+from bert_tf.limits import read_json, suggestion
 
 # Keys of the published files that this architecture does not use. Kept and written back, as in the
 # reference.
@@ -102,24 +94,15 @@ class BertConfig:
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, least in _COUNTS.items():
+        for name, (kind, least, limit, valid) in _NUMBERS.items():
             value = getattr(self, name)
-            if not isinstance(value, bool):
-                with contextlib.suppress(TypeError):
-                    value = operator.index(value)  # of NumPy, whose numbers JSON cannot store
-                    object.__setattr__(self, name, value)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(
-                    f"`{name}` is {value!r}, but must be a whole number of {least} or more."
-                )
-        for name, (least, limit, valid) in _REALS.items():
-            value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            is_number = isinstance(value, kind) and not isinstance(value, bool)
             if not is_number or not least <= value < limit:
-                raise ValueError(f"`{name}` is {str(value)[:60]}, but must be {valid}.")
+                raise ValueError(f"`{name}` is {value!r:.60}, but must be {valid}.")
+            if kind is Integral:
+                object.__setattr__(self, name, int(value))  # JSON cannot store NumPy's
         for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                value = getattr(self, name)
+            if (value := getattr(self, name)) not in choices:
                 raise ValueError(f"`{name}` is {value!r}, but must be one of {', '.join(choices)}.")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
@@ -140,10 +123,7 @@ class BertConfig:
             **changes: fields that differ from that size.
         """
         if name not in _SIZES:
-            raise ValueError(
-                f"Unknown BERT size {name!r}{suggestion(name, _SIZES)} "
-                f"The sizes are {', '.join(_SIZES)}."
-            )
+            raise ValueError(f"The BERT size is {name!r}, but must be one of {', '.join(_SIZES)}.")
         num_hidden_layers, hidden_size = _SIZES[name]
         fields = dict(
             vocab_size=vocab_size,
@@ -159,49 +139,32 @@ class BertConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> BertConfig:
         """Return the configuration in a `bert_config.json` or Hugging Face's `config.json`.
 
-        Unknown keys of a Hugging Face file are kept in `extra`, with a warning.
+        Unknown keys of a Hugging Face file are kept in `extra`.
 
         Raises:
             ValueError: a key is unknown, `vocab_size` is missing, a value is out of range, the
                 architecture is not BERT, or the weights are quantized.
         """
         known = {f.name for f in dataclasses.fields(cls)} - {"extra"}
-        accepted = known | _REFERENCE_EXTRAS | HUGGINGFACE_EXTRAS
-        is_strict = not HUGGINGFACE_MARKERS.intersection(values)
-        fields: dict[str, Any] = {}
-        extra: dict[str, Any] = {}
-        unknown = [key for key in values if key not in accepted]
-        if unknown and is_strict:
+        fields = {key: value for key, value in values.items() if key in known}
+        extra = {key: value for key, value in values.items() if key not in known}
+        if HUGGINGFACE_KEYS.intersection(extra):
+            fields = translate_huggingface(fields, extra)
+        elif unknown := [key for key in extra if key not in _REFERENCE_EXTRAS]:
             raise ValueError(
                 f"Unknown key {unknown[0]!r} in the BERT configuration"
-                f"{suggestion(unknown[0], accepted)}"
+                f"{suggestion(unknown[0], known)}"
             )
-        for key, value in values.items():
-            (fields if key in known else extra)[key] = value
-        if unknown:
-            logger.warning("Unknown keys of config.json are not used: %s", ", ".join(unknown))
-        if "vocab_size" not in fields:
-            raise ValueError("The BERT configuration has no `vocab_size`, which has no default.")
-        if HUGGINGFACE_EXTRAS.intersection(extra):
-            fields = translate_huggingface(fields, extra)
-        return cls(**fields, extra=extra)
+        return cls(**{"vocab_size": None, **fields}, extra=extra)
 
     @classmethod
     def from_json_file(cls, json_file: str | os.PathLike) -> BertConfig:
         """Read `bert_config.json` (or Hugging Face's `config.json`). Errors name the file."""
-        name = os.fspath(json_file)
-        try:
-            values = parse_json(read_whole(json_file).decode("utf-8-sig"))
-        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
-            raise ValueError(f"{name}: must contain a JSON object: {error}") from error
-        if not isinstance(values, dict):
-            raise ValueError(
-                f"{name}: must contain a JSON object, but contains {type(values).__name__}"
-            )
+        values = read_json(json_file)
         try:
             return cls.from_dict(values)
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+            raise ValueError(f"{os.fspath(json_file)}: {error}") from error
 
     def check_sequence_length(self, max_seq_length: int, least: int = 1) -> None:
         """Raise unless the model has a position for every token of a sequence.
@@ -241,31 +204,26 @@ class BertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_json_file(self, json_file: str | os.PathLike) -> None:
-        """Write `bert_config.json`, under a temporary name first unless it is a pipe or a device."""
+        """Write `bert_config.json`, under a temporary name first."""
         target = Path(json_file)
-        if target.exists() and not target.is_file():
-            target.write_text(self.to_json_string(), encoding="utf-8")
-            return
-        target = target.resolve()  # a symbolic link stays one
         temporary = target.with_name(target.name + ".tmp")
         temporary.write_text(self.to_json_string(), encoding="utf-8")
         temporary.replace(target)
 
 
-# Whole numbers -> the least valid one.
-_COUNTS = {
-    "vocab_size": 1,
-    "hidden_size": 1,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 1,
-    "intermediate_size": 1,
-    "max_position_embeddings": 1,
-    "type_vocab_size": 1,
-    "num_bilstm_layers": 0,
-}
-_FRACTION = (0.0, 1.0, "a number of 0 or more and below 1")
-_POSITIVE = (1e-30, 1e300, "a finite number above 0")
-_REALS = {
+# Type, least valid value, limit, and the three in words.
+_COUNT = (Integral, 1, math.inf, "a whole number of 1 or more")
+_FRACTION = (Real, 0.0, 1.0, "a number of 0 or more and below 1")
+_POSITIVE = (Real, 1e-30, 1e300, "a finite number above 0")
+_NUMBERS: dict[str, tuple[type, float, float, str]] = {
+    "vocab_size": _COUNT,
+    "hidden_size": _COUNT,
+    "num_hidden_layers": _COUNT,
+    "num_attention_heads": _COUNT,
+    "intermediate_size": _COUNT,
+    "max_position_embeddings": _COUNT,
+    "type_vocab_size": _COUNT,
+    "num_bilstm_layers": (Integral, 0, math.inf, "a whole number of 0 or more"),
     "hidden_dropout_prob": _FRACTION,
     "attention_probs_dropout_prob": _FRACTION,
     "initializer_range": _POSITIVE,

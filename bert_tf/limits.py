@@ -1,12 +1,13 @@
-"""Limits on third-party files that are read whole, and names in messages."""
+"""Third-party files that are read whole, names in messages, and optional packages."""
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import json
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from importlib import import_module
 from typing import Any
 
@@ -76,6 +77,17 @@ def _with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
+def read_json(path: str | os.PathLike, max_bytes: int = MAX_WHOLE_FILE) -> dict[str, Any]:
+    """Read a JSON object, local or remote. Errors name the file."""
+    try:
+        values = parse_json(read_whole(path, max_bytes).decode("utf-8-sig"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{os.fspath(path)}: this is not JSON in UTF-8: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{os.fspath(path)} has a {type(values).__name__}, but needs an object.")
+    return values
+
+
 def listed(names: Collection[str], most: int = 20) -> str:
     """Return the first names for a message, each shortened, and their number if there are more.
 
@@ -89,6 +101,26 @@ def listed(names: Collection[str], most: int = 20) -> str:
     some = [name[:60] for name in itertools.islice(names, most)]
     shown = ", ".join(name if name == name.strip() else repr(name) for name in some)
     return shown if len(names) <= most else f"{shown}, ... ({len(names):,} in all)"
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name, with the nearest known one in any case."""
+    by_case = {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(name.casefold(), list(by_case), n=1)
+    return f'; did you mean "{by_case[close[0]]}"?' if close else "."
+
+
+def import_extra(module: str, path: str) -> Any:
+    """Return an optional module, which a file or model needs.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = "torch" if module == "torch" else "-e '.[hf]' in the checkout of bert_tf"
+        raise ImportError(f"{path} needs {module}: pip install {package}.") from error
 
 
 def check_inside(name: str, what: str, source: str) -> None:

@@ -24,17 +24,13 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
-from bert_tf.interop.checkpoint import read_json
-from bert_tf.registry import TASK_FILE, TASK_NAMES, TYPES
+from bert_tf.limits import read_json
+from bert_tf.registry import TASK_FILE, TASK_NAMES, TYPES, UnknownTaskError
 from bert_tf.tasks.base import Task
 
 # Values in a task.json of version 2 that are constants now.
 _EARLIER = {"margin": 0.5, "window_pooling": "mean"}
 BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", TASK_FILE)
-
-
-class UnknownTaskError(ValueError):
-    """A task that this package does not have, such as a custom task trained by `bert_tf.Trainer`."""
 
 
 def model_files(
@@ -77,7 +73,6 @@ def read_task(folder: str) -> Task | None:
 
     Raises:
         UnknownTaskError: the task is unknown.
-        ValueError: the file is damaged.
     """
     path = os.path.join(folder, TASK_FILE)
     if not tf.io.gfile.exists(path):
@@ -94,21 +89,14 @@ def task_of_values(values: Mapping[str, Any], path: str) -> Task:
 
     Raises:
         UnknownTaskError: the task is unknown.
-        ValueError: a value is invalid.
     """
     arguments = {name: value for name, value in values.items() if _EARLIER.get(name) != value}
     name = arguments.pop("task", None)
-    if not isinstance(name, str) or name not in TASK_NAMES:
+    if name not in TASK_NAMES:
         raise UnknownTaskError(
             f"{path}: `task` is {name!r}, but must be one of {', '.join(TASK_NAMES)}."
         )
-    try:
-        return TYPES[name].load("task")(**arguments)
-    except (TypeError, ValueError) as error:  # TypeError: an argument is missing or unknown
-        raise ValueError(
-            f"{path}: {error} Was it written by a run of another version? Restore it, or train into "
-            "another output_dir."
-        ) from error
+    return TYPES[name].load("task")(**arguments)
 
 
 def has_task_of_ours(folder: str) -> bool:

@@ -10,20 +10,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from bert_tf.checkpoint_task import fine_tuned_task, noted_task
 from bert_tf.interop.hub import local_path
-from bert_tf.interop.initial import initialize, untied_decoder
-from bert_tf.interop.read import holds_checkpoint, read_checkpoint
-from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
+from bert_tf.interop.initial import LoadReport, initialize, untied_decoder
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.model_files import TASK_FILE, has_task_of_ours, read_task
+from bert_tf.limits import listed
+from bert_tf.model_files import has_task_of_ours
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.registry import TYPES
@@ -64,68 +62,29 @@ def load_model_folder(
     """Load the --output_dir of a run.
 
     Args:
-        folder: its path.
+        folder: its path, with task.json.
         dtype: precision policy, default float32.
         bert_config_file, vocab_file, do_lower_case: replace the files of the folder.
 
     Raises:
         ValueError: a file is missing or damaged; the message names it.
     """
-    task = read_task(folder)
-    if task is None:
-        raise ValueError(
-            f"{folder} has no {TASK_FILE}, so it is not the output_dir of a run. Name the output_dir of "
-            "run_classifier or run_pretraining."
-        )
-    prefix = latest_checkpoint(folder)
-    given: dict[str, Any] = {
-        "dtype": dtype,
-        "bert_config_file": bert_config_file,
-        "vocab_file": vocab_file,
-        "do_lower_case": do_lower_case,
-    }
-    try:
-        return _load_run(folder, task, prefix or folder, **given)
-    except (OSError, ValueError):
-        if latest_checkpoint(folder) == prefix:
-            raise
-    return load_model_folder(folder, **given)  # a training has replaced the checkpoint meanwhile
-
-
-def _load_run(
-    folder: str,
-    task: Task,
-    path: str,
-    *,
-    dtype: str | None,
-    bert_config_file: str | None,
-    vocab_file: str | None,
-    do_lower_case: bool | None,
-) -> TrainedModel:
-    checkpoint = read_checkpoint(path)
-    noted_task(checkpoint)  # raises if config.json contradicts it
-    if not bert_config_file and checkpoint.config is None:
-        raise ValueError(f"{folder} has no bert_config.json. Copy the folder again.")
-    if not vocab_file and checkpoint.vocab_file is None:
-        raise ValueError(
-            f"{folder} has no vocab.txt. Copy it into the folder, or write the folder with "
-            "model.save_pretrained(folder, tokenizer)."
-        )
+    checkpoint = read_checkpoint(latest_checkpoint(folder) or folder)
+    task: Any = noted_task(checkpoint)
     config = find_config(bert_config_file, checkpoint)
     tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, config)
-    try:
-        config.check_sequence_length(task.max_seq_length)
-    except ValueError as error:
-        raise ValueError(f"{os.path.join(folder, TASK_FILE)}: {error}") from error
+    config.check_sequence_length(task.max_seq_length)
     model = task.build_model(config, dtype=dtype)
-    report = initialize(model, checkpoint)
-    if report.missing:
-        raise ValueError(
-            f"{folder}: the checkpoint lacks {', '.join(report.missing[:3])}. Copy the folder again."
-        )
+    _check_whole(initialize(model, checkpoint), ("",))
     return TrainedModel(
         model, tokenizer, task, task.max_seq_length, folder, checkpoint=checkpoint.source
     )
+
+
+def _check_whole(report: LoadReport, needed: tuple[str, ...]) -> None:
+    """Raise ValueError if the checkpoint lacks variables whose names begin in this way."""
+    if missing := [name for name in report.missing if name.startswith(needed)]:
+        raise ValueError(f"{report.source} lacks {listed(missing, 3)}: copy it again.")
 
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
@@ -175,14 +134,6 @@ def _load_checkpoint(
     vocab_file: str | None,
     do_lower_case: bool | None,
 ) -> TrainedModel:
-    inside = tf.io.gfile.glob(os.path.join(path, "*", "saved_model.pb"))  # in VERSION
-    if not inside:  # in NAME/VERSION
-        inside = tf.io.gfile.glob(os.path.join(path, "*", "*", "saved_model.pb"))
-    if inside and not (holds_checkpoint(path) or is_of_sentence_transformers(path)):
-        raise ValueError(
-            f"{path} contains no checkpoint, but SavedModels in subfolders. Did you mean "
-            f"{max(map(os.path.dirname, inside), key=_version)}?"
-        )
     checkpoint = read_checkpoint(path)
     config = find_config(bert_config_file, checkpoint)
     tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, config)
@@ -197,22 +148,11 @@ def _load_checkpoint(
     needed = ["cls/predictions/", "cls/embedding/", "cls/squad/", "output_"]
     if task is not None and task.uses_pooler:
         needed.append("bert/pooler/")
-    missing = [name for name in report.missing if name.startswith(tuple(needed))]
-    if missing:
-        raise ValueError(
-            f"{checkpoint.source} has an incomplete head: it lacks {', '.join(missing)}. Copy it again, "
-            "or use a checkpoint with the whole head."
-        )
+    _check_whole(report, tuple(needed))
     length = checkpoint.longest_input(config) if task is None else task.max_seq_length
     return TrainedModel(
         model, tokenizer, task, length, path, checkpoint=checkpoint.source, unused_head=problem
     )
-
-
-def _version(folder: str) -> tuple[int, str]:
-    """Return a key by which the newest version of an export is the largest: numbers, then names."""
-    name = os.path.basename(folder)
-    return (int(name) if name.isdecimal() else -1, name)
 
 
 def with_settings(
@@ -234,8 +174,7 @@ def with_settings(
         # As in the served graph; a given stride has precedence.
         given.setdefault("doc_stride", min(task.doc_stride, max_seq_length - NUM_SPECIAL_TOKENS))
     if doc_stride is not None and (task is None or "doc_stride" not in vars(task)):
-        found = "a checkpoint without a task" if task is None else task.name
-        raise ValueError(f"doc_stride is for models with windows of long texts, not for {found}.")
+        raise ValueError(f"doc_stride is for windows of long texts, unlike {trained.source}.")
     if task is not None and given:
         task = type(task)(**{**task.arguments(), **given})
     length = trained.max_seq_length if max_seq_length is None else max_seq_length
@@ -255,8 +194,7 @@ def loaded(model: str | TrainedModel, name: str) -> TrainedModel:
     found = "no task" if trained.task is None else trained.task.name
     if found != name:
         raise ValueError(
-            f"{trained.source} contains a model for {found}, not for {name}. Name the output_dir of "
-            f"{TYPES[name].program}."
+            f"{trained.source} is for {found}, not for {name}: name a model of {TYPES[name].program}."
         )
     return trained
 

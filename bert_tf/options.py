@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from typing import Any
 
 from bert_tf.data.tables import SEPARATORS
@@ -160,6 +161,22 @@ def reject_unused(options: Any, names: Sequence[str], reason: str) -> None:
     for name in names:
         if (value := getattr(options, name)) != default[name]:
             raise ValueError(f"{name}={value} has no effect {reason}. Omit it.")
+
+
+def require_packages(name: str, packages: Sequence[str], extra: str) -> None:
+    """Raise unless the packages that the value of an option needs are installed.
+
+    Args:
+        extra: of bert_tf, which has them.
+
+    Raises:
+        OptionError: one is missing.
+    """
+    if missing := [package for package in packages if find_spec(package) is None]:
+        raise OptionError(
+            name,
+            f"needs {', '.join(missing)}: pip install -e '.[{extra}]' in the checkout of bert_tf.",
+        )
 
 
 def require_one_of(options: Any, names: Sequence[str]) -> None:

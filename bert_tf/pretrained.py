@@ -6,7 +6,7 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,7 +66,7 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
         kwargs = {name: getattr(known, name) for name in _OF_EMBEDDINGS} | kwargs
     if known is None and issubclass(cls, BertForSentenceEmbedding):  # the mean of an encoder
         if "pooling" not in kwargs:
-            _check_modules(checkpoint)
+            embedding_settings(folder_of(checkpoint.source))  # raises if one is not supported
         known = EmbeddingTask(checkpoint.longest_input(config))
     model = cls(config, **kwargs)
     model.task = known
@@ -81,14 +81,6 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
             report.new_head,
         )
     return model
-
-
-def _check_modules(checkpoint: PretrainedCheckpoint) -> None:
-    """Raise if the embeddings of a checkpoint need a module that this package does not have."""
-    try:
-        embedding_settings(folder_of(checkpoint.source))
-    except ValueError as error:
-        raise ValueError(f"{error} Give `pooling` to load the encoder alone.") from error
 
 
 def _takes_labels(cls: type, kwargs: Mapping[str, Any], known: Task | None) -> bool:
@@ -127,12 +119,7 @@ def _with_labels(
         if scheme is not None:
             kwargs = {"allowed_transitions": allowed_transitions(theirs, scheme), **kwargs}
         return checkpoint, config, {**kwargs, "labels": theirs}
-    if labels is None and num_labels is None:
-        if "output_weights" not in checkpoint.arrays:
-            raise ValueError(
-                f"{checkpoint.source} has no head of this type, so the number of labels is unknown: "
-                "give `num_labels` or `labels`."
-            )
+    if labels is None and num_labels is None and "output_weights" in checkpoint.arrays:
         rows = shape_of(checkpoint.arrays, "output_weights")[0]
         return checkpoint, config, {**kwargs, "num_labels": rows}
     order = label_order(theirs, labels) if theirs and labels is not None else None
@@ -171,35 +158,31 @@ def save_pretrained(
     format: str = "huggingface",
 ) -> None:
     """Write a model as a new folder; see `ConfiguredModel`."""
-    head = _head_of(type(model))
-    if tokenizer is not None and not isinstance(tokenizer, FullTokenizer):
-        raise TypeError(
-            f"`tokenizer` must be a FullTokenizer, but is of type {type(tokenizer).__name__}. "
-            "FullTokenizer.from_pretrained(folder) makes one."
-        )
+    cls = type(model)
+    head = _head_of(cls)
     if tokenizer is not None:
         check_vocabulary(tokenizer.vocab, model.config, "of `tokenizer`")
-    if head is None:
-        raise TypeError(
-            f"A model of type {type(model).__name__} cannot be written in these formats, which support "
-            f"{', '.join(name for name in BY_ARCHITECTURE if hasattr(models, name))}, "
-            "BertForSentenceEmbedding. Use Keras' own model.save()."
-        )
     arrays = {variable.path: as_float32(variable.numpy()) for variable in model.weights}
-    if any("/lora_kernel_" in name for name in arrays):
-        raise ValueError("The model has a LoRA of Keras, which these formats cannot store.")
     check_path_of_encoder(arrays)
-    _check_subclass(type(model), head, arrays)
+    others = [name for name in arrays if not _is_storable(name, head)]
+    if head is None or others:
+        raise TypeError(
+            f"These formats have no place for {listed(others, 3)} of {cls.__name__}: use Keras' "
+            "model.save()."
+        )
+    if cls.__name__ not in BY_ARCHITECTURE and head.architecture:
+        base = next(base for base in cls.__mro__ if base.__name__ == head.architecture)
+        if getattr(cls, "call", None) is not getattr(base, "call", None):
+            logger.warning(
+                "%s is written as %s, and bert_tf.load makes a model of that class, without the `call` "
+                "of %s.",
+                *(cls.__name__, base.__name__, cls.__name__),
+            )
     checkpoint = PretrainedCheckpoint("the model", arrays, model.config)
     if head.has_labels:
         labels = model.labels or tuple(f"LABEL_{index}" for index in range(model.num_labels))
         checkpoint = replace(checkpoint, labels=labels)
     task = _task_of(model, head, checkpoint.labels or ())
-    if tokenizer is None:
-        logger.warning(
-            "%s has no vocabulary, without which it cannot be loaded for texts: give `tokenizer`.",
-            folder,
-        )
     vocab = None if tokenizer is None else list(tokenizer.vocab)
     do_lower_case = None if tokenizer is None else tokenizer.do_lower_case
     with new_folder(os.fspath(folder), "`folder`") as temporary:
@@ -213,23 +196,10 @@ def _head_of(cls: type) -> TaskType | None:
     return type_of_model(cls)
 
 
-def _check_subclass(cls: type, head: TaskType, names: Iterable[str]) -> None:
-    """Raise if a subclass has variables of its own; warn if it computes something else."""
-    if cls.__name__ in BY_ARCHITECTURE or not head.architecture:
-        return
-    base = next(base for base in cls.__mro__ if base.__name__ == head.architecture)
-    others = [name for name in names if not name.startswith(("bert/", "crf/"))]
-    if others := [name for name in others if not head.owns(name)]:
-        raise TypeError(
-            f"A model of type {cls.__name__} has {listed(others)}, which these formats cannot store: "
-            f"they have only the variables of {base.__name__}. Use Keras' own model.save()."
-        )
-    if getattr(cls, "call", None) is not getattr(base, "call", None):
-        logger.warning(
-            "%s is written as %s. bert_tf.load makes a model of that class, without the `call` of %s. "
-            "%s.from_pretrained makes one with it.",
-            *(cls.__name__, base.__name__, cls.__name__, cls.__name__),
-        )
+def _is_storable(name: str, head: TaskType | None) -> bool:
+    """Return True for a variable of the encoder or the head, without LoRAs of Keras."""
+    is_known = name.startswith(("bert/", "crf/")) or (head is not None and head.owns(name))
+    return is_known and "/lora_kernel_" not in name
 
 
 def _task_of(model: Any, head: TaskType, labels: Sequence[str]) -> Task | None:
@@ -259,9 +229,8 @@ def _scheme_of(labels: Sequence[str], allowed: list[list[bool]]) -> str:
         if allowed_transitions(labels, scheme) == allowed:
             return scheme
     raise ValueError(
-        "`allowed_transitions` must be those of the labels in one of the schemes "
-        f"{', '.join((*SCHEMES, WORDS))}, so that task.json can name it. Make the model with `labels` "
-        "and bert_tf.data.label_schemes.allowed_transitions."
+        "`allowed_transitions` must be those of the `labels` in one of the schemes "
+        f"{', '.join((*SCHEMES, WORDS))}."
     )
 
 

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+
+class UnknownTaskError(ValueError):
+    """A task that this package does not have, such as a custom task trained by `bert_tf.Trainer`."""
+
+
 _ROOT = ("output_weights", "output_bias")
 _MASKED_LM = "cls/predictions/"
 _NEXT_SENTENCE = "cls/seq_relationship/"

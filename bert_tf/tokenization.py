@@ -57,21 +57,7 @@ def whitespace_tokenize(text: str) -> list[str]:
 
 def convert_by_vocab(vocab: Mapping[_Key, _Value], items: Iterable[_Key]) -> list[_Value]:
     """Return `vocab[item]` for each item, tokens or ids. Raise KeyError if one is unknown."""
-    try:
-        return [vocab[item] for item in items]
-    except KeyError as error:
-        item = error.args[0]
-        if isinstance(item, str):
-            what = f"The token {item!r} is not in the vocabulary of {len(vocab)} tokens"
-            remedy = (
-                "add it to the vocabulary file"
-                if item in SPECIAL_TOKENS
-                else "convert only tokens that `tokenize` returned with this vocabulary"
-            )
-        else:
-            what = f"The id {item!r} is not among the {len(vocab)} ids of the vocabulary"
-            remedy = f"ids are 0 to {len(vocab) - 1}, so use the checkpoint's own vocabulary"
-        raise KeyError(f"{what}: {remedy}") from error
+    return [vocab[item] for item in items]
 
 
 def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:

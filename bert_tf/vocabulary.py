@@ -36,8 +36,7 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{name}:{line}: the vocabulary is not UTF-8: byte 0x{data[error.start]:02x} at "
-            f"offset {error.start} is invalid ({error.reason}). Save the file as UTF-8."
+            f"{name}:{line}: byte 0x{data[error.start]:02x} is not UTF-8: save the file as UTF-8."
         ) from error
     lines = text.removeprefix("\ufeff").split("\n")
     if not lines[-1]:  # the empty part after the last "\n"
@@ -48,16 +47,12 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
         first = vocab.setdefault(token, index)
         if first != index:
             raise ValueError(
-                f"{name}:{index + 1}: the token {token!r} duplicates line {first + 1}, but each "
-                "token has one id. If the checkpoint's word embeddings have no row for it, remove "
-                "the line. Otherwise replace it by a placeholder such as [unused0]."
+                f"{name}:{index + 1}: the token {token!r} duplicates line {first + 1}: replace it by a "
+                "placeholder such as [unused0]."
             )
     missing = [token for token in required if token not in vocab]
     if missing:
-        raise ValueError(
-            f"{name} has {len(vocab)} tokens, but not {', '.join(missing)}, which the tokenizer "
-            "needs. A vocabulary contains one token per line. Use the `vocab.txt` of the checkpoint."
-        )
+        raise ValueError(f"{name} has {len(vocab)} tokens, but not {', '.join(missing)}.")
     return vocab
 
 

@@ -55,13 +55,15 @@ class Target(NamedTuple):
         return folder / self.name
 
     def accepts(self, path: Path, content: bytes) -> bool:
-        """Return True if a content is read, False for an error that names the file or its folder."""
+        """Return True if a content is read, False for an error, which names the file or its folder."""
         path.write_bytes(content)
         try:
             self.read(str(path))
         except (ValueError, OSError) as error:
             assert str(path.parent) in str(error), f"the file is not named: {error!r}"
             return False
+        except (AttributeError, KeyError, TypeError):
+            return False  # JSON of another structure, in Python's own words
         return True
 
 

@@ -7,11 +7,10 @@ from tiny_checkpoints import arrays_of, write_json, write_tf1
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
-from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tensor_files import open_tensors
-from bert_tf.limits import MAX_WHOLE_FILE
+from bert_tf.limits import MAX_WHOLE_FILE, read_json
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.vocabulary import load_vocab
 
@@ -44,7 +43,7 @@ def test_a_pickle_that_runs_code_is_rejected(tmp_path, monkeypatch, zipped):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "pytorch_model.bin"
     torch.save({"x": Calls()}, path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(ValueError, match="would run code"):
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin.*would run code"):
         open_tensors(str(path))
     assert os.listdir(tmp_path) == ["pytorch_model.bin"]
 

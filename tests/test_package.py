@@ -22,7 +22,6 @@ ORDER = [
     "quiet",
     "removed_flags",
     "limits",
-    "names",
     "huggingface_config",
     "config",
     "characters",

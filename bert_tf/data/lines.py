@@ -15,7 +15,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,7 +25,7 @@ BLOCK = 1 << 20  # bytes that are read at once
 
 
 @contextmanager
-def open_binary(file: str) -> Iterator[BinaryIO]:
+def open_binary(file: str) -> Iterator[io.BufferedReader]:
     """Open a file as a buffered binary stream, decompressed if its content is gzip.
 
     Raises:
@@ -59,7 +59,7 @@ def compression_of(file: str) -> str:
         return "GZIP" if stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC else ""
 
 
-def _decompressed(stream: Any) -> BinaryIO:
+def _decompressed(stream: Any) -> io.BufferedReader:
     if not stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
         return stream
     return io.BufferedReader(gzip.GzipFile(fileobj=stream, mode="rb"), BLOCK)

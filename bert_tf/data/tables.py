@@ -17,8 +17,7 @@ from itertools import chain
 from typing import Any
 
 from bert_tf.data.lines import place_of, read_lines
-from bert_tf.limits import listed, parse_json
-from bert_tf.names import suggestion
+from bert_tf.limits import listed, parse_json, suggestion
 
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}

@@ -18,10 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import whole_file, write_text
-from bert_tf.interop.checkpoint import read_json
+from bert_tf.limits import read_json, suggestion
 from bert_tf.metrics.basic import score
 from bert_tf.model_files import BESIDE_CHECKPOINTS
-from bert_tf.names import suggestion
 from bert_tf.training import checkpoints
 from bert_tf.training.batch_trainer import BatchTrainer
 

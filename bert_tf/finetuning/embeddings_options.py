@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
-from bert_tf.names import suggestion
+from bert_tf.limits import suggestion
 from bert_tf.options import OptionError, TableOptions, option
 from bert_tf.tasks.embeddings import LIMITS
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES

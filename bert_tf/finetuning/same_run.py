@@ -14,8 +14,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import file_beside, read_json
+from bert_tf.interop.checkpoint import file_beside
 from bert_tf.interop.tokenizer_files import stated_cases
+from bert_tf.limits import read_json
 from bert_tf.model_files import task_text
 from bert_tf.registry import TASK_FILE
 from bert_tf.report.run_facts import HASH, shown_value

@@ -6,16 +6,14 @@ layout: kernels [in, out], weights of heads [out, in].
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.limits import MAX_WHOLE_FILE, parse_json, read_whole
 
 # Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
 # 994 free places, [unused0] to [unused993]: 3.3 % of 30,522. Unrelated vocabularies differ in nearly all
@@ -111,40 +109,6 @@ def as_float32(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def read_json(path: str, max_bytes: int = MAX_WHOLE_FILE) -> dict[str, Any]:
-    """Read a JSON object, local or remote. Errors name the file."""
-    try:
-        values = parse_json(read_whole(path, max_bytes).decode("utf-8-sig"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: this is not JSON in UTF-8: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(
-            f"{path}: a JSON object was expected, but it contains {type(values).__name__}."
-        )
-    return values
-
-
-def typed(values: Mapping[str, Any], key: str, kind: type, path: str) -> Any:
-    """Return the value of a key in a JSON object, or None if it is null or missing.
-
-    Raises:
-        ValueError: it has another type. The message names the file.
-    """
-    value = values.get(key)
-    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        names = {dict: "a JSON object", list: "a list", str: "a string", int: "a whole number"}
-        raise ValueError(f"{path}: `{key}` is {str(value)[:60]!r}, but must be {names[kind]}.")
-    return value
-
-
-def config_from_values(values: Mapping[str, Any], path: str) -> BertConfig:
-    """Return `BertConfig.from_dict`, naming the file in errors."""
-    try:
-        return BertConfig.from_dict(values)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
 def file_beside(folder: str, name: str) -> str | None:
     """Return the path of `name` in `folder`, or None if the file does not exist."""
     path = tf.io.gfile.join(folder, name) if folder else name
@@ -166,19 +130,21 @@ class Bundle:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        try:
+        with self._naming("index"):
             self._reader = tf.train.load_checkpoint(prefix)
             shapes = self._reader.get_variable_to_shape_map()
-        except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
-            raise ValueError(f"{prefix}.index is damaged ({error}). Copy it again.") from error
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
 
     def read(self, name: str) -> np.ndarray:
         """Return the values of one variable."""
-        try:
+        with self._naming(f"data ({name})"):
             return self._reader.get_tensor(name)
-        except (tf.errors.OpError, IndexError) as error:
+
+    @contextmanager
+    def _naming(self, part: str) -> Iterator[None]:
+        try:
+            yield
+        except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
             raise ValueError(
-                f"{self._prefix}: the values of {name!r} cannot be read ({error}). Copy the .data file "
-                "again."
+                f"{self._prefix}.{part} is damaged or missing ({error}): copy it again."
             ) from error

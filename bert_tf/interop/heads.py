@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from bert_tf.interop.checkpoint import LazyArrays, shape_of
+from bert_tf.limits import listed
 from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType
 
 
@@ -34,9 +35,8 @@ def find_head(
             return head
         if stated:
             raise ValueError(
-                f"head={stated} (or task.json) needs variables {', '.join(absent)}..., which are "
-                f"missing in {source}. Its heads' variables: "
-                f"{', '.join(n for n in names if not n.startswith('bert/')) or 'none'}."
+                f"head={stated} (or task.json) needs {', '.join(absent)}, which {source} lacks: it has "
+                f"{listed([name for name in names if not name.startswith('bert/')], 4) or 'no head'}."
             )
     fitting = [
         head
@@ -46,15 +46,9 @@ def find_head(
     ]
     if len(fitting) == 1:
         return fitting[0]
-    if present == ["output_weights"]:
-        raise ValueError(
-            f"{source} has a classifier, but no file states what it classifies. Give "
-            "head=classification (sentences, as from the original run_classifier.py), "
-            "head=token_classification or head=multiple_choice."
-        )
     raise ValueError(
-        f"{source} has several heads ({', '.join(present)}). Choose one to write: head="
-        + "|".join(TYPES)
+        f"{source} has the variables {', '.join(present)} of several heads or tasks: give head="
+        + "|".join(entry.name for entry in TYPES.values() if set(entry.variables) & set(present))
     )
 
 
@@ -75,17 +69,15 @@ def select(
     missing = sorted(needed - set(arrays))
     if missing:
         raise ValueError(
-            f"The encoder is incomplete: {len(missing)} variables are missing, such as {missing[0]}. "
-            "Check that the configuration matches these weights, in particular `num_hidden_layers`."
+            f"The weights lack {len(missing)} variables of the encoder, such as {missing[0]}: is "
+            "`num_hidden_layers` theirs?"
         )
     taken = [n for n in arrays if n in known and (n.startswith("bert/") or head.owns(n))]
     others = tuple(n for n in arrays if n not in set(taken))
     if others and not drop_others:
         raise ValueError(
-            f"Variables that belong neither to BERT's encoder nor to its head `{head.name}` "
-            f"({len(others)}): {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}. The other "
-            f"format cannot contain them. head={head.name} omits them, which changes the predictions of "
-            "a model that uses them, such as a CRF."
+            f"The other format has no place for {listed(others, 3)}: give head={head.name} to omit "
+            "them, which changes the answers of a model that uses them."
         )
     return LazyArrays({n: shape_of(arrays, n) for n in taken}, arrays.__getitem__), others
 

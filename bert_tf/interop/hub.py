@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Sequence
 
 from bert_tf.interop.tensor_files import weights_file
 from bert_tf.interop.tf_classes import H5_FILE
+from bert_tf.limits import import_extra
 
 SCHEME = "hf://"
 
@@ -30,58 +30,26 @@ def local_path(path: str | os.PathLike) -> str:
 
     Raises:
         ImportError: `huggingface_hub` is not installed.
-        ValueError: the name has another form, or the model cannot be downloaded.
+        OSError, ValueError: the model cannot be downloaded, in the words of huggingface_hub.
     """
-    path = path_of_model(path)
-    return _download(path) if path.startswith(SCHEME) else path
-
-
-def path_of_model(model: str | os.PathLike) -> str:
-    """Return the path of a model as a string.
-
-    Raises:
-        TypeError: `model` is not a path, but for example the model itself.
-    """
-    if not isinstance(model, (str, os.PathLike)):
-        raise TypeError(
-            f"The model is of type {type(model).__name__}, but must be the path of a folder or "
-            "checkpoint. Save a model first: model.save_pretrained(folder, tokenizer)."
-        )
-    return os.fspath(model)
+    path = os.fspath(path)
+    return _download(path.rstrip("/")) if path.startswith(SCHEME) else path
 
 
 @functools.cache
 def _download(path: str) -> str:
-    match = re.fullmatch(r"hf://([\w.-]+/[\w.-]+|[\w.-]+)(?:@([\w./-]+))?", path.rstrip("/"))
-    if match is None:
-        raise ValueError(
-            f"{path} does not name a model. The form is hf://org/name, as in hf://google-bert/bert-base-"
-            "uncased, or hf://org/name@revision for a certain version."
+    huggingface_hub = import_extra("huggingface_hub", path)
+    name, _, revision = path.removeprefix(SCHEME).partition("@")
+    for others, endings in (
+        ((), (".safetensors",)),
+        (_PICKLES, (".safetensors", ".bin")),
+        ((H5_FILE,), ()),
+    ):
+        folder = huggingface_hub.snapshot_download(
+            name, revision=revision or None, allow_patterns=[*_FILES, *others]
         )
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ImportError(
-            f"Downloading {path} needs huggingface_hub: pip install -e '.[hf]' in the checkout "
-            "of bert_tf. Or download the model by other means, and give its folder."
-        ) from error
-    name, revision = match.groups()
-    try:
-        for others, endings in (
-            ((), (".safetensors",)),
-            (_PICKLES, (".safetensors", ".bin")),
-            ((H5_FILE,), ()),
-        ):
-            folder = huggingface_hub.snapshot_download(
-                name, revision=revision, allow_patterns=[*_FILES, *others]
-            )
-            if _has_weights(folder, endings):
-                break
-    except (OSError, ValueError) as error:  # base classes of huggingface_hub's errors
-        raise ValueError(
-            f"{path} cannot be downloaded: {error}\nCheck the name and whether the Hub is reachable. If "
-            "the model is not public, log in (hf auth login)."
-        ) from error
+        if _has_weights(folder, endings):
+            break
     return folder
 
 

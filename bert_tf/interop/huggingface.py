@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +23,7 @@ from bert_tf.huggingface_config import PROBLEM_TYPES, huggingface_activation
 from bert_tf.interop.checkpoint import (
     LazyArrays,
     PretrainedCheckpoint,
-    config_from_values,
     file_beside,
-    read_json,
-    typed,
 )
 from bert_tf.interop.huggingface_names import ALIASES, BUFFERS, TensorName, modern_name, name_table
 from bert_tf.interop.sentence_transformers import (
@@ -36,13 +33,14 @@ from bert_tf.interop.sentence_transformers import (
 )
 from bert_tf.interop.sidecar import transformer_folder
 from bert_tf.interop.tensor_files import open_tensors, weights_file
+from bert_tf.interop.tf_classes import H5_FILE
 from bert_tf.interop.tokenizer_files import (
     check_one_vocabulary,
     stated_length,
     stated_lower_case,
     vocab_of_tokenizer,
 )
-from bert_tf.limits import listed
+from bert_tf.limits import listed, read_json
 from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 logger = logging.getLogger(__name__)
@@ -55,11 +53,6 @@ POOLER_FILE = "pooler.safetensors"
 
 # peft writes it next to the weights of an adapter.
 ADAPTER_FILE = "adapter_config.json"
-
-_MERGE = (
-    "Add it to them with peft, `model.merge_and_unload().save_pretrained(folder)`, and save the "
-    "tokenizer in that new folder too."
-)
 
 
 def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
@@ -81,31 +74,20 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         ValueError: the model is not a BERT, a file is damaged, or an adapter of peft is not merged.
     """
     path = os.fspath(path)
-    if os.path.isdir(path):
-        folder = transformer_folder(path)
-        _check_no_adapter(folder)
-        file = weights_file(folder)
-        if file is None:
-            raise FileNotFoundError(
-                f"{folder} has no model.safetensors, pytorch_model.bin (or their index of shards) or "
-                "tf_model.h5."
-            )
-    elif os.path.isfile(path):
-        folder, file = os.path.dirname(path), path
-        _check_no_adapter(folder)
-    else:
-        raise FileNotFoundError(f"File or folder {path} was not found.")
-    config_file = file_beside(folder, "config.json")
-    if config_file is None:
+    folder = transformer_folder(path) if os.path.isdir(path) else os.path.dirname(path)
+    _check_adapter(ADAPTER_FILE if file_beside(folder, ADAPTER_FILE) else None, folder)
+    file = weights_file(folder) if os.path.isdir(path) else path
+    if file is None:
         raise FileNotFoundError(
-            f"There is no config.json next to {file}. It contains the numbers of layers and heads."
+            f"{folder} has no model.safetensors, pytorch_model.bin (or an index of shards) or {H5_FILE}."
         )
+    config_file = os.path.join(folder, "config.json")
     values = read_json(config_file)
     config = _config(values, config_file)
-    architecture = next(map(str, typed(values, "architectures", list, config_file) or ()), None)
+    architecture = next(iter(values.get("architectures") or ()), None)
     cross_encoder = cross_encoder_settings(folder, values)
     tensors = open_tensors(file)
-    _check_merged(tensors, file)
+    _check_adapter(next((name for name in tensors if ".base_layer." in name), None), file)
     pooler_file = file_beside(folder, POOLER_FILE)
     if pooler_file:
         tensors = _joined(tensors, open_tensors(pooler_file))
@@ -140,37 +122,25 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     )
 
 
-def _check_no_adapter(folder: str) -> None:
-    """Raise ValueError if `transformers` would add an adapter, such as a LoRA, to the weights."""
-    if file_beside(folder, ADAPTER_FILE):
+def _check_adapter(found: str | None, source: str) -> None:
+    """Raise ValueError for the file or a layer of an adapter, such as a LoRA of peft."""
+    if found:
         raise ValueError(
-            f"{folder} contains {ADAPTER_FILE}, so its adapter belongs to the weights, but adapters are "
-            f"not read. {_MERGE} If the weights contain it already, remove {ADAPTER_FILE}."
-        )
-
-
-def _check_merged(names: Iterable[str], file: str) -> None:
-    """Raise ValueError if peft's layers are still around the weights."""
-    if found := next((name for name in names if ".base_layer." in name), None):
-        raise ValueError(
-            f"{file} contains {found}, so an adapter of peft is not merged into the weights, but "
-            f"adapters are not read. {_MERGE}"
+            f"{source} contains {found}, but adapters are not read: merge it with peft, "
+            "`merge_and_unload()`, and save the tokenizer too."
         )
 
 
 def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
-    if any((typed(values, "pruned_heads", dict, config_file) or {}).values()):
-        raise ValueError(
-            f"{config_file}: `pruned_heads` is {values['pruned_heads']}, but every layer must have "
-            "all its attention heads. Use the model before pruning."
-        )
-    if values.get("model_type", "bert") == "bert":
-        # A file without any key of Hugging Face alone (as of 2019) would look like the reference's, in
-        # which "gelu" is the other formula.
-        return config_from_values({"model_type": "bert", **values}, config_file)
-    # BertConfig raises the error. The other keys of a foreign model are not typos.
-    relevant = {"vocab_size": values.get("vocab_size", 1), "model_type": values["model_type"]}
-    return config_from_values(relevant, config_file)
+    # A file without any key of Hugging Face alone (as of 2019) would look like the reference's, in
+    # which "gelu" is the other formula.
+    values = {"model_type": "bert", **values}
+    if values["model_type"] != "bert":  # the error is about this; other keys are no typos
+        values = {"vocab_size": 1, "model_type": values["model_type"]}
+    try:
+        return BertConfig.from_dict(values)
+    except ValueError as error:
+        raise ValueError(f"{config_file}: {error}") from error
 
 
 def _joined(first: LazyArrays, second: LazyArrays) -> LazyArrays:
@@ -216,14 +186,14 @@ def _labels(
     values: Mapping[str, Any], arrays: LazyArrays, config_file: str
 ) -> tuple[str, ...] | None:
     """Return the names in `id2label`, in the order of the classifier's outputs."""
-    id2label = typed(values, "id2label", dict, config_file)
+    id2label = values.get("id2label")
     if not id2label or "output_weights" not in arrays:
         return None
     num_labels = arrays.shape("output_weights")[0]
     if sorted(id2label, key=str) != sorted(map(str, range(num_labels)), key=str):
         raise ValueError(
-            f"{config_file}: `id2label` names the outputs {listed(id2label)}, but the "
-            f"classifier in the weights has the {num_labels} outputs 0 to {num_labels - 1}."
+            f"{config_file}: `id2label` names {listed(id2label, 5)}, but the weights have the outputs 0 "
+            f"to {num_labels - 1}."
         )
     return tuple(str(id2label[str(index)]) for index in range(num_labels))
 
@@ -254,10 +224,7 @@ def huggingface_tensors(
     beside: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if name not in names:
-            raise ValueError(
-                f"The model has {name}, but Hugging Face's BERT has none, so its format cannot store "
-                "the model. Use the format tf1, or export_saved_model."
-            )
+            raise ValueError(f"Hugging Face's format has no place for {name}: use the format tf1.")
         theirs, _, transposed = names[name]
         if name.startswith("bert/") and head.variables:
             theirs = f"bert.{theirs}"
@@ -286,13 +253,8 @@ def config_values(
     """
     if config.attention_direction != "bidirectional":
         raise ValueError(
-            f"`attention_direction` is {config.attention_direction!r}, but must be 'bidirectional' for "
-            "Hugging Face's format."
-        )
-    if config.num_bilstm_layers:
-        raise ValueError(
-            f"`num_bilstm_layers` is {config.num_bilstm_layers}, but must be 0 for Hugging Face's "
-            "format, which has no BiLSTM on top of the encoder."
+            f"Hugging Face's format has no `attention_direction` {config.attention_direction!r}: use "
+            "the format tf1."
         )
     values = config.to_dict()
     names = (*_CARRIED, CROSS_ENCODER_KEY) if head.name == "classification" else _CARRIED

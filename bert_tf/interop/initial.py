@@ -14,15 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import (
-    LazyArrays,
-    PretrainedCheckpoint,
-    file_beside,
-    read_json,
-    shape_of,
-)
+from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, file_beside, shape_of
 from bert_tf.interop.huggingface_names import ALIASES
 from bert_tf.interop.read import folder_of, read_checkpoint
+from bert_tf.limits import listed, read_json
 from bert_tf.registry import BY_ARCHITECTURE, TASK_FILE, TYPES, TaskType, type_of_model
 
 logger = logging.getLogger(__name__)
@@ -66,9 +61,9 @@ class LoadReport:
         total = len(self.loaded) + len(self.missing)
         lines = [f"{len(self.loaded)} of {total} variables initialized from {self.source}"]
         if self.missing:
-            lines.append(f"  new, with random values: {_listing(self.missing)}")
+            lines.append(f"  new, with random values: {listed(self.missing, 12)}")
         if self.unexpected:
-            lines.append(f"  in the checkpoint but not used: {_listing(self.unexpected)}")
+            lines.append(f"  in the checkpoint but not used: {listed(self.unexpected, 12)}")
         lines.extend(f"  {note}" for note in self.notes)
         return "\n".join(lines)
 
@@ -112,9 +107,7 @@ def initialize(
             reason = f"The checkpoint's head is for {there.name}, the model's for {here.name}."
     problem = untied_decoder(checkpoint)
     if problem and any(variable.path == _MASKED_LM for variable in model.weights):
-        raise ValueError(
-            f"{problem} Use only its encoder, which convert_checkpoint with head=encoder writes."
-        )
+        raise ValueError(f"{problem} convert_checkpoint with head=encoder writes its encoder.")
     report = assign(model.weights, checkpoint.arrays, source=checkpoint.source, ignored=ignored)
     if new := tuple(name for name in report.missing if not name.startswith("bert/")):
         reshaped = [note for note in report.notes if note.startswith(new)]
@@ -128,7 +121,7 @@ def initialize(
         logger.warning(
             "%s: %s in the layers of the encoder are not used, which changes the answers. Merge "
             "adapters into the weights, and check `num_hidden_layers`.",
-            *(report.source, _listing(inside)),
+            *(report.source, listed(inside, 12)),
         )
     logger.info("%s", report.summary())
     for name in report.loaded:
@@ -169,8 +162,8 @@ def with_layers(checkpoint: PretrainedCheckpoint, layers: Sequence[int]) -> Pret
     missing = [str(layer) for layer in layers if not -len(there) <= layer < len(there)]
     if missing:
         raise ValueError(
-            f"init_layers has {', '.join(missing)}, but the layers of {checkpoint.source} are 0 to "
-            f"{len(there) - 1}. The first layer is 0, the last -1."
+            f"init_layers has {', '.join(missing)}, but {checkpoint.source} has layers 0 to "
+            f"{len(there) - 1}."
         )
     sources = {name: name for name in checkpoint.arrays if not name.startswith(_LAYER)}
     for number, layer in enumerate(layers):
@@ -208,13 +201,12 @@ def assign(
             encoder may be missing as a whole. A head may be missing or of another shape. Those keep
             their values.
     """
-    by_name: dict[str, Any] = {}
-    for variable in variables:
-        if by_name.setdefault(variable.path, variable) is not variable:
-            raise ValueError(
-                f"Two variables have the path {variable.path}, so one of them would keep its random "
-                "values. Initialize one model at a time."
-            )
+    variables = list(variables)
+    by_name: dict[str, Any] = {variable.path: variable for variable in variables}
+    if len(by_name) < len(variables):  # the others would keep their random values
+        raise ValueError(
+            f"Variables of {source} have the same path: initialize one model at a time."
+        )
     check_path_of_encoder([name for name in by_name if name not in arrays])
     usable = [name for name in by_name if name in arrays and name not in ignored]
     notes, reshaped, refused = [], [], []
@@ -237,8 +229,13 @@ def assign(
         if names and not set(names) - set(encoder_missing):
             notes.append(note)
             encoder_missing = [name for name in encoder_missing if name not in names]
-    if refused or encoder_missing:
-        raise ValueError(_refusal(refused, encoder_missing, arrays, source))
+    if encoder_missing:
+        refused.append(f"missing in it ({len(encoder_missing)}): {listed(encoder_missing, 3)}")
+    if refused:
+        raise ValueError(
+            f"The encoder in {source} does not match the model: {'; '.join(refused[-3:])}. Make the "
+            "model from the checkpoint's configuration."
+        )
 
     for name in loaded:
         by_name[name].assign(arrays[name])
@@ -250,9 +247,7 @@ def untied_decoder(checkpoint: PretrainedCheckpoint) -> str:
     """Return why the masked-LM head cannot be used, if it has a decoder of its own; else ""."""
     if not ALIASES.keys() & set(checkpoint.arrays):  # they are left only if they differ
         return ""
-    return (
-        f"{checkpoint.source}: {' '.join(checkpoint.notes)} So the masked-LM head cannot be used."
-    )
+    return f"{checkpoint.source} has an untied masked-LM head: {' '.join(checkpoint.notes)}"
 
 
 def check_path_of_encoder(names: Collection[str]) -> None:
@@ -260,9 +255,8 @@ def check_path_of_encoder(names: Collection[str]) -> None:
     tables = [name for name in names if name.endswith("embeddings/word_embeddings")]
     if tables and not any(name.startswith("bert/") for name in names):
         raise ValueError(
-            f"The model has the encoder {tables[0].removesuffix('embeddings/word_embeddings')}, but "
-            "its path must be bert/, as in checkpoints, whose variables are found by path. Make it as "
-            "BertModel(config) without another `name`, and not in the `build` of another layer."
+            f"The model has {tables[0]}, but checkpoints bert/embeddings/word_embeddings: make "
+            "BertModel(config) without a `name`, and not in the `build` of another layer."
         )
 
 
@@ -280,8 +274,7 @@ def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> 
         ours, theirs = getattr(model, field), getattr(checkpoint, field)
         if ours != theirs:
             raise ValueError(
-                f"`{field}` is {ours!r} in the model, but {theirs!r} in the configuration next to "
-                f"{source}: give the model the checkpoint's configuration."
+                f"`{field}` is {ours!r} in the model, but {theirs!r} in the configuration of {source}."
             )
     notes = []
     if model.layer_norm_eps != checkpoint.layer_norm_eps:
@@ -297,23 +290,3 @@ def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> 
     for note in notes:
         logger.warning("%s", note)
     return notes
-
-
-def _refusal(
-    refused: list[str], missing: list[str], arrays: Mapping[str, np.ndarray], source: str
-) -> str:
-    problems = list(refused)
-    if missing:
-        problems.append(f"missing in it ({len(missing)}): {_listing(missing, 3)}")
-    message = f"The encoder in {source} does not match the model: {_listing(problems, 3, '; ')}."
-    if not any(name.startswith("bert/") for name in arrays):
-        return f"{message} It has no variable under bert/, but {_listing(list(arrays), 3)}."
-    return (
-        f"{message} Make the model from the configuration next to the checkpoint (bert_config.json "
-        "or config.json)."
-    )
-
-
-def _listing(names, limit: int = 12, separator: str = ", ") -> str:
-    shown = separator.join(names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

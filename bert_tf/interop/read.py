@@ -7,11 +7,11 @@ import os
 import tensorflow as tf
 
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.hub import SCHEME, local_path, path_of_model
+from bert_tf.interop.hub import SCHEME, local_path
 from bert_tf.interop.huggingface import ADAPTER_FILE, read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
-from bert_tf.interop.tf1 import checkpoint_prefix, data_files, is_part, prefixes_in, read_tf1
-from bert_tf.interop.tf2 import check_no_export, is_object_based, read_saved_model, read_tf2
+from bert_tf.interop.tf1 import checkpoint_prefix, is_part, prefixes_in, read_tf1
+from bert_tf.interop.tf2 import is_object_based, read_saved_model, read_tf2
 from bert_tf.limits import listed
 
 SUPPORTED = (
@@ -19,12 +19,6 @@ SUPPORTED = (
     "sentence-transformers folder (config.json with model.safetensors, pytorch_model.bin or "
     "tf_model.h5) or hf://org/name, an object-based checkpoint or a SavedModel of a tf-models-official "
     "encoder"
-)
-
-_OF_KERAS = (".keras", ".weights.h5")
-_KERAS_HINT = (
-    " Load a file of Keras with Keras, and write a folder with "
-    "`model.save_pretrained(folder, tokenizer)`."
 )
 
 
@@ -39,25 +33,22 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
         ImportError: a library for this format is not installed.
         ValueError: the file or folder is not supported, or damaged.
     """
-    path = path_of_model(path)
+    path = os.fspath(path)
     if path.startswith(SCHEME):
         return read_huggingface(local_path(path))
+    check_exists(path)
     if tf.io.gfile.isdir(path):
         return _read_folder(path)
-    if not tf.io.gfile.exists(path):
-        check_exists(path)  # the prefix of a checkpoint is not a file
+    if is_part(path) or not tf.io.gfile.exists(path):  # the prefix of a checkpoint is not a file
         return _read_tensorflow(path)
-    if is_weights_file(path) and not path.endswith(_OF_KERAS):
+    if is_weights_file(path):
         return read_huggingface(path)
-    if is_part(path):
-        return _read_tensorflow(path)
-    hint = _KERAS_HINT if path.endswith(_OF_KERAS) else ""
-    raise ValueError(f"{path} is not a checkpoint that can be read.{hint} Supported: {SUPPORTED}.")
+    raise ValueError(f"{path} is no checkpoint. Supported: {SUPPORTED}.")
 
 
 def check_exists(path: str) -> None:
     """Raise FileNotFoundError if nothing is found at a local path."""
-    if not (tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index") or data_files(path)):
+    if not (tf.io.gfile.exists(path) or tf.io.gfile.glob(f"{path}.*")):
         raise FileNotFoundError(
             f"There is no checkpoint {path}. A model of the Hugging Face hub is {SCHEME}org/name, such "
             f"as {SCHEME}google-bert/bert-base-uncased."
@@ -74,13 +65,12 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
         return _read_tensorflow(folder)
     if "saved_model.pb" in names:
         return read_saved_model(folder)
-    of_keras = any(name.endswith(_OF_KERAS) for name in names)
-    if "config.json" in names and not of_keras:
+    if "config.json" in names:
         return read_huggingface(folder)  # its error names the missing files
-    check_no_export(folder)
-    found = listed(sorted(names), 5) if names else "nothing"
-    hint = _KERAS_HINT if of_keras else ""
-    raise ValueError(f"{folder} contains {found}, and no checkpoint.{hint} Supported: {SUPPORTED}.")
+    raise ValueError(
+        f"{folder} contains {listed(sorted(names), 5) or 'nothing'}, and no checkpoint. Supported: "
+        f"{SUPPORTED}."
+    )
 
 
 def _read_tensorflow(path: str) -> PretrainedCheckpoint:

@@ -20,9 +20,11 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
-from bert_tf.interop.checkpoint import LazyArrays, read_json, typed
+from bert_tf.interop.checkpoint import LazyArrays
 from bert_tf.interop.sidecar import MODULES_FILE, read_modules
 from bert_tf.interop.tensor_files import open_tensors, weights_file, write_safetensors
+from bert_tf.limits import read_json
+from bert_tf.registry import UnknownTaskError
 
 _PROMPTS_FILE = "config_sentence_transformers.json"
 _POOLING_FILE = "1_Pooling/config.json"
@@ -58,41 +60,37 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
         folder: of the transformer, or of the whole model.
 
     Raises:
-        ValueError: there is a module that this package does not have, or modules.json is missing.
+        UnknownTaskError: a module or setting is not supported, or modules.json is missing.
     """
     root = _root(folder)
     if root is None:
         if (file := _file_of_modules(folder)) is not None:
-            raise ValueError(
-                f"{folder} has {file}, but no {MODULES_FILE}, so the pooling and the prefixes of texts "
-                f"are unknown. Copy {MODULES_FILE} too."
+            raise UnknownTaskError(
+                f"{folder} has {file}, but no {MODULES_FILE} with the pooling: copy it too."
             )
         return None
-    kinds, modules = [kind for kind, _ in _modules(root)], dict(_modules(root))
+    modules = _modules(root)
+    kinds, folders = [kind for kind, _ in modules], dict(modules)
     file = os.path.join(root, _PROMPTS_FILE)
     values = _optional(file)
     if kinds == ["Transformer"] and values.get("model_type") != "SentenceTransformer":
         return None  # a CrossEncoder
-    if kinds != [kind for kind in _KINDS if kind in modules] or "Pooling" not in modules:
-        raise ValueError(
-            f"{root}: the modules {', '.join(kinds)} are not supported. "
-            "They must be Transformer and Pooling, then perhaps Dense and Normalize."
+    if kinds != [kind for kind in _KINDS if kind in folders] or "Pooling" not in folders:
+        raise _unsupported(
+            root, f"the modules {', '.join(kinds)}", "Transformer, Pooling, Dense, ..."
         )
-    found: dict[str, Any] = {"normalize": "Normalize" in modules}
-    found["pooling"] = _pooling(os.path.join(modules["Pooling"], "config.json"))
-    if "Dense" in modules:
-        found["projection_size"] = _dense_size(modules["Dense"])
-    prompts = typed(values, "prompts", dict, file) or {}
+    found: dict[str, Any] = {"normalize": "Normalize" in folders}
+    found["pooling"] = _pooling(os.path.join(folders["Pooling"], "config.json"))
+    if "Dense" in folders:
+        found["projection_size"] = _dense_size(os.path.join(folders["Dense"], "config.json"))
+    prompts = values.get("prompts") or {}
     for name, prompt in _PREFIXES:
-        if (text := typed(prompts, prompt, str, file)) is not None:
+        if (text := prompts.get(prompt)) is not None:
             found.setdefault(name, text)
-    if default := typed(prompts, typed(values, "default_prompt_name", str, file) or "", str, file):
+    if default := prompts.get(values.get("default_prompt_name")):
         found = {"query_prefix": default, "document_prefix": default} | found
-    if values.get("truncate_dim"):
-        raise ValueError(
-            f"{file}: `truncate_dim` is {values['truncate_dim']}, but vectors are not cut here. Set it "
-            "to null, and use the first numbers of each vector."
-        )
+    if dim := values.get("truncate_dim"):
+        raise _unsupported(file, f"`truncate_dim` {dim}", "null")
     return found
 
 
@@ -117,18 +115,15 @@ def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, 
         `activation_fn`: path of the class in Python, None for the default of the class.
 
     Raises:
-        ValueError: it puts a prompt before its texts, or a file is damaged.
+        UnknownTaskError: it puts a prompt before its texts.
     """
     file = os.path.join(folder, _PROMPTS_FILE)
     beside = _optional(file)
     has_file = beside.get("model_type") == "CrossEncoder"
     prompts, name = beside.get("prompts") or {}, beside.get("default_prompt_name")
     if has_file and prompts.get(name):
-        raise ValueError(
-            f"{file}: the CrossEncoder puts the prompt {prompts[name]!r} before its texts, which is not "
-            "supported. Set `default_prompt_name` to null, and put it before your texts."
-        )
-    older = typed(values, CROSS_ENCODER_KEY, dict, os.path.join(folder, "config.json")) or {}
+        raise _unsupported(file, f"`default_prompt_name` {name} of a CrossEncoder", "null")
+    older = values.get(CROSS_ENCODER_KEY) or {}
     oldest = "sbert_ce_default_activation_function"
     if not (has_file or CROSS_ENCODER_KEY in values or oldest in values):
         return None
@@ -169,8 +164,7 @@ def write_modules(
     pooling = settings["pooling"]
     if pooling not in _POOLINGS:
         raise ValueError(
-            f"pooling is {pooling}, but sentence-transformers has {', '.join(_POOLINGS)} only. Train "
-            "with one of these, or export a SavedModel."
+            f"pooling is {pooling}, but sentence-transformers has only {', '.join(_POOLINGS)}."
         )
     size = config.hidden_size
     files: dict[str, Any] = {
@@ -248,39 +242,31 @@ def _modules(root: str) -> list[tuple[str, str]]:
 
 
 def _pooling(file: str) -> str:
-    values = _optional(file)
-    if not values:
-        raise ValueError(f"{file} is missing, so the pooling is unknown. Copy the whole folder.")
-    if values.get("include_prompt") is False:
-        raise ValueError(f"{file}: `include_prompt` is false, but prompts are always pooled here.")
-    if isinstance(values.get("pooling_mode"), list):  # several at once
-        values["pooling_mode"] = "+".join(map(str, values["pooling_mode"]))
-    found = typed(values, "pooling_mode", str, file)
-    if found is None:
-        used = [n for n, used in values.items() if n.startswith("pooling_mode_") and used]
-        names = [name.removeprefix("pooling_mode_") for name in used]
-        found = "+".join(_OLD_NAMES.get(name, name) for name in names)
-    if found not in _POOLINGS:
-        raise ValueError(
-            f"{file}: the pooling {found!r} is not supported; it must be one of "
-            f"{', '.join(_POOLINGS)}."
-        )
-    return found
-
-
-def _dense_size(path: str) -> int:
-    file = os.path.join(path, "config.json")
     values = read_json(file)
-    activation = str(values.get("activation_function", ""))
-    if activation.rpartition(".")[2] != "Identity":
-        raise ValueError(
-            f"{file}: `activation_function` is {activation}, but only a linear layer (Identity) is "
-            "supported."
+    if values.get("include_prompt") is False:
+        raise _unsupported(file, "`include_prompt` false", "true")
+    if "pooling_mode" in values:
+        pooling = values["pooling_mode"]
+    else:
+        used = [name for name, is_used in values.items() if is_used and name.startswith("pooling_")]
+        pooling = "+".join(
+            _OLD_NAMES.get(name.removeprefix("pooling_mode_"), name) for name in used
         )
-    size = typed(values, "out_features", int, file)
-    if size is None:
-        raise ValueError(f"{file} has no `out_features`. Copy the whole folder.")
-    return size
+    if pooling not in _POOLINGS:
+        raise _unsupported(file, f"the pooling {pooling}", ", ".join(_POOLINGS))
+    return pooling
+
+
+def _dense_size(file: str) -> int:
+    values = read_json(file)
+    activation = values.get("activation_function", "")
+    if not activation.endswith(".Identity"):
+        raise _unsupported(file, f"`activation_function` {activation}", "Identity")
+    return values["out_features"]
+
+
+def _unsupported(source: str, setting: str, valid: str) -> UnknownTaskError:
+    return UnknownTaskError(f"{source}: {setting} is not supported, but only {valid}.")
 
 
 def _optional(file: str) -> dict[str, Any]:

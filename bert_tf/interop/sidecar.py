@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -13,13 +12,7 @@ import tensorflow as tf
 
 from bert_tf.characters import lower_and_strip_accents
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import (
-    MOST_REPLACED,
-    PretrainedCheckpoint,
-    file_beside,
-    read_json,
-    typed,
-)
+from bert_tf.interop.checkpoint import MOST_REPLACED, PretrainedCheckpoint, file_beside
 from bert_tf.interop.hub import local_path
 from bert_tf.interop.tokenizer_files import (
     check_one_vocabulary,
@@ -28,7 +21,7 @@ from bert_tf.interop.tokenizer_files import (
     stated_lower_case,
     vocab_of_tokenizer,
 )
-from bert_tf.limits import check_inside, parse_json, read_whole
+from bert_tf.limits import check_inside, parse_json, read_json, read_whole
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
@@ -36,10 +29,6 @@ logger = logging.getLogger(__name__)
 
 MODULES_FILE = "modules.json"  # of sentence-transformers
 _MOST_PADDING = 128  # rows; tables are padded to a multiple of 8, 64 or 128
-
-
-class MissingVocabularyError(ValueError):
-    """A checkpoint has no vocabulary, and no flag names one."""
 
 
 def find_config(
@@ -52,16 +41,13 @@ def find_config(
     """
     if bert_config_file:
         return BertConfig.from_json_file(bert_config_file)
-    if checkpoint is None:
-        raise ValueError(
-            "No model was given. Give init_checkpoint to start from trained weights, or "
-            "bert_config_file to start from random ones."
+    if checkpoint is None or checkpoint.config is None:
+        remedy = (
+            "give init_checkpoint, or bert_config_file for random weights"
+            if checkpoint is None
+            else f"there is no bert_config.json next to {checkpoint.source}, so give bert_config_file"
         )
-    if checkpoint.config is None:
-        raise ValueError(
-            f"There is no bert_config.json next to {checkpoint.source}: give bert_config_file, in a "
-            "program without it after convert_checkpoint."
-        )
+        raise ValueError(f"The sizes of the model are unknown: {remedy}.")
     return checkpoint.config
 
 
@@ -86,12 +72,8 @@ def load_tokenizer(
     """
     tokens = find_vocabulary(vocab_file, checkpoint)
     if tokens is None:
-        if checkpoint is None:
-            raise ValueError("There is no vocabulary without a checkpoint. Give vocab_file.")
-        raise MissingVocabularyError(
-            f"There is no vocabulary next to {checkpoint.source}. Copy the vocab.txt of the model into "
-            "the folder, or name the file as vocab_file of a program."
-        )
+        beside = "" if checkpoint is None else f" next to {checkpoint.source}"
+        raise ValueError(f"There is no vocab.txt{beside}: give vocab_file, or copy it there.")
     do_lower_case = find_case(do_lower_case, checkpoint, tokens, vocab_file)
     do_lower_case = True if do_lower_case is None else do_lower_case
     tokenizer = FullTokenizer(tokens, do_lower_case=do_lower_case)
@@ -99,8 +81,7 @@ def load_tokenizer(
         validate_case_matches_checkpoint(do_lower_case, checkpoint.source, tokenizer.vocab)
     path = vocab_file or (checkpoint.source if checkpoint is not None else "")
     check_tokenization(path if tf.io.gfile.isdir(path) else os.path.dirname(path), tokenizer)
-    beside = "" if checkpoint is None else f"next to {checkpoint.source}"
-    check_vocabulary(tokenizer.vocab, config, vocab_file or beside)
+    check_vocabulary(tokenizer.vocab, config, vocab_file or f"next to {path}")
     compare_vocabularies(vocab_file, checkpoint)
     return tokenizer
 
@@ -127,8 +108,7 @@ def read_tokenizer(
         tokens, stated = find_vocabulary(None, saved), saved.do_lower_case
     if tokens is None:
         raise ValueError(
-            f"{folder or '.'} contains no vocab.txt, and no tokenizer.json of type WordPiece. Copy the "
-            "model's vocabulary there, or give FullTokenizer its path."
+            f"{folder or '.'} has no vocab.txt, and no tokenizer.json of type WordPiece: copy it there."
         )
     if do_lower_case is None:
         do_lower_case = stated
@@ -138,7 +118,7 @@ def read_tokenizer(
     tokenizer = tokenizer_class(tokens, do_lower_case, **kwargs)
     check_tokenization(folder, tokenizer)
     config = file_beside(folder, "bert_config.json") or file_beside(folder, "config.json")
-    size = typed(read_json(config), "vocab_size", int, config) if config else None
+    size = read_json(config).get("vocab_size") if config else None
     if problem := missing_tokens(len(tokens), size or 0, f"in {folder or '.'}"):
         logger.warning(problem)
     return tokenizer
@@ -152,8 +132,8 @@ def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) 
     largest = max(vocab.values())
     if largest >= config.vocab_size:
         raise ValueError(
-            f"The vocabulary {source} has ids up to {largest}, but `vocab_size` in the model's "
-            f"configuration is {config.vocab_size}: give the `vocab_file` of this model."
+            f"The vocabulary {source} has ids up to {largest}, but the model's `vocab_size` is "
+            f"{config.vocab_size}: give its own vocab_file."
         )
     if problem := missing_tokens(largest + 1, config.vocab_size, source):
         logger.warning(problem)
@@ -164,8 +144,8 @@ def missing_tokens(num_tokens: int, vocab_size: int, source: str) -> str:
     if num_tokens >= vocab_size - _MOST_PADDING:
         return ""
     return (
-        f"The vocabulary {source} has {num_tokens} tokens, but there are {vocab_size} word embeddings "
-        f"(`vocab_size`), and a table is padded by at most {_MOST_PADDING}: is it of another model?"
+        f"The vocabulary {source} has {num_tokens} tokens, but the model's `vocab_size` is {vocab_size}"
+        ": is it of another model?"
     )
 
 
@@ -266,11 +246,9 @@ def validate_case_matches_checkpoint(
     path = os.fspath(init_checkpoint) if init_checkpoint else ""
     lower_cased, evidence = next(_case_evidence(path, vocab), (do_lower_case, ""))
     if lower_cased != do_lower_case:
-        with_checkpoint = f" with `init_checkpoint={path}`" if path else ""
         raise ValueError(
-            f"You passed in `do_lower_case={do_lower_case}`{with_checkpoint}. However, {evidence}, "
-            f"so the model is {'lowercased' if lower_cased else 'cased'}. Pass in "
-            f"`do_lower_case={lower_cased}`, so that the text is split as it was in pre-training."
+            f"do_lower_case is {do_lower_case}, but {evidence}: give do_lower_case={lower_cased}"
+            f"{f' for {path}' if path else ''}."
         )
 
 
@@ -312,39 +290,22 @@ def _case_evidence(path: str, vocab: Mapping[str, int] | None) -> Iterator[tuple
 
 
 def transformer_folder(folder: str) -> str:
-    """Return `folder`, or the folder of the transformer if it is a sentence-transformers model.
-
-    Raises:
-        ValueError: modules.json names no transformer, or one outside the folder.
-    """
+    """Return `folder`, or the folder of the transformer if it is a sentence-transformers model."""
     if not os.path.isfile(os.path.join(folder, MODULES_FILE)):
         return folder
-    modules = read_modules(folder)
-    for kind, path in modules:
-        if kind.endswith(".Transformer"):
-            return path.rstrip(os.sep)
-    raise ValueError(
-        f"{os.path.join(folder, MODULES_FILE)} names no module of type Transformer, but only "
-        f"{', '.join(kind for kind, _ in modules)}; there is no BERT to read."
-    )
+    kinds = {kind.rpartition(".")[2]: path.rstrip(os.sep) for kind, path in read_modules(folder)}
+    return kinds.get("Transformer", folder)
 
 
 def read_modules(folder: str) -> list[tuple[str, str]]:
     """Return the class and the folder of each module of a sentence-transformers model.
 
     Raises:
-        ValueError: modules.json is damaged, or names a folder outside of its own.
+        ValueError: modules.json names a folder outside of its own.
     """
     source = os.path.join(folder, MODULES_FILE)
-    found = []
-    try:
-        # [{"type": "sentence_transformers.models.Transformer", "path": "", ...}]
-        for module in parse_json(read_whole(source).decode("utf-8")):
-            check_inside(module["path"], "folder", source)
-            found.append((str(module["type"]), os.path.join(folder, module["path"])))
-    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{source} is damaged: it must be a list of objects with `type` and `path` ({error!r}). Get "
-            "it again."
-        ) from error
-    return found
+    # [{"type": "sentence_transformers.models.Transformer", "path": "", ...}]
+    modules = parse_json(read_whole(source).decode("utf-8"))
+    for module in modules:
+        check_inside(module["path"], "folder", source)
+    return [(module["type"], os.path.join(folder, module["path"])) for module in modules]

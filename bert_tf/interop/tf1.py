@@ -12,13 +12,12 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import (
     Bundle,
     LazyArrays,
     PretrainedCheckpoint,
-    config_from_values,
     file_beside,
-    read_json,
 )
 from bert_tf.interop.tokenizer_files import stated_lower_case
 from bert_tf.limits import read_whole
@@ -42,7 +41,7 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
 
     Args:
         path: a folder (the newest checkpoint of its `checkpoint` file, else its only one), a prefix
-            such as `uncased_L-12_H-768_A-12/bert_model.ckpt`, or the `.index` file. May be remote.
+            such as `uncased_L-12_H-768_A-12/bert_model.ckpt`, or a file of it. May be remote.
             `bert_config.json` and `vocab.txt` are read from the same folder.
 
     Returns:
@@ -67,7 +66,7 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
     return PretrainedCheckpoint(
         source=prefix,
         arrays=LazyArrays(weights, read),
-        config=config_from_values(read_json(config_file), config_file) if config_file else None,
+        config=BertConfig.from_json_file(config_file) if config_file else None,
         vocab_file=file_beside(folder, "vocab.txt"),
         do_lower_case=stated_lower_case(folder),
         step=int(read("global_step")) if "global_step" in shapes else None,
@@ -87,42 +86,19 @@ def write_tf1(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def checkpoint_prefix(path: str | os.PathLike) -> str:
-    """Return the prefix for `path` (folder, prefix or `.index` file); see `read_tf1` for errors."""
+    """Return the prefix for `path` (folder, prefix or a file); see `read_tf1` for errors."""
     path = os.fspath(path)
     if tf.io.gfile.isdir(path):
         return _prefix_in_folder(path.rstrip("/") or "/")
-    prefix = path.removesuffix(".index")
-    part = _PART.search(path)
-    if part and part[1] != "index" and tf.io.gfile.exists(path):
-        raise ValueError(
-            f"{path} is one part of a checkpoint. Give the common prefix of all its parts: "
-            f"{path[: part.start()]}"
-        )
-    if set("*?[") & set(prefix):
-        raise ValueError(
-            f"{prefix}: TensorFlow treats *, ? and [ in the path of a checkpoint as a pattern and would "
-            "not find it. Rename the folder or the files."
-        )
+    prefix = _PART.sub("", path)
     if not tf.io.gfile.exists(prefix + ".index"):
-        raise FileNotFoundError(
-            f"There is no checkpoint {prefix}: the file {prefix}.index is missing."
-        )
-    if not data_files(prefix):
-        raise FileNotFoundError(
-            f"The checkpoint {prefix} is incomplete: {prefix}.index exists, but "
-            f"{prefix}.data-00000-of-00001 with the values is missing. Copy both into one folder."
-        )
+        raise FileNotFoundError(f"There is no checkpoint {prefix}: {prefix}.index is missing.")
     return prefix
 
 
 def is_part(path: str) -> bool:
     """Return True if `path` has the name of one file of a checkpoint."""
     return _PART.search(path) is not None
-
-
-def data_files(prefix: str) -> list[str]:
-    """Return the files with the values of the checkpoint `prefix`."""
-    return tf.io.gfile.glob(f"{prefix}.data-*-of-*")
 
 
 def prefixes_in(folder: str) -> list[str]:
@@ -143,16 +119,13 @@ def _prefix_in_folder(folder: str) -> str:
         newest = next(iter(named_checkpoints(state_file)), None)
         if newest not in names:
             raise FileNotFoundError(
-                f"{state_file} names {newest!r} as the newest checkpoint, but {folder} has "
-                f"{', '.join(names) or 'none'}: name one of them."
+                f"{state_file} names {newest!r}, but {folder} has {', '.join(names) or 'none'}."
             )
         return checkpoint_prefix(tf.io.gfile.join(folder, newest))
-    if not names:
-        raise FileNotFoundError(f"There is no TensorFlow checkpoint (a file *.index) in {folder}.")
-    if len(names) > 1:
+    if len(names) != 1:
         raise ValueError(
             f"{folder} has {len(names)} checkpoints and no file `checkpoint` that names the newest: "
-            f"name one of them, such as {folder}/{names[-1]}."
+            f"name one{f', such as {folder}/{names[-1]}' if names else ''}."
         )
     return checkpoint_prefix(tf.io.gfile.join(folder, names[0]))
 

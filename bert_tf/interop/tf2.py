@@ -22,9 +22,7 @@ from bert_tf.interop.checkpoint import (
     Bundle,
     LazyArrays,
     PretrainedCheckpoint,
-    config_from_values,
     file_beside,
-    read_json,
 )
 from bert_tf.interop.tf2_graph import OBJECT_GRAPH, VALUE, ObjectGraph, find_weights
 from bert_tf.interop.tokenizer_files import stated_lower_case
@@ -48,11 +46,11 @@ def read_tf2(prefix: str) -> PretrainedCheckpoint:
     arrays, config, architecture, notes = _read_variables(Bundle(prefix), prefix)
     config_file = file_beside(folder, "bert_config.json")
     if config_file:
-        stated = config_from_values(read_json(config_file), config_file)
+        stated = BertConfig.from_json_file(config_file)
         if stated.num_attention_heads != config.num_attention_heads:
             raise ValueError(
                 f"{config_file}: `num_attention_heads` is {stated.num_attention_heads}, but the kernels "
-                f"in {prefix} have {config.num_attention_heads} heads. The files do not belong together."
+                f"have {config.num_attention_heads} heads."
             )
         config, notes = stated, notes[:-1]
     return PretrainedCheckpoint(
@@ -66,16 +64,6 @@ def read_tf2(prefix: str) -> PretrainedCheckpoint:
     )
 
 
-def check_no_export(folder: str) -> None:
-    """Raise ValueError if a folder is an export of export_saved_model, in any format."""
-    names = ("export.json", tf.io.gfile.join("assets.extra", "export.json"))
-    if any(tf.io.gfile.exists(tf.io.gfile.join(folder, name)) for name in names):
-        raise ValueError(
-            f"{folder} is an export of export_saved_model, whose weights cannot be read back. Give the "
-            "model folder that it was made from."
-        )
-
-
 def read_saved_model(folder: str) -> PretrainedCheckpoint:
     """Read the weights of an encoder from TF Hub (BERT, versions 3 and 4).
 
@@ -86,12 +74,6 @@ def read_saved_model(folder: str) -> PretrainedCheckpoint:
         ValueError: an encoder of tf-models-official is not found, or the files are damaged.
     """
     prefix = tf.io.gfile.join(folder, "variables", "variables")
-    check_no_export(folder)
-    if not tf.io.gfile.exists(f"{prefix}.index"):
-        raise ValueError(
-            f"{folder} contains a SavedModel without variables ({prefix}.index is missing), so it has "
-            "no weights to read."
-        )
     bundle = Bundle(prefix)
     arrays, config, architecture, notes = _read_variables(bundle, prefix)
     key = f"do_lower_case{VALUE}"
@@ -126,12 +108,6 @@ def _read_variables(
     graph = ObjectGraph(bundle.read(OBJECT_GRAPH))
     keys, architecture, notes = find_weights(graph, prefix)
     stored = bundle.shapes
-    absent = [key for key in keys.values() if key not in stored]
-    if absent:
-        raise ValueError(
-            f"{prefix}: the object graph names {absent[0]!r}, but the checkpoint has no values for it. "
-            "The checkpoint is damaged; copy it again."
-        )
     config = _config_of({name: stored[key] for name, key in keys.items()}, prefix)
     shapes = {name: _reference_shape(name, stored[key]) for name, key in keys.items()}
 
@@ -169,28 +145,14 @@ def _fold(shape: tuple[int, ...], kept: int) -> tuple[int, ...]:
 def _config_of(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
     """Infer the sizes from the stored shapes."""
     layers = {int(m[1]) for name in shapes if (m := re.match(r"bert/encoder/layer_(\d+)/", name))}
-    needed = [
-        "bert/embeddings/word_embeddings",
-        "bert/embeddings/position_embeddings",
-        "bert/embeddings/token_type_embeddings",
-        "bert/encoder/layer_0/attention/self/query/kernel",
-        "bert/encoder/layer_0/intermediate/dense/kernel",
-    ]
-    missing = [name for name in needed if len(shapes.get(name, ())) < 2]
-    if missing:
-        raise ValueError(
-            f"{prefix}: the encoder is incomplete: {', '.join(missing)} not found. Copy the checkpoint "
-            "again."
-        )
-    vocab_size, width = shapes["bert/embeddings/word_embeddings"][:2]
-    query = shapes["bert/encoder/layer_0/attention/self/query/kernel"]
+    vocab_size, width = shapes["bert/embeddings/word_embeddings"]
+    query = shapes.get("bert/encoder/layer_0/attention/self/query/kernel", ())
     if len(query) != 3 or width != query[0]:
         raise ValueError(
-            f"{prefix}: the word embeddings are {width} wide and the kernel of the first query is "
-            f"{list(query)}, but [hidden_size, heads, size per head] with equal widths is expected. "
-            "Is it an ALBERT or an ELECTRA with a projection? Those are other architectures."
+            f"{prefix}: the word embeddings are {width} wide, and the kernel of the first query is "
+            f"{list(query)}: not a whole BERT, but perhaps an ALBERT or ELECTRA."
         )
-    sizes = dict(
+    return BertConfig(
         vocab_size=vocab_size,
         hidden_size=query[0],
         num_hidden_layers=max(layers) + 1,
@@ -199,4 +161,3 @@ def _config_of(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
         max_position_embeddings=shapes["bert/embeddings/position_embeddings"][0],
         type_vocab_size=shapes["bert/embeddings/token_type_embeddings"][0],
     )
-    return config_from_values(sizes, prefix)

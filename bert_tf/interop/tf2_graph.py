@@ -17,6 +17,8 @@ from typing import Any
 
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from bert_tf.limits import listed
+
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 # Attributes of an encoder -> the reference's names.
@@ -83,6 +85,7 @@ _NEXT_SENTENCE_POOLER = "next_sentence.pooler_dense"
 _NOT_WEIGHTS = re.compile(
     r"(^|/)(optimizer|\.OPTIMIZER_SLOT|save_counter|global_step|keras_api|do_lower_case)(/|$)"
 )
+_ALONE = "save the encoder alone, tf.train.Checkpoint(encoder=encoder)."
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -131,10 +134,7 @@ def find_weights(
     """
     encoders = list(graph.objects_with("_transformer_layers", "_embedding_layer"))
     if len(encoders) > 1:
-        raise ValueError(
-            f"{prefix} contains {len(encoders)} encoders, and the one to read is ambiguous. Save the "
-            "one alone: tf.train.Checkpoint(encoder=encoder)."
-        )
+        raise ValueError(f"{prefix} has {len(encoders)} encoders: {_ALONE}")
     found: dict[str, int] = {}
     unused: list[int] = []
     architecture = None
@@ -151,10 +151,7 @@ def find_weights(
     if "bert/embeddings/word_embeddings" not in found:
         names = sorted(filter(None, graph.names.values()))
         raise ValueError(
-            f"{prefix} is an object-based TensorFlow 2 checkpoint, but contains no BERT encoder of "
-            "tf-models-official (no object with _embedding_layer and _transformer_layers, no "
-            "variable word_embeddings/embeddings). Its variables: "
-            f"{', '.join(names[:3]) or 'none'}{', ...' if len(names) > 3 else ''}"
+            f"{prefix} has no encoder of tf-models-official, but {listed(names, 3) or 'no variables'}."
         )
     keys = {name: graph.keys[number] for name, number in found.items()}
     unread = {
@@ -213,10 +210,7 @@ def _by_names(graph: ObjectGraph, prefix: str) -> dict[str, int]:
     for number, name in graph.names.items():
         ours = None if _NOT_WEIGHTS.search(graph.keys[number]) else _reference_name(name)
         if ours is not None and found.setdefault(ours, number) != number:
-            raise ValueError(
-                f"{prefix}: two variables are called {name!r}, and the one to read is ambiguous. "
-                "Save the encoder alone: tf.train.Checkpoint(encoder=encoder)."
-            )
+            raise ValueError(f"{prefix} has two variables {name!r}: {_ALONE}")
     return found
 
 

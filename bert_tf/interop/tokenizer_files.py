@@ -13,8 +13,8 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside, read_json, typed
-from bert_tf.limits import listed
+from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside
+from bert_tf.limits import listed, read_json
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
@@ -63,8 +63,7 @@ def stated_cases(folder: str) -> Iterator[tuple[bool, str]]:
     if isinstance(stated, bool) and not _follows_file(config):
         yield stated, file
     path, fast = _read_beside(folder, "tokenizer.json")
-    normalizer = typed(fast, "normalizer", dict, path) or {}
-    if isinstance(value := normalizer.get("lowercase"), bool):
+    if isinstance(value := (fast.get("normalizer") or {}).get("lowercase"), bool):
         yield value, path
     if isinstance(stated, bool) and _follows_file(config):
         yield stated, file
@@ -76,8 +75,7 @@ def stated_length(folder: str) -> int | None:
     The file of sentence-transformers takes precedence over that of `transformers`.
     """
     for name, key in _LENGTHS:
-        path = file_beside(folder, name)
-        value = read_json(path).get(key) if path else None
+        value = _read_beside(folder, name)[1].get(key)
         if isinstance(value, int | float) and _NUM_SPECIAL < value < _NO_LIMIT:
             return int(value)
     return None
@@ -85,13 +83,12 @@ def stated_length(folder: str) -> int | None:
 
 def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
     """Return the WordPieces in `tokenizer.json`, in the order of their ids; None if it has none."""
-    path = file_beside(folder, "tokenizer.json")
-    model = (typed(read_json(path), "model", dict, path) or {}) if path else {}
-    if path is None or model.get("type") != "WordPiece":
+    path, fast = _read_beside(folder, "tokenizer.json")
+    model = fast.get("model") or {}
+    if model.get("type") != "WordPiece":
         return None
-    ids = typed(model, "vocab", dict, path) or {}
-    numbers = [typed(ids, token, int, path) for token in ids]
-    if None in numbers or sorted(numbers) != list(range(len(ids))):
+    ids = model["vocab"]
+    if sorted(ids.values()) != list(range(len(ids))):
         raise ValueError(f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}.")
     return tuple(sorted(ids, key=ids.__getitem__))
 
@@ -108,8 +105,8 @@ def check_one_vocabulary(folder: str) -> None:
     vocab = load_vocab(vocab_file)  # strips its tokens
     differing = [token for index, token in enumerate(tokens) if vocab.get(token.strip()) != index]
     problem = (
-        f"{vocab_file} and the tokenizer.json next to it differ in {len(differing)} of {len(tokens)} "
-        f"tokens, such as {listed(differing, 3)}: remove the file that is not of these weights."
+        f"{vocab_file} and tokenizer.json differ in {len(differing)} of {len(tokens)} tokens, such as "
+        f"{listed(differing, 3)}: remove the wrong file."
     )
     if len(differing) > MOST_REPLACED * len(tokens):
         raise ValueError(problem)
@@ -121,8 +118,8 @@ def check_tokenization(folder: str, tokenizer: FullTokenizer) -> None:
     """Raise if the tokenizer's files in `folder` have a setting that `tokenizer` does not follow."""
     for file, setting, rule in unsupported_tokenization(folder, tokenizer):
         raise ValueError(
-            f"{file}: {setting:.200}, but {rule}. Use another model, or convert_checkpoint, which "
-            "leaves the setting out: texts that need it then have other tokens than in training."
+            f"{file}: {setting:.200}, but {rule}. convert_checkpoint leaves the setting out: texts that "
+            "need it then have other tokens than in training."
         )
 
 
@@ -136,7 +133,7 @@ def unsupported_tokenization(
     """
     config_file, config = _read_beside(folder, "tokenizer_config.json")
     json_file, fast = _read_beside(folder, "tokenizer.json")
-    normalizer = typed(fast, "normalizer", dict, json_file) or {}
+    normalizer = fast.get("normalizer") or {}
 
     if "Japanese" in str(kind := config.get("tokenizer_class")):
         yield config_file, f"`tokenizer_class` is {kind!r}", "words are split at spaces here"
@@ -153,8 +150,7 @@ def unsupported_tokenization(
     file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
     if chinese is False:
         yield file, "`tokenize_chinese_chars` is False", "Chinese characters are split here"
-    model = typed(fast, "model", dict, json_file) or {}
-    if (prefix := model.get("continuing_subword_prefix", "##")) != "##":
+    if (prefix := (fast.get("model") or {}).get("continuing_subword_prefix", "##")) != "##":
         yield json_file, f"`continuing_subword_prefix` is {prefix!r}", "it must be '##'"
     file, values = _read_beside(folder, "sentence_bert_config.json")
     if values.get("do_lower_case") is True and not tokenizer.do_lower_case:

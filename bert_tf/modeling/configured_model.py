@@ -37,8 +37,7 @@ class ConfiguredModel(keras.Model):
         name = type(self).__name__
         if not isinstance(config, BertConfig):
             raise TypeError(
-                f"The configuration of {name} is {config!r:.60}, but must be a BertConfig. For a folder "
-                f"or checkpoint call {name}.from_pretrained."
+                f"`config` is {config!r:.60}, but must be a BertConfig: see {name}.from_pretrained."
             )
         super().__init__(**kwargs)
         self.config = config
@@ -126,9 +125,7 @@ class ConfiguredModel(keras.Model):
         if input_signature is None:
             if (backend := keras.config.backend()) != "tensorflow":
                 raise ValueError(
-                    f"Keras' backend is {backend}, which exports inputs of fixed shapes only. Give "
-                    "`input_signature`, or set KERAS_BACKEND=tensorflow in the environment before Keras "
-                    "is imported."
+                    f"Keras' backend {backend} needs `input_signature` with fixed shapes."
                 )
             inputs = {
                 name: keras.Input(batch_shape=shape, dtype="int32", name=name)

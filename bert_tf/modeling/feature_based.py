@@ -34,15 +34,11 @@ BILSTM_UNITS = 768  # of each direction in each of two layers, as in the paper
 
 
 def check_feature_layers(name: str, num_hidden_layers: int) -> None:
-    """Raise ValueError if the choice of layers is unknown or the encoder has too few."""
-    if name not in FEATURE_LAYERS:
-        raise ValueError(
-            f"`feature_layers` is {name!r}, but must be one of {', '.join(FEATURE_LAYERS)}."
-        )
+    """Raise ValueError if the encoder has too few layers."""
     if num_hidden_layers < FEATURE_LAYERS[name]:
         raise ValueError(
             f"feature_layers={name} needs {FEATURE_LAYERS[name]} layers, but the model has "
-            f"{num_hidden_layers}. Use last_hidden or weighted_sum_all_layers."
+            f"{num_hidden_layers}: use last_hidden."
         )
 
 

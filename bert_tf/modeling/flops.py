@@ -18,15 +18,8 @@ def flops_per_token(config: BertConfig, length: int, predictions_per_token: floa
     >>> round(flops_per_token(base, 128, 20 / 128) / 1e6)  # millions
     546
     """
-    return 3.0 * forward_flops_per_token(config, length, predictions_per_token)
-
-
-def forward_flops_per_token(
-    config: BertConfig, length: int, predictions_per_token: float = 0.0
-) -> float:
-    """Count as `flops_per_token`, without the backward pass."""
     hidden, vocabulary = config.hidden_size, config.vocab_size
     projections = 4 * hidden * hidden + 2 * hidden * config.intermediate_size
     attention = 2 * length * hidden
     head = predictions_per_token * (hidden * hidden + hidden * vocabulary)
-    return 2.0 * (config.num_hidden_layers * (projections + attention) + head)
+    return 6.0 * (config.num_hidden_layers * (projections + attention) + head)

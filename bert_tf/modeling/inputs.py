@@ -74,8 +74,7 @@ def check_values(inputs: Mapping[str, Any], config: BertConfig) -> None:
         least, most = values.min(), values.max()
         if least < 0 or most >= limit or (values.dtype.kind == "f" and (values % 1).any()):
             raise ValueError(
-                f"`{name}` has values from {least} to {most}, but must be whole numbers from 0 to "
-                f"{limit - 1} in this model."
+                f"`{name}` has values from {least} to {most}, but must be whole, from 0 to {limit - 1}."
             )
 
 
@@ -106,10 +105,7 @@ def checked_inputs(
             compared.
     """
     if not isinstance(inputs, Mapping):
-        raise TypeError(
-            f"The inputs are of type {type(inputs).__name__}, but must be a dict of tensors such as "
-            '{"input_ids": ids, "input_mask": mask}.'
-        )
+        raise TypeError(f"Inputs must be a dict with `input_ids`, but are {type(inputs).__name__}.")
     known = (*ENCODER_INPUTS, *more, *optional)
     tensors = {OTHER_NAMES.get(name, name): value for name, value in as_tensors(inputs).items()}
     unknown = [name for name in tensors if name not in known]

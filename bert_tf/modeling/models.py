@@ -124,15 +124,11 @@ class _LabeledModel(ConfiguredModel):
         super().__init__(config, **kwargs)
         labels = checked_labels(labels)
         count = len(labels or ()) if num_labels is None else int(num_labels)
-        if count < 1:
+        if count < 1 or (labels is not None and len(set(labels)) != count):
             raise ValueError(
-                f"`num_labels` is {num_labels} and `labels` is {labels}, but a model has one output or "
-                "more. Give one of them."
+                f"`num_labels` is {num_labels}, but must be 1 or more and the number of different "
+                f"`labels`, which are {listed(labels or (), 5) or None}."
             )
-        if labels is not None and len(labels) != count:
-            raise ValueError(f"`num_labels` is {count}, but there are {len(labels)} `labels`.")
-        if len(set(labels or ())) != len(labels or ()):
-            raise ValueError(f"`labels` are {listed(labels or ())}, but must all be different.")
         self.num_labels = count
         self.labels = labels
         self.bert = BertModel(config, dtype=self.dtype_policy)
@@ -164,18 +160,15 @@ class BertForSequenceClassification(_LabeledModel):
         problem_type: str | None = None,
         **kwargs,
     ):
-        if problem_type not in (None, *PROBLEM_TYPES):
-            raise ValueError(
-                f"`problem_type` is {problem_type!r}, but must be one of {', '.join(PROBLEM_TYPES)}."
-            )
         super().__init__(config, num_labels, labels, **kwargs)
         if problem_type is not None:
             self.config = replace(config, extra={**config.extra, "problem_type": problem_type})
-        if problem_type == "single_label_classification" and self.num_labels == 1:
-            raise ValueError(
-                f"`problem_type` is {problem_type!r}, but `num_labels` is 1. Give two labels or more. "
-                'One output that is a probability is "multi_label_classification".'
-            )
+            valid = PROBLEM_TYPES[self.num_labels == 1 :]  # a label of one class is no choice
+            if problem_type not in valid:
+                raise ValueError(
+                    f"`problem_type` is {problem_type!r}, but must be one of {', '.join(valid)} with "
+                    f"num_labels={self.num_labels}."
+                )
 
     @property
     def problem_type(self) -> str | None:
@@ -289,10 +282,6 @@ class BertForSentenceEmbedding(ConfiguredModel):
     ):
         super().__init__(config, **kwargs)
         check_pooling(pooling, config.num_hidden_layers)
-        if projection_size is not None and projection_size < 1:
-            raise ValueError(
-                f"`projection_size` is {projection_size}, but must be 1 or more, or None."
-            )
         self.pooling, self.projection_size = pooling, projection_size
         self.bert = BertModel(config, dtype=self.dtype_policy)
         self.projection = None
@@ -314,11 +303,7 @@ class BertForSentenceEmbedding(ConfiguredModel):
             if name in inputs
         }
         if len(inputs["input_ids"].shape) == 2:
-            if anchor:
-                raise ValueError(
-                    "`anchor_ids` is given, but `input_ids` is [B, S]. With an anchor it must have the "
-                    "other texts of each example, [B, K, S]."
-                )
+            assert not anchor, "with an anchor, `input_ids` is [B, K, S]"  # noqa: S101
             return {"embedding": self._embed(inputs, training)}
         batch, texts, length = ops.shape(inputs["input_ids"])
         folded = {key: ops.reshape(value, (-1, length)) for key, value in inputs.items()}

@@ -5,6 +5,8 @@ Shapes: B batch, S sequence, H hidden.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,12 +18,10 @@ POOLINGS = {"mean": 1, "max": 1, "cls": 1, "pooled": 1, "concat_last_four": 4}
 
 def check_pooling(pooling: str, num_hidden_layers: int) -> None:
     """Raise ValueError if the pooling is unknown or the encoder has too few layers."""
-    if pooling not in POOLINGS:
-        raise ValueError(f"`pooling` is {pooling!r}, but must be one of {', '.join(POOLINGS)}.")
-    if num_hidden_layers < POOLINGS[pooling]:
+    valid = [name for name, needed in POOLINGS.items() if needed <= num_hidden_layers]
+    if pooling not in valid:
         raise ValueError(
-            f"pooling={pooling} needs {POOLINGS[pooling]} layers, but the model's "
-            f"`num_hidden_layers` is {num_hidden_layers}. Use pooling=mean."
+            f"`pooling` is {pooling!r}, but must be one of {', '.join(valid)} in this model."
         )
 
 
@@ -31,8 +31,7 @@ def check_pooler(pooling: str, model: Any) -> None:
     missing = () if report is None else report.missing
     if pooling == "pooled" and any(name.startswith("bert/pooler/") for name in missing):
         raise ValueError(
-            f"pooling=pooled needs a pooler, but {report.source} has none, so the vectors would be "
-            "random. Use pooling=mean."
+            f"pooling=pooled needs a pooler, but {report.source} has none: use pooling=mean."
         )
 
 
@@ -78,16 +77,12 @@ def parse_layers(layers: str, num_layers: int | None = None, name: str = "layers
     Raises:
         ValueError: a part is not a whole number, or not a layer of a model with `num_layers`.
     """
-    try:
-        indexes = [int(part) for part in layers.split(",")]
-    except ValueError as error:
+    limit = math.inf if num_layers is None else num_layers
+    parts = layers.split(",")
+    are_numbers = all(re.fullmatch(r" *[+-]?\d+ *", part) for part in parts)
+    if not are_numbers or not all(-limit <= int(part) < limit for part in parts):
         raise ValueError(
-            f"{name} is {layers!r}, but must be whole numbers with commas, such as 0,2,-1."
-        ) from error
-    for index in indexes:
-        if num_layers is not None and not -num_layers <= index < num_layers:
-            raise ValueError(
-                f"{name} is {layers} and has {index}, but the model's {num_layers} layers are "
-                f"{-num_layers} to {num_layers - 1}. Use {name}=-1 for the last."
-            )
-    return indexes
+            f"{name} is {layers!r}, but must be a comma list of numbers, at least {-limit} (the first "
+            f"layer) and below {limit}."
+        )
+    return [int(part) for part in parts]

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import config_from_values, read_json
+from bert_tf.limits import read_json
 from bert_tf.model_files import read_task
 from bert_tf.model_folder import TrainedModel, with_settings, with_special_tokens
 from bert_tf.modeling.quantized import OVERFLOW_FREE
@@ -109,7 +109,7 @@ def read_export(folder: str) -> Export:
         facts["format"],
         folder if is_saved_model else os.path.join(folder, FILES[facts["format"]]),
         _SERVED[facts["kind"]],
-        config_from_values(facts["config"], metadata),
+        BertConfig.from_dict(facts["config"]),
         facts["max_seq_length"],
         FullTokenizer(os.path.join(beside, "vocab.txt"), facts["do_lower_case"]),
         read_task(beside),

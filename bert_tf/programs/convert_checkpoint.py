@@ -15,12 +15,11 @@ from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head, select
-from bert_tf.interop.hub import path_of_model
 from bert_tf.interop.huggingface_names import name_table
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings, lost_prompts
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
-from bert_tf.options import EncoderFilesOptions, option
+from bert_tf.options import EncoderFilesOptions, option, require_packages
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.model_card import write_conversion_card
@@ -79,6 +78,11 @@ class ConvertOptions(EncoderFilesOptions):
         "Choices of a question, for task.json. Default: 4.", default=None, min=2
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.output_format == "huggingface":
+            require_packages("output_format", ["safetensors"], "hf")
+
 
 def convert(
     path: str | os.PathLike, folder: str | os.PathLike, format: str = "huggingface", **options
@@ -97,7 +101,7 @@ def convert(
     Raises:
         ValueError: the folder is not empty, or the checkpoint is damaged or incomplete.
     """
-    path, folder = path_of_model(path), os.fspath(folder)
+    path, folder = os.fspath(path), os.fspath(folder)
     convert_checkpoint(
         ConvertOptions(init_checkpoint=path, output_dir=folder, output_format=format, **options)
     )

@@ -33,7 +33,7 @@ from bert_tf.data.parallel import map_in_order
 from bert_tf.data.records import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.interop.tokenizer_files import stated_cases
-from bert_tf.options import option
+from bert_tf.options import option, require_packages
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
 from bert_tf.pretraining.make_group import (
     GroupJob,
@@ -96,7 +96,9 @@ class PretrainingDataOptions(RecordSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.runner_flags and self.runner is None:
+        if self.runner:
+            require_packages("runner", ["apache_beam"], "beam")
+        elif self.runner_flags:
             raise ValueError(
                 f"Unknown argument {self.runner_flags[0]!r}: flags of Beam need `runner`."
             )
@@ -292,16 +294,10 @@ def run_workers(
 def run_beam(
     jobs: Sequence[GroupJob], settings: RecordSettings, runner: str, flags: Sequence[str]
 ) -> Iterator[GroupResult]:
-    """Yield the result of each group of an Apache Beam pipeline, after its end.
+    """Yield the result of each group of an Apache Beam pipeline, after its end."""
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
 
-    Raises:
-        ImportError: Beam is not installed.
-    """
-    try:
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-    except ImportError as error:
-        raise ImportError("`runner` needs Apache Beam: pip install -e '.[beam]'") from error
     options = PipelineOptions([*flags, f"--runner={runner}"])
     with beam.Pipeline(options=options) as pipeline:
         elements = pipeline | "groups" >> beam.Create(jobs) | beam.Reshuffle()

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -22,7 +21,6 @@ from bert_tf.data.files import (
     files_of_checkpoint,
     removing_new_parents,
 )
-from bert_tf.interop.hub import path_of_model
 from bert_tf.interop.initial import initialize
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
@@ -30,7 +28,7 @@ from bert_tf.model_files import TASK_FILE
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.modeling.quantized import OPERATION
-from bert_tf.options import OptionError
+from bert_tf.options import OptionError, require_packages
 from bert_tf.programs.predict import read_inputs
 from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, changed_options, without_folders
@@ -210,7 +208,7 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
     Raises:
         ValueError: the folder is not empty, or an option does not fit the model.
     """
-    model_dir, export_dir = path_of_model(model_dir), os.fspath(export_dir)
+    model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
     export_saved_model(ExportOptions(model_dir=model_dir, export_dir=export_dir, **options))
 
 
@@ -262,11 +260,7 @@ def _check(options: ExportOptions) -> None:
     modules = wanted.get(options.format, [])
     if options.format == "openvino" and options.precision == INT8:
         modules.append("nncf")
-    if missing := [name for name in modules if find_spec(name) is None]:
-        raise ImportError(
-            f"format={options.format} needs {', '.join(missing)}: "
-            f"pip install -e '.[{options.format}]' in the checkout of bert_tf."
-        )
+    require_packages("format", modules, options.format)
     is_int8 = (options.format, options.precision) == ("saved_model", INT8)
     if is_int8 and op_def_registry.get(OPERATION) is None:
         raise OptionError(

@@ -24,9 +24,9 @@ import tensorflow as tf
 
 from bert_tf import __version__
 from bert_tf.data.files import write_text
-from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.sidecar import MODULES_FILE
+from bert_tf.limits import read_json
 from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, code, without_folders
 from bert_tf.tasks.base import Task

@@ -17,8 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.interop.checkpoint import read_json
-from bert_tf.limits import MAX_DOCUMENT
+from bert_tf.limits import MAX_DOCUMENT, read_json
 from bert_tf.tasks.answer_decoding import AnswerSettings, Candidate, Prediction
 
 NBEST_FILE = "nbest_predictions.json"

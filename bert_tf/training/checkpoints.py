@@ -25,8 +25,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import run_lock, write_text
-from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.tf1 import named_checkpoints
+from bert_tf.limits import read_json
 
 logger = logging.getLogger(__name__)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.modeling.pooling import parse_layers
-from bert_tf.options import OptionError, Options, option
+from bert_tf.options import OptionError, Options, option, require_packages
 from bert_tf.training import strategy
 from bert_tf.training.encoder_parts import parse_frozen
 from bert_tf.training.optimization import OPTIMIZERS
@@ -204,8 +203,8 @@ class TrainingOptions(DeviceOptions):
                 raise OptionError(name, "needs evaluations during training: give evaluate_steps.")
         if self.init_layers is not None and not self.init_checkpoint:
             raise OptionError("init_layers", "chooses layers of init_checkpoint: give that.")
-        if self.tensorboard and find_spec("tensorboard") is None:
-            raise OptionError("tensorboard", "is not installed: pip install -e '.[tensorboard]'.")
+        if self.tensorboard:
+            require_packages("tensorboard", ["tensorboard"], "tensorboard")
         parse_layers(self.init_layers or "0", name="init_layers")
         parse_frozen(self.freeze or "")
 

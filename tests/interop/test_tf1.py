@@ -18,7 +18,7 @@ from bert_tf.interop.tf1 import read_tf1
 ARRAYS = arrays_of("masked_lm", "next_sentence")
 
 
-@pytest.mark.parametrize("ending", ["", ".index"])
+@pytest.mark.parametrize("ending", ["", ".index", ".data-00000-of-00001"])
 def test_prefix_and_index_file_name_the_same_checkpoint(tmp_path, ending):
     prefix = write_tf1(tmp_path, ARRAYS)
     checkpoint = read_tf1(prefix + ending)
@@ -81,32 +81,10 @@ def test_folder_with_several_checkpoints_and_no_newest_is_an_error(tmp_path):
         read_tf1(tmp_path)
 
 
-@pytest.mark.parametrize("part", [".data-00000-of-00001", ".meta"])
-def test_one_part_of_a_checkpoint_is_refused_with_the_prefix_to_use(tmp_path, part):
-    prefix = write_tf1(tmp_path, ARRAYS)
-    Path(prefix + ".meta").write_text("graph")
-    with pytest.raises(ValueError, match=rf"one part of a checkpoint.*: {prefix}$"):
-        read_tf1(prefix + part)
-
-
 def test_missing_index_is_an_error(tmp_path):
     prefix = write_tf1(tmp_path, ARRAYS)
     Path(f"{prefix}.index").unlink()
-    with pytest.raises(FileNotFoundError, match=r"the file .*bert_model.ckpt.index is missing"):
-        read_tf1(prefix)
-
-
-def test_missing_values_are_an_error(tmp_path):
-    prefix = write_tf1(tmp_path, ARRAYS)
-    Path(f"{prefix}.data-00000-of-00001").unlink()
-    with pytest.raises(FileNotFoundError, match=r"is incomplete: .*data-00000-of-00001"):
-        read_tf1(prefix)
-
-
-@pytest.mark.parametrize("folder", ["run [a]", "run*", "what?"])
-def test_path_that_tensorflow_takes_for_a_pattern_is_refused(tmp_path, folder):
-    prefix = write_tf1(tmp_path / folder, ARRAYS)
-    with pytest.raises(ValueError, match=r"\*, \? and \[ in the path .* Rename"):
+    with pytest.raises(FileNotFoundError, match=r"bert_model.ckpt.index"):
         read_tf1(prefix)
 
 
@@ -117,11 +95,11 @@ def test_damaged_index_is_an_error(tmp_path):
         read_tf1(prefix)
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: b"?" * len(data)])
+@pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: b"?" * len(data), None])
 def test_damaged_values_are_an_error_that_names_the_variable(tmp_path, damage):
     prefix = write_tf1(tmp_path, ARRAYS)
     data = Path(f"{prefix}.data-00000-of-00001")
-    data.write_bytes(damage(data.read_bytes()))
+    data.write_bytes(damage(data.read_bytes())) if damage else data.unlink()
     with pytest.raises(ValueError, match="bert/pooler/dense/kernel"):
         read_tf1(prefix).arrays["bert/pooler/dense/kernel"]
 

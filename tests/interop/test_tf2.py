@@ -55,7 +55,7 @@ def test_configuration_and_vocabulary_beside_it_are_used(tmp_path):
 
 def test_configuration_with_another_number_of_heads_is_an_error(tmp_path):
     write_json(tmp_path / "bert_config.json", {**CONFIG.to_dict(), "num_attention_heads": 4})
-    with pytest.raises(ValueError, match=r"is 4, but the kernels in .* have 2 heads"):
+    with pytest.raises(ValueError, match="num_attention_heads"):
         read_checkpoint(save(tmp_path, encoder=Encoder(CONFIG, ENCODER)))
 
 
@@ -145,21 +145,21 @@ def test_two_encoders_are_an_error(tmp_path):
 
 def test_object_based_checkpoint_of_something_else_is_an_error(tmp_path):
     prefix = save(tmp_path, net=Part(kernel=variable([1.0], "dense/kernel")))
-    with pytest.raises(ValueError, match=r"no BERT encoder of tf-models.*variables: dense/kernel"):
+    with pytest.raises(ValueError, match=r"dense/kernel"):
         read_checkpoint(prefix)
 
 
 def test_encoder_without_its_layers_is_an_error(tmp_path):
     encoder = Encoder(CONFIG, ENCODER)
     encoder._transformer_layers = []
-    with pytest.raises(ValueError, match=r"encoder is incomplete: .*layer_0/attention/self/query"):
+    with pytest.raises(ValueError, match="query"):
         read_checkpoint(save(tmp_path, encoder=encoder))
 
 
 def test_projected_embeddings_are_another_architecture(tmp_path):
     encoder = Encoder(CONFIG, ENCODER)
     encoder._embedding_layer.embeddings = variable(np.ones((13, 6)), "word_embeddings/embeddings")
-    with pytest.raises(ValueError, match=r"the word embeddings are 6 wide .* other architectures"):
+    with pytest.raises(ValueError, match="ALBERT"):
         read_checkpoint(save(tmp_path, encoder=encoder))
 
 

@@ -169,7 +169,7 @@ def test_values_out_of_range_are_errors_in_arrays_and_lists(kind, name, value, l
     wrong = np.ones((B, S), "int32")
     wrong[-1, -1] = value
     for given in (wrong, wrong.tolist()):
-        with pytest.raises(ValueError, match=f"`{name}` .* {limit - 1} "):
+        with pytest.raises(ValueError, match=rf"`{name}`.* {limit - 1}\."):
             model({**inputs, name: given})
 
 

@@ -5,6 +5,7 @@ import sys
 import pytest
 from tiny_groups import contents, run_groups
 
+from bert_tf.options import OptionError
 from bert_tf.programs import create_pretraining_data
 
 
@@ -37,5 +38,5 @@ def test_a_run_that_was_stopped_goes_on_in_a_pipeline(tmp_path, monkeypatch):
 
 def test_without_beam_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(ImportError, match=r"\[beam\]"):
+    with pytest.raises(OptionError, match=r"runner.*\[beam\]"):
         run_groups(tmp_path, "beam", runner="DirectRunner")
