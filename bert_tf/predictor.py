@@ -137,13 +137,10 @@ class Predictor:
             if is_exported(path):
                 model = load_exported(path)
             else:
-                model, precision = load_model(path, dtype=precision, **lengths), None
-        if precision is not None:
-            raise ValueError(
-                f"`precision` is {precision}, but a loaded model or an export has its own. Omit it."
-            )
+                model = load_model(path, dtype=precision, **lengths)
         self._trained = with_settings(model, **lengths)
-        self._check_answer_settings(self._trained)
+        if isinstance(self.task, QuestionAnsweringTask):
+            check_threshold(self.task, null_score_diff_threshold, self._trained.source)
 
     @property
     def model(self) -> keras.Model:
@@ -179,28 +176,11 @@ class Predictor:
             return text_model(trained, **settings)
         if isinstance(trained.model, BertForPreTraining):
             return self.mask_filler
-        if task is not None:
-            entry = TYPES.get(task.name)
-            if entry is None or not entry.predictor:
-                raise ValueError(
-                    f"{trained.source} is for {task.name}, which has no predictor in registry.TYPES. "
-                    "Use the model itself, or its embeddings: `embed`."
-                )
+        entry = None if task is None else TYPES.get(task.name)
+        if entry is not None and entry.predictor:
             return entry.load("predictor")(trained, **settings)
-        if trained.unused_head:
-            raise ValueError(
-                f"{trained.unused_head} Its embeddings can be used: `embed` with `pooling`, or "
-                "--task=embeddings with --pooling of predict."
-            )
-        report = getattr(trained.model, "load_report", None)
-        unused = report.unexpected if report is not None else ()
-        found = "an encoder without a head that `predict` uses"
-        if any(TYPES["next_sentence"].owns(name) for name in unused):
-            found = "an encoder with a head for next_sentence, which `predict` does not use"
-        raise ValueError(
-            f"{trained.source} contains {found}. Use its embeddings: `embed`, or --task=embeddings of "
-            "predict."
-        )
+        problem = trained.unused_head or f"{trained.source} has no head that `predict` uses."
+        raise ValueError(f"{problem} Use `embed`, or --task=embeddings of predict.")
 
     @cached_property
     def mask_filler(self) -> MaskFiller:
@@ -275,23 +255,8 @@ class Predictor:
 
     def _weights(self) -> TrainedModel:
         if self._is_export:
-            raise ValueError(
-                f"{self._trained.source} is an export, which supports only its exported function. Name "
-                "the folder that was exported."
-            )
+            raise ValueError(f"{self._trained.source} is an export: name the folder of its model.")
         return self._trained
-
-    def _check_answer_settings(self, trained: TrainedModel) -> None:
-        task, settings = trained.task, self._answer_settings
-        if isinstance(task, QuestionAnsweringTask):
-            threshold = settings.get("null_score_diff_threshold", 0.0)
-            check_threshold(task, threshold, trained.source)
-            return
-        for name, value in settings.items():
-            raise ValueError(
-                f"{name} is {value}, but it is for question_answering, unlike {trained.source}. "
-                "Omit it."
-            )
 
 
 _CHUNK = 1024  # texts between updates of the progress
@@ -302,20 +267,9 @@ def embed_all(
     texts: Sequence[str],
     label: str,
     as_query: bool = False,
-    pooling: str | None = None,
 ) -> np.ndarray:
-    """Return unit vectors [texts, E]. Show the progress, and log how many texts were truncated.
-
-    Raises:
-        ValueError: the model is for a task other than embeddings.
-    """
-    trained = model._trained
-    if trained and trained.task and trained.task.name not in ("embeddings", "pretraining"):
-        raise ValueError(
-            f"{trained.source} is a model for {trained.task.name}, whose vectors are not made to be "
-            "compared. Name a model of run_embeddings, a folder of sentence-transformers, or an encoder."
-        )
-    encoder = model.encoder(pooling, as_query=as_query)
+    """Return unit vectors [texts, E]. Show the progress, and log how many texts were truncated."""
+    encoder = model.encoder(as_query=as_query)
     cut_before = encoder.num_cut
     progress, parts = Progress(label, len(texts), unit="texts"), []
     for start in range(0, len(texts), _CHUNK):

@@ -9,7 +9,6 @@ import pytest
 from bert_tf.config import BertConfig
 from bert_tf.model_files import model_files, read_task, write_files
 from bert_tf.model_folder import load_model, load_model_folder
-from bert_tf.predictor import Predictor
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.checkpoints import save_checkpoint, training_variables
@@ -130,12 +129,6 @@ def test_without_a_stated_case_the_vocabulary_decides(tmp_path):
     weights = training_variables(CLASSIFICATION.build_model(config))
     save_checkpoint(str(tmp_path), weights, 1)
     assert load_model(str(tmp_path)).tokenizer.tokenize("Bak") == ["Bak"]
-
-
-def test_a_loaded_model_keeps_its_precision(tmp_path):
-    write_folder(tmp_path)
-    with pytest.raises(ValueError, match=r"`precision` is float16, but .* is loaded already"):
-        Predictor(load_model(str(tmp_path)), precision="float16")
 
 
 @pytest.mark.parametrize("file", ["bert_config.json", "vocab.txt"])

@@ -6,9 +6,9 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
@@ -26,10 +26,10 @@ from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import TASK_FILE
 from bert_tf.model_folder import TrainedModel, load_model
-from bert_tf.modeling.pooling import parse_layers
+from bert_tf.modeling.pooling import POOLINGS, parse_layers
 from bert_tf.modeling.quantized import OPERATION
-from bert_tf.options import OptionError, require_packages
-from bert_tf.programs.predict import read_inputs
+from bert_tf.options import EncoderFilesOptions, OptionError, option, require_packages
+from bert_tf.programs.predict import InputColumnsOptions, read_inputs
 from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, changed_options, without_folders
 from bert_tf.serving.check import ExportCheck
@@ -39,25 +39,19 @@ from bert_tf.serving.masked_lm import ServedMaskFiller
 from bert_tf.serving.quantization import INT8, Ids, Quantization, calibration_ids, quantize
 from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import default_signatures, write_saved_model
-from bert_tf.serving.served import TEXT, TOKENS, Served
+from bert_tf.serving.served import IDS_SIGNATURES, TEXT, TOKENS, Served
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.training.checkpoints import checkpoint_step
-from bert_tf.training.strategy import BFLOAT16_FLAGS, INT8_FLAGS, check_backend, cpu_flags
-
-if TYPE_CHECKING:
-    from bert_tf.programs.export_saved_model import ExportOptions
-
-
-from dataclasses import dataclass
-
-from bert_tf.modeling.pooling import POOLINGS
-from bert_tf.options import EncoderFilesOptions, option
-from bert_tf.programs.predict import InputColumnsOptions
-from bert_tf.serving.served import IDS_SIGNATURES
-from bert_tf.training.strategy import precision_for_cpu
+from bert_tf.training.strategy import (
+    BFLOAT16_FLAGS,
+    INT8_FLAGS,
+    check_backend,
+    cpu_flags,
+    precision_for_cpu,
+)
 
 logger = logging.getLogger(__name__)
 
