@@ -24,7 +24,7 @@ from bert_tf.prediction.text_model import SequenceRunner
 from bert_tf.predictor import Predictor
 from bert_tf.training.checkpoints import save_checkpoint, training_variables
 
-IN_USE = "is being written by another process. Wait for it or end it, or use another path"
+IN_USE = "is being written by another process"
 
 
 def at_once(count, function):

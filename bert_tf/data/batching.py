@@ -117,18 +117,9 @@ def used_lengths(input_mask: tf.Tensor) -> tf.Tensor:
 
 
 def length_reader(specs: Sequence[FeatureSpec]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return a function from serialized examples, string [N], to `used_lengths`.
-
-    Raises:
-        ValueError: the records have no `input_mask`.
-    """
-    masks = [spec for spec in specs if spec.name == "input_mask"]
-    if not masks:
-        raise ValueError(
-            "Batches by length need the feature `input_mask`, but the records contain only "
-            f"{', '.join(spec.name for spec in specs)}."
-        )
-    schema = {"input_mask": tf.io.FixedLenFeature(masks[0].shape, tf.int64)}
+    """Return a function from serialized examples, string [N], to `used_lengths`."""
+    (mask,) = (spec for spec in specs if spec.name == "input_mask")
+    schema = {"input_mask": tf.io.FixedLenFeature(mask.shape, tf.int64)}
     return lambda serialized: used_lengths(tf.io.parse_example(serialized, schema)["input_mask"])
 
 
@@ -242,16 +233,8 @@ def pack_batch(
 def _pack(input_ids, input_mask, segment_ids, *, row_length: int, parts: int):
     """Return int32 [4, R, L] and [B, S]; see `pack_batch`."""
     lengths = np.maximum(input_mask.sum(axis=1), 1)
-    if lengths.max() > row_length:
-        raise ValueError(
-            f"An example has {lengths.max()} tokens, but a packed row has only {row_length}."
-        )
     size = len(lengths) // parts
-    if size * parts != len(lengths):
-        raise ValueError(
-            f"The batch has {len(lengths)} examples, but must have a multiple of {parts}, the number of "
-            "replicas. Change train_batch_size."
-        )
+    assert lengths.max() <= row_length and size * parts == len(lengths)  # noqa: S101
     plans = [
         first_fit(lengths[start : start + size], row_length)
         for start in range(0, len(lengths), size)

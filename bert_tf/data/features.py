@@ -11,16 +11,12 @@ Shapes: B batch, S sequence, P predictions, K choices.
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
-DTYPES = ("int32", "float32")
-ROLES = ("input", "label", "weight", "id")
 
 # Features with a value for each token, whose last axis is S. The shape is ambiguous if P equals S.
 SEQUENCE_FEATURES = ("input_ids", "input_mask", "segment_ids")
@@ -57,11 +53,9 @@ class FeatureSpec:
 
     def __post_init__(self) -> None:
         valid = {
-            "name": isinstance(self.name, str) and self.name,
-            "shape": isinstance(self.shape, tuple)
-            and all(isinstance(size, int) and size >= 1 for size in self.shape),
-            "dtype": self.dtype in DTYPES,
-            "role": self.role in ROLES,
+            "shape": isinstance(self.shape, tuple) and all(size >= 1 for size in self.shape),
+            "dtype": self.dtype in ("int32", "float32"),
+            "role": self.role in ("input", "label", "weight", "id"),
             # A label belongs to an output, a weight may, others do not.
             "output": {"label": bool(self.output), "weight": True}.get(self.role, not self.output),
         }
@@ -80,24 +74,19 @@ def check_specs(specs: Sequence[FeatureSpec]) -> None:
     """Raise unless the declarations are consistent.
 
     Raises:
-        ValueError: `specs` is empty, a name is repeated, an output has two labels, or a weight's
-            output has no label.
+        ValueError: a name is repeated, an output has two labels, or a weight's output has no label.
     """
-    if not specs:
-        raise ValueError("`specs` is empty. Pass at least one FeatureSpec.")
-    names, outputs = (
-        Counter(spec.name for spec in specs),
-        [s.output for s in specs if s.role == "label"],
-    )
+    names = [spec.name for spec in specs]
+    outputs = [spec.output for spec in specs if spec.role == "label"]
     for spec in specs:
-        if names[spec.name] > 1:
-            raise ValueError(f"Feature `{spec.name}` is declared twice.")
-        if spec.role == "label" and outputs.count(spec.output) > 1:
-            raise ValueError(f"Output {spec.output!r} has two labels; one is `{spec.name}`.")
-        if spec.role == "weight" and spec.output not in (None, *outputs):
-            raise ValueError(
-                f"Weight `{spec.name}` belongs to {spec.output!r}, which has no label."
-            )
+        wrong = {
+            "a feature of the same name": names.count(spec.name) > 1,
+            "another label of its output": spec.role == "label" and outputs.count(spec.output) > 1,
+            "no label of its output": spec.role == "weight" and spec.output not in (None, *outputs),
+        }
+        if any(wrong.values()):
+            problem = next(problem for problem, is_wrong in wrong.items() if is_wrong)
+            raise ValueError(f"Feature `{spec.name}` (output {spec.output!r}): there is {problem}.")
 
 
 def encode_example(specs: Sequence[FeatureSpec], values: Mapping[str, Any]) -> bytes:
@@ -112,23 +101,15 @@ def encode_example(specs: Sequence[FeatureSpec], values: Mapping[str, Any]) -> b
     Raises:
         ValueError: a value is missing, unknown, of another length, or not a number of that dtype.
     """
+    names = {spec.name for spec in specs}
+    if values.keys() != names:
+        wrong = "`, `".join(sorted(values.keys() ^ names))
+        raise ValueError(f"`{wrong}` is missing in the example, or not declared by a FeatureSpec.")
     example = tf.train.Example()
     features = example.features.feature
     for spec in specs:
-        if spec.name not in values:
-            raise ValueError(f"Feature `{spec.name}` is missing in the example.")
-        flat = _flat_list(spec, values[spec.name])
-        if spec.dtype == "int32":
-            _check_int32(spec, flat)
-            features[spec.name].int64_list.value.extend(flat)
-        else:
-            _check_float32(spec, flat)
-            features[spec.name].float_list.value.extend(flat)
-    if len(values) != len(specs):
-        unknown = sorted(set(values) - {spec.name for spec in specs})
-        raise ValueError(
-            f"The example has `{'`, `'.join(unknown)}`, which no FeatureSpec declares."
-        )
+        kind = "int64_list" if spec.dtype == "int32" else "float_list"
+        getattr(features[spec.name], kind).value.extend(_flat_list(spec, values[spec.name]))
     return example.SerializeToString()
 
 
@@ -211,36 +192,27 @@ def trim_padding(
 
 
 def _flat_list(spec: FeatureSpec, value: Any) -> list:
-    """Return `value` as a flat list, or raise if its shape is wrong."""
+    """Return `value` as a flat list, or raise if its shape or a number does not fit."""
     if isinstance(value, (list, tuple)) and len(spec.shape) == 1:  # the common case, fast
-        found: tuple[int, ...] = (len(value),)
+        shape: tuple[int, ...] = (len(value),)
         flat: Any = value
     else:
         tensor = np.asarray(value)
-        found, flat = tensor.shape, tensor.ravel().tolist()
-    if found != spec.shape:
+        shape, flat = tensor.shape, tensor.ravel().tolist()
+    try:
+        if spec.dtype == "int32":
+            array("i", flat)  # raises unless all are integers within int32
+            is_valid = True
+        else:
+            with np.errstate(over="ignore"):
+                is_valid = bool(np.isfinite(np.asarray(flat, np.float32)).all())
+    except (TypeError, ValueError, OverflowError):
+        is_valid = False
+    if shape != spec.shape or not is_valid:
         raise ValueError(
-            f"Feature `{spec.name}` has shape {list(found)}, but its FeatureSpec has "
-            f"{list(spec.shape)}."
+            f"`{spec.name}` must be {spec.dtype} of the shape {list(spec.shape)}, but is {value!r:.60}."
         )
     return flat
-
-
-def _check_int32(spec: FeatureSpec, flat: Sequence) -> None:
-    try:
-        array("i", flat)  # raises unless all are integers within int32
-    except (TypeError, OverflowError) as error:
-        raise ValueError(f"Feature `{spec.name}` must be int32, but is {flat!r:.60}.") from error
-
-
-def _check_float32(spec: FeatureSpec, flat: Sequence) -> None:
-    try:
-        with np.errstate(over="ignore"):
-            is_valid = bool(np.isfinite(np.asarray(flat, np.float32)).all())
-    except (TypeError, ValueError):
-        is_valid = False
-    if not is_valid:
-        raise ValueError(f"Feature `{spec.name}` must be finite float32, but is {flat!r:.60}.")
 
 
 def _product(weights: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -102,12 +102,10 @@ def run_lock(path: str, in_use: str) -> Iterator[None]:
     try:
         descriptor = open_locked(path)
     except BlockingIOError:
-        raise ValueError(in_use.replace("{process}", _process_in(path))) from None
-    except PermissionError as error:
-        raise ValueError(
-            f"{path} belongs to another user, perhaps of a run that was killed ({error}). Remove the "
-            "file if that run has ended, or use another folder."
-        ) from error
+        process = "?"  # it has just ended
+        with suppress(OSError), open(path, encoding="ascii") as file:
+            process = file.read(20).strip() or "?"
+        raise ValueError(in_use.replace("{process}", process)) from None
     with open(descriptor, "w", encoding="ascii") as file:
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -119,22 +117,11 @@ def run_lock(path: str, in_use: str) -> Iterator[None]:
                 os.remove(path)
 
 
-def _process_in(path: str) -> str:
-    """Return the number of the process in a file of `run_lock`, or "?"."""
-    with suppress(OSError), open(path, encoding="ascii") as file:
-        return file.read(20).strip() or "?"
-    return "?"  # it has just ended
-
-
 @contextmanager
 def _only_writer(
     path: str, target: str, *, is_folder: bool = False, wait: bool = False
 ) -> Iterator[None]:
-    """Hold the lock of a temporary path within the block; see `open_locked`.
-
-    Raises:
-        ValueError: another process writes `target`.
-    """
+    """Hold the lock of a temporary path within the block; see `open_locked`."""
     if not has_locks(path):
         yield
         return
@@ -143,8 +130,7 @@ def _only_writer(
     except BlockingIOError:
         if not wait:
             raise ValueError(
-                f"{target} is being written by another process. Wait for it or end it, or use another "
-                "path."
+                f"{target} is being written by another process. Wait for it, or use another path."
             ) from None
         logger.info("Waiting for another process, which writes %s", target)
         descriptor = open_locked(path, is_folder=is_folder, wait=True)
@@ -182,10 +168,9 @@ def whole_file(path: str | os.PathLike, *, wait: bool = False, lock: bool = True
             if os.path.isfile(target):
                 shutil.copymode(target, temporary)
             tf.io.gfile.rename(temporary, target, overwrite=True)
-        except BaseException:
+        finally:
             if tf.io.gfile.exists(temporary):
                 tf.io.gfile.remove(temporary)
-            raise
 
 
 def is_stream(path: str) -> bool:
@@ -249,26 +234,22 @@ def check_writable(output_dir: str, name: str = "output_dir") -> None:
             with suppress(tf.errors.NotFoundError):  # gs:// has no locks
                 tf.io.gfile.remove(probe)
     except (OSError, tf.errors.OpError) as error:
-        raise ValueError(
-            f"Cannot write into {name}={output_dir} ({error}). Use a writable folder on a disk "
-            "that is not full."
-        ) from error
+        raise ValueError(f"Cannot write into {name}={output_dir} ({error}).") from error
 
 
 @contextmanager
 def removing_new_parents(folder: str) -> Iterator[None]:
-    """Remove the folders above `folder` that the block has made, if it fails and they are empty."""
+    """Remove the folders above `folder` that the block has made, if they are empty at its end."""
     above, new = os.path.dirname(os.path.abspath(folder)), []
     while not os.path.exists(above):
         new.append(above)
         above = os.path.dirname(above)
     try:
         yield
-    except BaseException:
+    finally:
         for each in new:
-            with suppress(OSError):
+            with suppress(OSError):  # not empty
                 os.rmdir(each)
-        raise
 
 
 @contextmanager
@@ -283,37 +264,26 @@ def new_folder(folder: str, name: str) -> Iterator[str]:
         name: of the parameter or flag, for messages.
 
     Raises:
-        ValueError: as in `check_new_folder`, or another process writes the folder, or the temporary
-            folder is a symbolic link.
+        ValueError: as in `check_new_folder`, or another process writes the folder.
     """
     check_new_folder(folder, name)
     target = os.path.realpath(folder) if os.path.islink(folder) else folder.rstrip("/")
     temporary = target + TEMPORARY_SUFFIX
-    if os.path.islink(temporary):
-        raise ValueError(
-            f"{temporary} is a link to {os.readlink(temporary)!r}, but {name}={folder} needs a folder "
-            "of its own under this temporary name. Remove the link, or name another folder."
-        )
+    assert not os.path.islink(temporary)  # noqa: S101  # or the target would be emptied
     with removing_new_parents(target), _only_writer(temporary, folder, is_folder=True):
         try:
             check_new_folder(folder, name)  # again: another process may just have made it
-            _make_empty(temporary)
+            tf.io.gfile.makedirs(temporary)
+            for name in tf.io.gfile.listdir(temporary):  # of a killed run
+                path = os.path.join(temporary, name)
+                (remove_tree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
             yield temporary
             if tf.io.gfile.isdir(target):
                 remove_tree(target)
             tf.io.gfile.rename(temporary, target)
-        except BaseException:
+        finally:
             if tf.io.gfile.exists(temporary):
                 remove_tree(temporary)
-            raise
-
-
-def _make_empty(folder: str) -> None:
-    """Make the folder, or remove what a killed run has left in it."""
-    tf.io.gfile.makedirs(folder)
-    for name in tf.io.gfile.listdir(folder):
-        path = os.path.join(folder, name)
-        (remove_tree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 
 
 def remove_tree(folder: str) -> None:
@@ -330,25 +300,13 @@ def check_new_folder(folder: str, name: str) -> None:
     Args:
         name: of the parameter or flag, for the message.
     """
-    if not tf.io.gfile.exists(folder):
-        return
-    if not tf.io.gfile.isdir(folder):
-        raise ValueError(f"{name}={folder} is a file. Name a new folder.")
-    if tf.io.gfile.listdir(folder):
-        raise ValueError(
-            f"{name}={folder} is not empty. Name a new folder, so that nothing is overwritten."
-        )
+    is_folder = tf.io.gfile.isdir(folder)
+    if tf.io.gfile.listdir(folder) if is_folder else tf.io.gfile.exists(folder):
+        problem = "not empty" if is_folder else "a file"
+        raise ValueError(f"{name}={folder} is {problem}. Name a new folder.")
 
 
 _REQUESTS = 32  # at once
-
-
-class MissingFileError(ValueError):
-    """No file matches a glob."""
-
-    def __init__(self, glob: str) -> None:
-        super().__init__(f"No file matches {glob!r} (in the folder {os.getcwd()}).")
-        self.filename = glob
 
 
 def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
@@ -366,34 +324,28 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
         ValueError: a glob matches no file, or matches a folder without `folders`.
     """
     files = []
-    for pattern in _patterns(pattern_list):
+    for pattern in filter(None, map(str.strip, pattern_list.split(","))):
         if tf.io.gfile.isdir(pattern) and not folders:
             raise ValueError(f"{pattern!r} is a folder. Name its files, e.g. '{pattern}/*'.")
-        matches = _matches(pattern)
+        # A file of this name may have brackets.
+        matches = [pattern] if tf.io.gfile.exists(pattern) else tf.io.gfile.glob(pattern)
         if matches != [pattern] and not os.path.basename(pattern).startswith("."):
             matches = [file for file in matches if not os.path.basename(file).startswith(".")]
         subfolders = _folders(matches) if folders else set()
         matches = [file for file in matches if file not in subfolders]
         matches += [file for folder in subfolders for file in _files_below(folder)]
         matches = [file for file in matches if not file.endswith(TEMPORARY_SUFFIX)]
-        if not matches:
-            raise MissingFileError(pattern)
         if subfolders:
             endings = ", ".join(sorted({os.path.splitext(file)[1] or "none" for file in matches}))
             logger.info("Found %d files in %s, endings: %s", len(matches), pattern, endings)
+        if not matches:
+            break
         files.extend(sorted(matches))
-    if not files:
-        raise ValueError(f"{pattern_list!r} names no file. Pass a comma-separated list of globs.")
-    return files
-
-
-def _patterns(pattern_list: str) -> list[str]:
-    return [pattern for part in pattern_list.split(",") if (pattern := part.strip())]
-
-
-def _matches(pattern: str) -> list[str]:
-    """Return the file or folder of this name, which may have brackets, else what the glob matches."""
-    return [pattern] if tf.io.gfile.exists(pattern) else tf.io.gfile.glob(pattern)
+    else:
+        if files:
+            return files
+        pattern = pattern_list
+    raise ValueError(f"No file matches {pattern!r} (in the folder {os.getcwd()}).")
 
 
 def _folders(paths: Sequence[str]) -> set[str]:
@@ -423,12 +375,11 @@ def check_not_an_input(
     """
     inputs = list(inputs)
     for output in outputs:
-        if os.path.isdir(output) or not os.path.basename(output):
-            raise ValueError(f"{name}={output} is a folder, but must be a file. Name a file in it.")
-        if not is_stream(output) and any(is_same_file(file, output) for file in inputs):
-            raise ValueError(
-                f"{output} would be written, but it is also an input. Choose another {name}."
-            )
+        is_folder = os.path.isdir(output) or not os.path.basename(output)
+        is_input = not is_stream(output) and any(is_same_file(file, output) for file in inputs)
+        if is_folder or is_input:
+            problem = "a folder" if is_folder else "also an input"
+            raise ValueError(f"{name}={output} is {problem}. Name another file.")
 
 
 def is_same_file(one: str, other: str) -> bool:

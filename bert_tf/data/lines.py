@@ -29,28 +29,18 @@ def open_binary(file: str) -> Iterator[io.BufferedReader]:
     """Open a file as a buffered binary stream, decompressed if its content is gzip.
 
     Raises:
-        ValueError: it is a folder, or its gzip data are damaged.
+        ValueError: its gzip data are damaged.
     """
     try:
         if file == STANDARD_INPUT:
             yield _decompressed(sys.stdin.buffer)
             return
-        check_is_file(file)
         remote = "://" in file
         with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
             raw = _RemoteFile(opened) if remote else opened
             yield _decompressed(io.BufferedReader(raw, BLOCK))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"{file} begins like a gzip file, but cannot be decompressed ({error}). It may be "
-            "truncated. Copy it again."
-        ) from error
-
-
-def check_is_file(file: str) -> None:
-    """Raise ValueError for a local folder."""
-    if os.path.isdir(file):
-        raise ValueError(f"{file} is a folder, but must be a file. Name a file in it.")
+        raise ValueError(f"{file}: cannot be decompressed ({error}). Copy it again.") from error
 
 
 def compression_of(file: str) -> str:
@@ -125,9 +115,8 @@ def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = Non
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"{file}:{_line_number(file, offset)}: not UTF-8: byte "
-                    f"0x{line[error.start]:02x} at offset {offset + error.start} of the file. Convert "
-                    "the file with iconv."
+                    f"{file}:{_line_number(file, offset)}: byte 0x{line[error.start]:02x} at offset "
+                    f"{offset + error.start} is not UTF-8. Convert the file with iconv."
                 ) from error
             if offset == 0:
                 text = text.removeprefix("\ufeff")

@@ -58,12 +58,10 @@ def read_questions(path: str) -> list[Question]:
     elif ending_of(path) == "jsonl":
         rows = (row for values in read_table(path) for row in _json_rows(values, values.place))
     else:
-        raise ValueError(
-            f"{path}: the name must end in .csv (SWAG, ARC) or .jsonl, or be a folder of RACE."
-        )
+        rows = iter(())
     questions = [_question(row) for row in rows]
     if not questions:
-        raise ValueError(f"{path} contains no question.")
+        raise ValueError(f"{path}: no question found in .csv (SWAG, ARC), .jsonl or RACE's folder.")
     return questions
 
 
@@ -80,17 +78,16 @@ class _Row:
 
 
 def _question(row: _Row) -> Question:
-    for text in (row.text_a, *row.choices):
-        if not isinstance(text, str):
-            raise ValueError(f"{row.origin}: a question or choice is {text!r}, but must be a text.")
-    if is_blank(row.text_a):
-        raise ValueError(f"{row.origin}: the question is empty.")
-    texts = [text.strip() for text in row.choices]
-    while texts and is_blank(texts[-1]):
+    texts = [row.text_a, *row.choices]
+    while isinstance(texts[-1], str) and is_blank(texts[-1]) and len(texts) > 1:
         texts.pop()  # rows of a table have equal numbers of columns
-    if len(texts) < 2 or any(map(is_blank, texts)):
-        # Without an empty choice, the numbers of the later ones would change.
-        raise ValueError(f"{row.origin}: choices are {texts}, but must be 2 or more texts.")
+    # Without an empty choice, the numbers of the later ones would change.
+    if len(texts) < 3 or not all(isinstance(text, str) and not is_blank(text) for text in texts):
+        raise ValueError(
+            f"{row.origin}: the question and its choices must be 3 or more texts, but are "
+            f"{[row.text_a, *row.choices]!r:.60}."
+        )
+    text_a, *texts = map(str.strip, texts)
     keys, label = list(row.keys[: len(texts)]), None
     key = None if row.key is None else str(row.key).strip()
     if key not in (None, "", "-1"):  # -1 is "no label" of `datasets`
@@ -102,7 +99,7 @@ def _question(row: _Row) -> Question:
                 f"{row.origin}: the answer is {row.key!r}, but must be one of {', '.join(keys)}."
             )
         label = keys.index(key)
-    return Question(row.guid, row.text_a.strip(), tuple(texts), label, row.origin)
+    return Question(row.guid, text_a, tuple(texts), label, row.origin)
 
 
 # ---------------------------------------------------------------------------------------------- CSV
@@ -201,10 +198,8 @@ def _choices(choices: Any, origin: str) -> tuple[Sequence[Any], Sequence[str]]:
     """Return texts and keys of [text, ...], [{"text", "label"}, ...] or {"text": [], "label": []}."""
     if isinstance(choices, Mapping):
         texts, labels = _list(choices, "text", origin), _list(choices, "label", origin)
-        _check_equal_numbers(origin, {"texts": texts, "labels": labels})
         return texts, [str(label) for label in labels]
-    if not isinstance(choices, list):
-        raise ValueError(f'{origin}: "choices" is {choices!r:.60}, but must be a list.')
+    choices = _list({"choices": choices}, "choices", origin)
     if choices and all(isinstance(choice, Mapping) for choice in choices):
         return [c.get("text") for c in choices], [str(c.get("label")) for c in choices]
     return choices, _numbers(choices)
@@ -217,9 +212,8 @@ def _numbers(choices: Sequence[Any]) -> list[str]:
 def _race_rows(values: Mapping[str, Any], guid: str, origin: str) -> Iterator[_Row]:
     questions, options = (_list(values, name, origin) for name in ("questions", "options"))
     answers = _list(values, "answers", origin) if "answers" in values else [None] * len(questions)
-    _check_equal_numbers(
-        origin, {"questions": questions, "lists of options": options, "answers": answers}
-    )
+    if not len(questions) == len(options) == len(answers):
+        raise ValueError(f"{origin}: the numbers of questions, options and answers must be equal.")
     for index, (question, choices, key) in enumerate(zip(questions, options, answers, strict=True)):
         texts = [_filled(question, choice) for choice in choices]
         keys = string.ascii_uppercase
@@ -227,27 +221,21 @@ def _race_rows(values: Mapping[str, Any], guid: str, origin: str) -> Iterator[_R
 
 
 def _list(values: Mapping[str, Any], name: str, origin: str) -> list[Any]:
-    """Return the list under a name, or an empty one. Raise if it is not a list."""
+    """Return the list under a name, or an empty one."""
     found = values.get(name, [])
     if not isinstance(found, list):
-        raise ValueError(f'{origin}: "{name}" is {found!r}, but must be a list.')
+        raise ValueError(f'{origin}: "{name}" is {found!r:.60}, but must be a list.')
     return found
 
 
-def _check_equal_numbers(origin: str, lists: Mapping[str, Sequence[Any]]) -> None:
-    if len({len(items) for items in lists.values()}) > 1:
-        counts = ", ".join(f"{len(items)} {name}" for name, items in lists.items())
-        raise ValueError(f"{origin}: found {counts}, but their numbers must be equal.")
-
-
 def _filled(question: Any, choice: Any) -> Any:
-    """Put the choice into the blank of a question, or after the question.
+    """Put the choice into the blank of a question, or after the question; None if one is no text.
 
     >>> _filled("The dog is _ .", "old"), _filled("Who barked?", "the dog")
     ('The dog is old .', 'Who barked? the dog')
     """
     if not (isinstance(question, str) and isinstance(choice, str)):
-        return None  # rejected later as not a string
+        return None
     return question.replace("_", choice, 1) if "_" in question else f"{question} {choice}"
 
 

@@ -13,7 +13,7 @@ create_pretraining_data.py, `truncate_seq_pair`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -75,36 +75,11 @@ def pack_batch_of_texts(
     pad_to_max_length: bool = False,
 ) -> dict[str, np.ndarray]:
     """Return the inputs of a batch of texts; see `FullTokenizer.__call__`."""
-    for name, given in (("texts", texts), ("pairs", pairs)):
-        if isinstance(given, Mapping) or hasattr(given, "columns"):  # a DataFrame
-            raise TypeError(
-                f"`{name}` is of type {type(given).__name__}, which gives the names of its columns, but "
-                "must be strings. Give one column, such as list(table['text'])."
-            )
-    if not isinstance(texts, Iterable):
-        raise TypeError(f"`texts` must be strings, but has the type {type(texts).__name__}.")
-    texts = [texts] if isinstance(texts, (str, bytes)) else list(texts)
-    pairs = [pairs] if isinstance(pairs, (str, bytes)) else pairs
-    seconds = [""] * len(texts) if pairs is None else list(pairs)
-    if len(seconds) != len(texts):
-        raise ValueError(f"There are {len(texts)} `texts`, but {len(seconds)} `pairs`.")
-    for name, values in (("texts", texts), ("pairs", seconds)):
-        found: Any
-        for index, found in enumerate(values):
-            if not isinstance(found, (str, bytes)):
-                given = type(found).__name__
-                hint = " Give the second texts as `pairs`." if isinstance(found, tuple) else ""
-                raise TypeError(
-                    f"`{name}[{index}]` must be a string, but has the type {given}.{hint}"
-                )
+    texts = _list_of_texts("texts", texts)
+    seconds = [""] * len(texts) if pairs is None else _list_of_texts("pairs", pairs)
     if pad_to_max_length and max_length is None:
         raise ValueError("`pad_to_max_length` needs a `max_length`.")
     ids = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in zip(texts, seconds, strict=True)]
-    least = 3 if any(b for _, b in ids) else 2
-    if max_length is not None and max_length < least:
-        raise ValueError(
-            f"`max_length` is {max_length}, but must be {least} or more for [CLS] and [SEP]."
-        )
     longest = max((len(a) + len(b) + (3 if b else 2) for a, b in ids), default=2)
     if max_length is not None and (longest > max_length or pad_to_max_length):
         longest = max_length
@@ -119,6 +94,15 @@ def pack_batch_of_texts(
         name: np.array(column, np.int32).reshape(len(rows), longest)
         for name, column in zip(PackedSequence._fields, columns, strict=True)
     }
+
+
+def _list_of_texts(name: str, texts: Any) -> list[str]:
+    texts = [texts] if isinstance(texts, (str, bytes)) else texts
+    is_table = isinstance(texts, Mapping) or hasattr(texts, "columns")  # which gives its names
+    texts = list(texts)
+    if is_table or not all(isinstance(text, (str, bytes)) for text in texts):
+        raise TypeError(f"`{name}` must be a text or a list of texts, but is {texts!r:.60}.")
+    return texts
 
 
 def pack_all(
@@ -148,8 +132,7 @@ def _truncated(ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int) 
     max_tokens = max_seq_length - num_special
     if max_tokens < 0:
         raise ValueError(
-            f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] need {num_special}. "
-            "Use a larger max_seq_length."
+            f"`max_seq_length` is {max_seq_length}, but must be {num_special} or more for [CLS], [SEP]."
         )
     return truncate_pair(ids_a, ids_b, max_tokens)
 
@@ -195,19 +178,12 @@ def sliding_windows(num_tokens: int, size: int, stride: int) -> list[tuple[int, 
     A stride above `size` counts as `size`, so no token is left out. Without tokens there is one empty
     window.
 
-    Raises:
-        ValueError: `size` or `stride` is below 1.
-
     >>> sliding_windows(10, size=6, stride=3)
     [(0, 6), (3, 9), (6, 10)]
 
     Source: google-research/bert, run_squad.py, `_DocSpan`.
     """
-    if size < 1 or stride < 1:
-        raise ValueError(
-            f"Windows have {size} tokens, one every {stride}, but both must be 1 or more. Use a larger "
-            "max_seq_length or doc_stride."
-        )
+    assert size >= 1 and stride >= 1, (size, stride)  # noqa: S101
     windows = [(0, min(size, num_tokens))]
     while windows[-1][1] < num_tokens:
         start = windows[-1][0] + min(stride, size)

@@ -26,11 +26,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from bert_tf.characters import is_blank
 from bert_tf.data.lines import open_binary
-from bert_tf.limits import MAX_DOCUMENT, listed, parse_json, read_at_most
+from bert_tf.limits import MAX_DOCUMENT, parse_json, read_at_most
 
 # Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -201,11 +202,9 @@ def _answers(qa: Any, place: str) -> list[tuple[Any, str]]:
         return _items(qa, "answers", place)
     place = f"{place}.answers"
     texts, starts = (_value(qa["answers"], name, list, place) for name in ("text", "answer_start"))
-    if len(texts) != len(starts):
-        raise ValueError(f"{place}: found {len(texts)} texts, but {len(starts)} starts.")
     return [
         ({"text": text, "answer_start": start}, f"{place}[{index}]")
-        for index, (text, start) in enumerate(zip(texts, starts, strict=True))
+        for index, (text, start) in enumerate(zip_longest(texts, starts))
     ]
 
 
@@ -226,11 +225,7 @@ _JSON_NAMES = {
 
 
 def _value(values: Any, key: str, kind: Any, place: str) -> Any:
-    if not isinstance(values, dict):
-        raise ValueError(f"{place}: must be a JSON object, but is {str(values)[:60]!r}.")
-    if key not in values:
-        raise ValueError(f'{place}: "{key}" is missing; found {listed(values) or "nothing"}.')
-    value = values[key]
+    value = values.get(key) if isinstance(values, dict) else None
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise ValueError(f'{place}: "{key}" is {value!r:.60}, but must be {_JSON_NAMES[kind]}.')
     return value
@@ -238,12 +233,9 @@ def _value(values: Any, key: str, kind: Any, place: str) -> Any:
 
 def _check_distinct_names(examples: Iterable[SquadExample]) -> None:
     places: dict[str, str] = {}
-    for example in examples:
+    for example in examples:  # or predictions.json would lose one
         if example.qas_id in places:
-            raise ValueError(
-                f"{example.place}: {places[example.qas_id]} has the same id, so predictions.json "
-                "would lose one of them. Give each question a unique id."
-            )
+            raise ValueError(f"{example.place}: {places[example.qas_id]} has the same id.")
         places[example.qas_id] = example.place
 
 
@@ -263,17 +255,14 @@ def examples_to_train(
         ValueError: questions have no answer, and `version_2_with_negative` is False; or a question has
             neither answers nor `is_impossible`.
     """
-    if not version_2_with_negative:
-        _check_answerable(examples)
     chosen = []
     for example in examples:
+        is_usable = version_2_with_negative if example.is_impossible else example.answers
+        if not is_usable:
+            remedy = '"answers", or "is_impossible": true with version_2_with_negative'
+            raise ValueError(f"{example.place}: a question to train on needs {remedy}.")
         if example.is_impossible:
             answer = None
-        elif not example.answers:
-            raise ValueError(
-                f'{example.place}: a question to train on needs an answer in "answers", or '
-                '"is_impossible": true.'
-            )
         else:
             answer = _find_answer(example, findings)
             if answer is None:
@@ -285,15 +274,6 @@ def examples_to_train(
             findings.add("have an empty text", example.qas_id)
         chosen.append(TrainingExample(example, answer))
     return chosen
-
-
-def _check_answerable(examples: Sequence[SquadExample]) -> None:
-    without = [example for example in examples if example.is_impossible]
-    if without:
-        raise ValueError(
-            f"{without[0].place}: the question has no answer, and {len(without) - 1} others have none "
-            "either. For SQuAD 2.0 use version_2_with_negative."
-        )
 
 
 def _find_answer(example: SquadExample, findings: Findings) -> SquadAnswer | None:

@@ -113,8 +113,7 @@ def naming_damaged_file(
                     number += 1
             except tf.errors.DataLossError:
                 raise ValueError(
-                    f"{file} is damaged, or not a TFRecord file: record {number + 1} cannot be read "
-                    "(truncated, or its checksum does not fit). Write the file again."
+                    f"{file} is damaged, or not a TFRecord file: record {number + 1} cannot be read."
                 ) from error
         raise
     except tf.errors.InvalidArgumentError as error:
@@ -122,19 +121,16 @@ def naming_damaged_file(
             for file in files:
                 for number, record in _first_records(file, -1):
                     _check_ids(f"record {number} of {file}", record, id_limits or {})
-            if not files:
-                valid = (f"`{name}` 0 to {limit - 1}" for name, limit in (id_limits or {}).items())
-                raise ValueError(
-                    "A batch of the dataset contains an id that the model does not have. Valid are "
-                    f"{', '.join(valid)}. Leave out examples without a label, such as those with -1."
-                ) from error
-        if not any(words in error.message for words in _PARSER_WORDS):
+            limits = ", ".join(
+                f"`{name}` below {limit}" for name, limit in (id_limits or {}).items()
+            )
+            problem = f"A batch contains an id that the model does not have: ids are {limits}."
+        elif any(words in error.message for words in _PARSER_WORDS):
+            what = error.message.split("Name: ")[-1].split("\n")[0]
+            problem = f"A record in {first_names(files)} differs from the first one ({what})."
+        else:
             raise
-        what = error.message.split("Name: ")[-1].split("\n")[0]
-        raise ValueError(
-            f"A record in {first_names(files)} differs from the first one ({what}). Write the files "
-            "again."
-        ) from error
+        raise ValueError(problem) from error
 
 
 # Words of errors from TensorFlow's parser of examples.
@@ -153,10 +149,7 @@ def _features(record: bytes, place: str) -> Mapping[str, Any]:
     try:
         return tf.train.Example.FromString(record).features.feature
     except Exception as error:  # DecodeError, whose module differs between protobuf versions
-        raise ValueError(
-            f"{place} is not a tf.train.Example. Write the file with create_pretraining_data or the "
-            "script of the task."
-        ) from error
+        raise ValueError(f"{place} is not a tf.train.Example.") from error
 
 
 def _values(feature: tf.train.Feature) -> Sequence[Any]:
@@ -170,21 +163,16 @@ def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) 
         if spec.name not in features:
             raise ValueError(
                 f"{file}: feature `{spec.name}` is missing; record 1 has "
-                f"{', '.join(sorted(features)) or 'none'}. Make the records for this task."
+                f"{', '.join(sorted(features)) or 'none'}."
             )
         feature = features[spec.name]
-        expected_kind = "int64_list" if spec.dtype == "int32" else "float_list"
-        kind = feature.WhichOneof("kind")
-        if kind != expected_kind:
-            raise ValueError(
-                f"{file}: feature `{spec.name}` is a {kind}, but {spec.dtype} is stored as "
-                f"{expected_kind}. Make the records for this task."
-            )
-        found, expected = len(_values(feature)), math.prod(spec.shape)
+        kind = "int64_list" if spec.dtype == "int32" else "float_list"
+        found = (len(_values(feature)), feature.WhichOneof("kind"))
+        expected = (math.prod(spec.shape), kind)
         if found != expected:
             raise ValueError(
-                f"{file}: feature `{spec.name}` has {found} values in record 1, but {expected} "
-                f"are expected (shape {list(spec.shape)}). {_length_remedy(spec, found)}"
+                f"{file}: feature `{spec.name}` has {found[0]} values ({found[1]}) in record 1, but "
+                f"{expected[0]} ({kind}) are expected. {_length_remedy(spec, found[0])}"
             )
 
 
@@ -194,9 +182,8 @@ def _check_ids(place: str, record: bytes, id_limits: Mapping[str, int]) -> None:
         beyond = [number for number in features[name].int64_list.value if not 0 <= number < limit]
         if beyond:
             raise ValueError(
-                f"`{name}` is {beyond[0]} in {place}, but the model's ids are 0 to {limit - 1}. Use the "
-                "model (bert_config_file) and the labels that the records were made for, or make the "
-                "records again."
+                f"`{name}` is {beyond[0]} in {place}, but the model's ids are 0 to {limit - 1}. Use "
+                "the vocabulary and the labels of the records."
             )
 
 
@@ -245,8 +232,6 @@ class RecordWriter:
         self._writer: Any = None  # a tf.io.TFRecordWriter while open
 
     def __enter__(self) -> RecordWriter:
-        if tf.io.gfile.isdir(self.path):
-            raise ValueError(f"{self.path} is a folder, but must be a file. Name a file in it.")
         with ExitStack() as stack:
             name = stack.enter_context(whole_file(self.path))
             writer = tf.io.TFRecordWriter(name)
@@ -256,18 +241,12 @@ class RecordWriter:
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Append one example, with `values` as in `features.encode_example`."""
-        self._check_is_open()
         self.write_serialized(encode_example(self.specs, values))
 
     def write_serialized(self, record: bytes) -> None:
         """Append one example from `record_makers.encode_columns`."""
-        self._check_is_open()
         self._writer.write(record)
         self.count += 1
-
-    def _check_is_open(self) -> None:
-        if self._writer is None:
-            raise ValueError(f"{self.path} is not open. Write inside `with RecordWriter(...)`.")
 
     def __exit__(self, *error) -> None:
         self._writer = None
@@ -315,13 +294,6 @@ def read_records(
     Raises:
         ValueError: as in `check_records`, which is called here.
     """
-    for name, value, least in (
-        ("batch_size", batch_size, 1),
-        ("skip_batches", skip_batches, 0),
-        ("shuffle_buffer", shuffle_buffer, 1),
-    ):
-        if value < least:
-            raise ValueError(f"`{name}` is {value}, but must be {least} or more.")
     files = list(files)
     check_records(files, specs)
     num_records = count_records(files) if skip_batches or not repeat else 0  # 0: not counted

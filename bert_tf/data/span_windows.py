@@ -137,9 +137,6 @@ def passage_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[Spa
 
     A stride above `max_tokens` counts as `max_tokens`. An empty passage has no parts.
 
-    Raises:
-        ValueError: `max_tokens` or `doc_stride` is below 1.
-
     >>> passage_spans(6, max_tokens=3, doc_stride=2)
     [Span(start=0, length=3), Span(start=2, length=3), Span(start=4, length=2)]
     """

@@ -27,7 +27,6 @@ from bert_tf.data.lines import read_lines
 logger = logging.getLogger(__name__)
 
 DOCSTART = "-DOCSTART-"
-_NUMBER = re.compile(r"\d+([-.]\d+)?")  # of a word in CoNLL-U; 1-2 and 1.1 are no words
 _NOT_A_WORD = re.compile(r"\d+[-.]\d+\t([^\t]*\t){8}[^\t]*")  # of CoNLL-U's ten columns
 
 
@@ -90,22 +89,16 @@ def read_conll(
             continue
         if not num_columns:
             num_columns = len(cells)
-            _check_columns(columns, num_columns, f"{path}:{number}: {''.join(row or ())[:60]!r}")
+            _check_columns(columns, num_columns, f"{path}:{number}")
         if len(cells) != num_columns:
             raise ValueError(
-                f"{path}:{number}: {''.join(row or ())[:60]!r} has {len(cells)} columns, but the first "
-                f"row has {num_columns}."
+                f"{path}:{number}: found {len(cells)} columns, but the first row has {num_columns}."
             )
         rows[number] = cells
     if num_skipped:
         logger.info("%s: %d comments and rows that are no words were skipped", path, num_skipped)
     if not sentences:
         raise ValueError(f"{path} contains no word.")
-    words = (word for sentence in sentences for word in sentence.words)
-    if columns.word == 1 < num_columns and all(map(_NUMBER.fullmatch, words)):
-        raise ValueError(
-            f"{path}: all words are numbers. Name the column of words with --word_column."
-        )
     return sentences
 
 
@@ -160,11 +153,11 @@ def _rows(path: str, columns: Columns) -> Iterator[list[str] | str | None]:
 
 def _check_columns(columns: Columns, num_columns: int, place: str) -> None:
     label = columns.label_index(num_columns)
-    if columns.labelled and num_columns == 1:
-        raise ValueError(f"{place} is one column, but a row needs a word and its label.")
+    if label is None and columns.labelled:
+        label = 1
     for flag, index in (("word_column", columns.word - 1), ("label_column", label)):
         if index is not None and not 0 <= index < num_columns:
-            raise ValueError(f"{place} has {num_columns} columns, but --{flag} is {index + 1}.")
+            raise ValueError(f"{place}: found {num_columns} columns, but --{flag} is {index + 1}.")
 
 
 def _sentence(
@@ -173,21 +166,18 @@ def _sentence(
     index = columns.label_index(len(next(iter(rows.values()))))
     words = tuple(row[columns.word - 1] for row in rows.values())
     labels = None
-    for number, word in zip(rows, words, strict=True):
-        if not word:
-            raise ValueError(f"{path}:{number}: the row {rows[number]!r} has no word.")
+    for number, row in rows.items():
+        if not row[columns.word - 1] or (index is not None and not row[index]):
+            raise ValueError(f"{path}:{number}: a word or its label is missing in {row!r:.60}.")
     if index is not None:
         labels = tuple(_label(row[index], label_scheme, f"{path}:{n}") for n, row in rows.items())
     return Sentence(words, labels, document, path, tuple(rows))
 
 
 def _label(text: str, label_scheme: str, place: str) -> str:
-    if not text:
-        raise ValueError(f"{place}: the row has no label. Name the column with --label_column.")
     label = text if label_scheme == WORDS else entity_label(text)
     if label is None:
         raise ValueError(
-            f"{place}: the label {text!r} is none of B-PER, I-PER, O. Labels of words need "
-            "--label_scheme=words."
+            f"{place}: {text!r} is not like B-PER or O. Labels of words need --label_scheme=words."
         )
     return label

@@ -10,7 +10,6 @@ from bert_tf.data.label_schemes import (
     allowed_transitions,
     breaks,
     complete_labels,
-    entity_label,
     find_scheme,
     in_scheme,
 )
@@ -66,21 +65,6 @@ def test_labels_of_words_may_follow_each_other_in_any_order():
     labels = ["NN", "DT", "O", "E-X"]
     assert list(breaks(labels, WORDS)) == []
     assert complete_labels(labels, WORDS) == ("DT", "E-X", "NN", "O")
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        *((text, None) for text in ("", "PER", "b-PER", "B-", "-X-", "BI-PER", "PER_B", "-")),
-        ("B-a-b", "B-a-b"),
-        ("M-PER", "I-PER"),  # BMES
-        ("U-PER", "S-PER"),  # BILOU
-        ("L-PER", "E-PER"),
-        ("I", "I"),  # a nameless type
-    ],
-)
-def test_labels_of_other_notations_become_those_of_bioes(text, expected):
-    assert entity_label(text) == expected
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -144,11 +144,10 @@ def other(**changes):
     [
         (
             other(shape=(8,)),
-            r"1\.tf_record: feature `input_ids` has 3 values in record 1, but 8 are expected"
-            r".*max_seq_length=3, .*max_seq_length=8",
+            r"1\.tf_record: feature `input_ids` has 3 values .*max_seq_length=3, .*max_seq_length=8",
         ),
-        (other(shape=(2, 4)), r"`input_ids` has 3 values .*but 8 .*\[2, 4\]"),
-        (other(dtype="float32"), "`input_ids` is a int64_list, .*stored as float_list"),
+        (other(shape=(2, 4)), r"`input_ids` has 3 values .*but 8 "),
+        (other(dtype="float32"), "`input_ids` .*int64_list.*float_list"),
         (other(name="segment_ids"), "`segment_ids` is missing; record 1 has input_ids, unique_ids"),
     ],
 )

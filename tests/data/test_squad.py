@@ -143,9 +143,9 @@ def nested(qa):
         ("{", ": .*JSON"),
         ('{"a": 1}\n{"a": 2}\n', ":1: .*paragraphs"),
         (json.dumps(FLAT) + '\n{"id": \n', ":2: .*JSON"),
-        (json.dumps(FLAT | {"answers": {"text": ["a"], "answer_start": []}}), "answers: "),
+        (json.dumps(FLAT | {"answers": {"text": ["a"], "answer_start": []}}), r"answers\[0\]: "),
         ('{"data": []}', "no question"),
-        ("{}", '"data" is missing'),
+        ("{}", '"data" is None'),
         ('{"data": {}}', '"data" is'),
         ('{"data": [[]]}', r"data\[0\]: "),
         ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\].paragraphs\[0\]: \"con"),
@@ -229,7 +229,7 @@ def test_empty_answers_and_passages_are_left_out_and_empty_questions_counted(tra
 
 def test_unanswerable_questions_need_version_2(train):
     impossible = question("no", answers=(), is_impossible=True)
-    with pytest.raises(ValueError, match=r"\(id no\): .* no answer.*version_2_with_negative"):
+    with pytest.raises(ValueError, match=r"\(id no\): .*version_2_with_negative"):
         train(question(), impossible)
     chosen, found = train(question(), impossible, version_2_with_negative=True)
     assert [c.answer for c in chosen] == [SquadAnswer("Denver", 0), None]
@@ -241,7 +241,7 @@ def test_unanswerable_questions_need_version_2(train):
 def test_a_question_to_train_on_needs_an_answer_or_the_word_that_it_has_none(
     train, answers, version_2
 ):
-    with pytest.raises(ValueError, match=r'\(id q1\): .* needs an answer .*"is_impossible": true'):
+    with pytest.raises(ValueError, match=r'\(id q1\): .*"is_impossible": true'):
         train(question(answers=answers), version_2_with_negative=version_2)
 
 

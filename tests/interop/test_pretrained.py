@@ -78,16 +78,16 @@ def test_the_tokenizer_truncates_and_pads_to_a_length():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "name"),
     [
-        ((["a"], ["b", "c"]), ValueError, "1 `texts`.* 2 `pairs`"),
-        ((5,), TypeError, r"`texts`.*int"),
-        (([1],), TypeError, r"`texts\[0\]`.*int"),
-        ((["a"], [None]), TypeError, r"`pairs\[0\]`.*NoneType"),
+        (([1],), "`texts`"),
+        (({"text": ["a"]},), "`texts`"),
+        ((["a"], [None]), "`pairs`"),
+        ((["a"], ["b", "c"]), "argument 2"),
     ],
 )
-def test_the_tokenizer_names_what_is_wrong(arguments, error, message):
-    with pytest.raises(error, match=message):
+def test_the_tokenizer_names_what_is_wrong(arguments, name):
+    with pytest.raises((TypeError, ValueError), match=name):
         bert_tf.FullTokenizer(TOKENS)(*arguments)
 
 

@@ -78,7 +78,7 @@ def test_predict_does_not_overwrite_its_input(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("in.json", "docs.txt"):
         (tmp_path / name).write_text("mine\n")
-    with pytest.raises(ValueError, match=r"in\.json would be written, but it is also an input"):
+    with pytest.raises(ValueError, match=r"output_file=.*in\.json "):
         predict(
             PredictionOptions(
                 model_dir="m",
@@ -93,12 +93,12 @@ def test_predict_does_not_overwrite_its_input(tmp_path, monkeypatch):
 def test_extract_features_does_not_overwrite_its_input(tmp_path):
     (tmp_path / "in.txt").write_text("mine\n")
     files = dict.fromkeys(("input_file", "output_file"), f"{tmp_path}/in.txt")
-    with pytest.raises(ValueError, match=r"in\.txt would be written, but it is also an input"):
+    with pytest.raises(ValueError, match=r"output_file=.*in\.txt "):
         extract_features(ExtractionOptions(init_checkpoint="c", **files))
 
 
 def test_a_folder_as_output_file_is_an_error_before_the_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("mine\n")
-    with pytest.raises(ValueError, match=r"output_file=\. is a folder, but must be a file"):
+    with pytest.raises(ValueError, match=r"output_file=\. "):
         predict(PredictionOptions(model_dir="m", output_file="."))
