@@ -22,9 +22,8 @@ from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.data.question_answering import Findings, TrainingExample, examples_to_train, read_squad
 from bert_tf.data.records import make_once
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.labeled_questions import label
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask, label
 from bert_tf.tokenization import FullTokenizer
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared/data"

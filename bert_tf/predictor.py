@@ -49,7 +49,6 @@ from bert_tf.prediction.token_classification import EntityRecognizer
 from bert_tf.registry import TYPES
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.question_answering import QuestionAnsweringTask, check_threshold
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import check_backend
@@ -139,8 +138,6 @@ class Predictor:
             else:
                 model = load_model(path, dtype=precision, **lengths)
         self._trained = with_settings(model, **lengths)
-        if isinstance(self.task, QuestionAnsweringTask):
-            check_threshold(self.task, null_score_diff_threshold, self._trained.source)
 
     @property
     def model(self) -> keras.Model:

@@ -34,7 +34,7 @@ from bert_tf.modeling import models
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType, type_of_model
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.classification import ClassificationTask, problem_type_of
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import (
     label_order,
@@ -42,7 +42,6 @@ from bert_tf.tasks.of_checkpoint import (
     reordered,
     without_classifier,
 )
-from bert_tf.tasks.problem_types import problem_type_of
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 

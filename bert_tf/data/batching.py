@@ -116,13 +116,6 @@ def used_lengths(input_mask: tf.Tensor) -> tf.Tensor:
     return tf.reduce_max(tf.reshape(ends, [tf.shape(ends)[0], -1]), axis=1)
 
 
-def length_reader(specs: Sequence[FeatureSpec]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return a function from serialized examples, string [N], to `used_lengths`."""
-    (mask,) = (spec for spec in specs if spec.name == "input_mask")
-    schema = {"input_mask": tf.io.FixedLenFeature(mask.shape, tf.int64)}
-    return lambda serialized: used_lengths(tf.io.parse_example(serialized, schema)["input_mask"])
-
-
 def order_of_pool(
     lengths: tf.Tensor, batch_size: int, step: int, seed: tf.Tensor | None
 ) -> tf.Tensor:
@@ -167,15 +160,16 @@ def in_buckets(
     Returns:
         Dataset of (serialized example, int64 number in the stream).
     """
-    lengths_of = length_reader(specs)
     (mask,) = (spec for spec in specs if spec.name == "input_mask")
+    schema = {"input_mask": tf.io.FixedLenFeature(mask.shape, tf.int64)}
     step = length_step(mask.shape[-1])
     pool_size = batch_size * batches_per_pool
 
     @tf.autograph.experimental.do_not_convert
     def sort(pool: tf.Tensor, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         pool_seed = None if seed is None else tf.stack([tf.cast(seed, tf.int64), pool])
-        order = order_of_pool(lengths_of(serialized), batch_size, step, pool_seed)
+        lengths = used_lengths(tf.io.parse_example(serialized, schema)["input_mask"])
+        order = order_of_pool(lengths, batch_size, step, pool_seed)
         return tf.gather(serialized, order), pool * pool_size + tf.cast(order, tf.int64)
 
     return (

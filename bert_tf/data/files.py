@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TextIO
@@ -187,12 +187,6 @@ def is_stream(path: str) -> bool:
     return False
 
 
-def remove_file(path: str) -> None:
-    """Remove a file unless it is a device, a pipe or a link, which are reused."""
-    if not os.path.islink(path) and not is_stream(path):
-        tf.io.gfile.remove(path)
-
-
 @contextmanager
 def open_whole(path: str | os.PathLike, *, wait: bool = False) -> Iterator[TextIO]:
     """Open a UTF-8 text file for writing through `whole_file`."""
@@ -331,7 +325,12 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
         matches = [pattern] if tf.io.gfile.exists(pattern) else tf.io.gfile.glob(pattern)
         if matches != [pattern] and not os.path.basename(pattern).startswith("."):
             matches = [file for file in matches if not os.path.basename(file).startswith(".")]
-        subfolders = _folders(matches) if folders else set()
+        subfolders = []
+        if folders:
+            with ThreadPoolExecutor(
+                _REQUESTS
+            ) as pool:  # each takes a request if it is remote (gs://)
+                subfolders = list(itertools.compress(matches, pool.map(tf.io.gfile.isdir, matches)))
         matches = [file for file in matches if file not in subfolders]
         matches += [file for folder in subfolders for file in _files_below(folder)]
         matches = [file for file in matches if not file.endswith(TEMPORARY_SUFFIX)]
@@ -346,13 +345,6 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
             return files
         pattern = pattern_list
     raise ValueError(f"No file matches {pattern!r} (in the folder {os.getcwd()}).")
-
-
-def _folders(paths: Sequence[str]) -> set[str]:
-    """Return the paths that are folders. Each takes a request if it is remote (gs://)."""
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        is_folder = list(pool.map(tf.io.gfile.isdir, paths))
-    return set(itertools.compress(paths, is_folder))
 
 
 def _files_below(folder: str) -> list[str]:

@@ -122,7 +122,12 @@ def _csv_rows(path: str) -> Iterator[_Row]:
             raise ValueError(
                 f"{row.place}: found {len(row)} columns, but the first row has {len(first)}."
             )
-        yield _swag_row(row, columns) if columns else _headless_row(row)
+        if columns:
+            yield _swag_row(row, columns)
+        else:
+            text_a, *choices, key = row
+            guid = f"row-{row.line}"
+            yield _Row(guid, text_a, choices, string.ascii_uppercase, key, row.place)
 
 
 @dataclass(frozen=True)
@@ -162,11 +167,6 @@ def _swag_row(row: Row, columns: _HeaderColumns) -> _Row:
         key=None if columns.label is None else row[columns.label],
         origin=row.place,
     )
-
-
-def _headless_row(row: Row) -> _Row:
-    question, *choices, key = row
-    return _Row(f"row-{row.line}", question, choices, string.ascii_uppercase, key, row.place)
 
 
 # --------------------------------------------------------------------------------------------- JSON

@@ -38,7 +38,10 @@ def encode_columns(columns: Mapping[str, np.ndarray]) -> list[bytes]:
     for name, values in columns.items():
         column = values.reshape(len(values), -1)
         is_float = column.dtype.kind == "f"
-        payloads = _float_payloads(column) if is_float else _varint_payloads(column)
+        if is_float:
+            payloads = [row.tobytes() for row in column.astype("<f4")]
+        else:
+            payloads = _varint_payloads(column)
         headers = _Headers(name.encode(), is_float)
         parts.append([headers[len(payload)] + payload for payload in payloads])
     # Example: field 1 is Features, whose field 1 is the map from names to values.
@@ -72,10 +75,6 @@ def varint(number: int) -> bytes:
         number >>= 7
     result.append(number)
     return bytes(result)
-
-
-def _float_payloads(column: np.ndarray) -> list[bytes]:
-    return [row.tobytes() for row in column.astype("<f4")]
 
 
 def _varint_payloads(column: np.ndarray) -> list[bytes]:

@@ -80,17 +80,13 @@ class TokenizedPassage:
 
     def characters(self, span: TokenSpan, tokenizer: FullTokenizer) -> tuple[int, int]:
         """Return the position of pieces in the text, which is `text[start:end]`."""
-        (start, _), (_, end) = (
-            self._piece_characters(piece, tokenizer) for piece in (span.start, span.end)
-        )
-        return start, end
-
-    def _piece_characters(self, piece: int, tokenizer: FullTokenizer) -> tuple[int, int]:
-        word = self.word_of[piece]
-        offsets = piece_offsets(tokenizer, self.passage.words[word])
-        start, end = offsets[piece - self.first_piece[word]]
-        word_start = self.passage.word_starts[word]
-        return word_start + start, word_start + end
+        bounds = []
+        for piece, side in zip(span, (0, 1), strict=True):
+            word = self.word_of[piece]
+            offsets = piece_offsets(tokenizer, self.passage.words[word])
+            offset = offsets[piece - self.first_piece[word]][side]
+            bounds.append(self.passage.word_starts[word] + offset)
+        return bounds[0], bounds[1]
 
 
 def tokenize_passage(passage: Passage, tokenizer: FullTokenizer) -> TokenizedPassage:

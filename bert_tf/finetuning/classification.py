@@ -25,7 +25,7 @@ from bert_tf.metrics.basic import largest_class
 from bert_tf.options import OptionError, TableOptions, option
 from bert_tf.report.classification import evaluation_sections
 from bert_tf.report.page import Command, Section, write_report
-from bert_tf.tasks.classification import ClassificationTask, InputExample
+from bert_tf.tasks.classification import PROBLEM_TYPES, ClassificationTask, InputExample
 from bert_tf.tasks.glue import (
     GLUE_TASKS,
     GlueTask,
@@ -40,7 +40,6 @@ from bert_tf.tasks.of_checkpoint import (
     spelled_as,
     split_labels,
 )
-from bert_tf.tasks.problem_types import PROBLEM_TYPES
 from bert_tf.tasks.tables import NO_LABEL, TableLayout, infer_labels, read_examples
 from bert_tf.training.checkpoints import latest_checkpoint
 

@@ -24,10 +24,9 @@ from bert_tf.finetuning.embeddings_options import (
 )
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.limits import listed
-from bert_tf.tasks.classification import InputExample
+from bert_tf.tasks.classification import InputExample, Label
 from bert_tf.tasks.embeddings import EmbeddingExample, text_key
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
-from bert_tf.tasks.problem_types import Label
 from bert_tf.tasks.tables import NO_LABEL
 from bert_tf.training.embedding_losses import CLASSES, PAIRS, SCORES
 

@@ -33,12 +33,20 @@ from bert_tf.finetuning.setup import Setup
 from bert_tf.options import OptionError, option
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
-from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction
-from bert_tf.tasks.answer_ensemble import NBEST_FILE, combine, read_nbest
-from bert_tf.tasks.labeled_questions import LabeledQuestion, TokenizedPassages, label
+from bert_tf.tasks.answer_decoding import (
+    ANSWER_SPANS,
+    NBEST_FILE,
+    AnswerSettings,
+    Prediction,
+    combine,
+    read_nbest,
+)
 from bert_tf.tasks.question_answering import (
     AskedQuestions,
+    LabeledQuestion,
     QuestionAnsweringTask,
+    TokenizedPassages,
+    label,
     official_metrics,
 )
 from bert_tf.tokenization import FullTokenizer

@@ -22,7 +22,7 @@ import tensorflow as tf
 from bert_tf.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.text_ops.windows import graph_document_windows
+from bert_tf.text_ops.packing import graph_document_windows
 
 
 class ServedClassifier(Served):

@@ -14,13 +14,18 @@ Source: google-research/bert, run_squad.py, `write_predictions`, `get_final_text
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.data.span_windows import TokenSpan, Window
+from bert_tf.limits import MAX_DOCUMENT, read_json
 from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 
 # Conversion between answers and word pieces, for training and prediction: by whole words, as in the
@@ -131,14 +136,12 @@ def predict_answer(
     if null is None:
         return Prediction(ranked[0].text, ranked, ranked[0].text)
     # The reference fails if "no answer" is the only candidate.
-    null_odds = CERTAINLY_NULL if best is None else _null_odds(null, best)
+    null_odds = CERTAINLY_NULL
+    if best is not None:  # the reference's order of subtraction
+        null_odds = null.score - best.start_logit - best.end_logit
     best_answer = best.text if best else ""
     is_null = null_odds > settings.null_score_diff_threshold
     return Prediction("" if is_null else best_answer, ranked, best_answer, null_odds)
-
-
-def _null_odds(null: Candidate, best: Candidate) -> float:
-    return null.score - best.start_logit - best.end_logit  # the reference's order of subtraction
 
 
 def _null_candidate(
@@ -321,3 +324,75 @@ def get_final_text(
     first = start - normalized.count(" ", 0, start)
     last = end - normalized.count(" ", 0, end)
     return original[places[first] : places[last] + 1]
+
+
+NBEST_FILE = "nbest_predictions.json"
+
+
+NBest = Mapping[str, Sequence[Mapping[str, Any]]]  # question -> entries, best first
+
+
+def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -> NBest:
+    """Read the n-best answers of a run.
+
+    Args:
+        path: the run's --output_dir, or the file.
+        names: required questions.
+
+    Raises:
+        ValueError: the file lacks a question, or was made for another version.
+    """
+    file = os.path.join(path, NBEST_FILE) if tf.io.gfile.isdir(path) else path
+    nbest = read_json(file, MAX_DOCUMENT)
+    if missing := [name for name in names if not nbest.get(name)]:
+        raise ValueError(
+            f"{file}: no answer to question {missing[0]}. Predict the same predict_file."
+        )
+    # Only a run with version_2_with_negative lists no answer, "", for each question.
+    has_none = all(any(not entry["text"] for entry in nbest[name]) for name in names)
+    if has_none != version_2_with_negative:
+        raise ValueError(
+            f"{file} was made with version_2_with_negative={has_none}. Set the same here."
+        )
+    return nbest
+
+
+def combine(
+    runs: Sequence[NBest], names: Sequence[str], settings: AnswerSettings
+) -> dict[str, Prediction]:
+    """Return question -> joint answer of the runs.
+
+    Odds of no answer are log(probability of no answer) - log(probability of the best answer), as in
+    each run. The logits of an entry are means over the runs that list it.
+    """
+    return {name: _vote([run[name] for run in runs], settings) for name in names}
+
+
+def _vote(runs: Sequence[Sequence[Mapping[str, Any]]], settings: AnswerSettings) -> Prediction:
+    entries: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        for entry in run:
+            entries.setdefault(entry["text"], []).append(entry)
+    candidates = [
+        Candidate(
+            text,
+            fmean(entry.get("start_logit", 0.0) for entry in same),
+            fmean(entry.get("end_logit", 0.0) for entry in same),
+            sum(entry["probability"] for entry in same) / len(runs),
+        )
+        for text, same in entries.items()
+    ]
+    candidates.sort(key=lambda candidate: -candidate.probability)
+    nbest = candidates[: settings.n_best_size]
+    if not settings.version_2_with_negative:
+        return Prediction(nbest[0].text, tuple(nbest), nbest[0].text)
+    (null,) = (candidate for candidate in candidates if not candidate.text)
+    if null not in nbest:
+        nbest.append(null)
+    best = next((candidate for candidate in candidates if candidate.text), Candidate("", 0, 0, 0.0))
+    null_log, best_log = (
+        math.log(max(candidate.probability, sys.float_info.min)) for candidate in (null, best)
+    )
+    odds = null_log - best_log
+    is_null = odds > settings.null_score_diff_threshold
+    return Prediction("" if is_null else best.text, tuple(nbest), best.text, odds)

@@ -151,13 +151,8 @@ class ExampleTask(Task):
         return len(examples)
 
 
-def of_type(
-    examples: Iterable[AnyExample], example_type: type[AnyExample], remedy: str
-) -> Iterator[AnyExample]:
+def of_type(examples: Iterable[AnyExample], example_type: type[AnyExample]) -> Iterator[AnyExample]:
     """Yield the examples, and check the type of each.
-
-    Args:
-        remedy: last sentence of the message.
 
     Raises:
         TypeError: an example is of another type, such as a row of a table.
@@ -166,6 +161,6 @@ def of_type(
         if not isinstance(example, example_type):
             raise TypeError(
                 f"Example {index} is of type {type(example).__name__}, but must be of type "
-                f"{example_type.__name__}. {remedy}"
+                f"{example_type.__name__}."
             )
         yield example

@@ -7,32 +7,150 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from bert_tf import huggingface_config
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.packing import PackedSequence
 from bert_tf.data.record_makers import SentenceRecords, SentenceRow
 from bert_tf.data.records import chunks_of, content_key, write_parts
+from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.tasks.base import ExampleTask, Tensors, of_type
-from bert_tf.tasks.problem_types import (
-    PROBLEM_TYPES,
-    Label,
-    ProblemType,
-    problem_type_of,
-)
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training import losses
+from bert_tf.training.losses import Loss
+
+# The label of an example: a name, names, a number; None if unknown.
+Label = str | tuple[str, ...] | float | None
+
+
+_ONE, _ANY, _NUMBER = huggingface_config.PROBLEM_TYPES
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+Metric = Callable[[np.ndarray, np.ndarray], float]  # predictions, labels
+
+
+@dataclass(frozen=True)
+class ProblemType:
+    """One type of label.
+
+    Args:
+        name: value of --problem_type.
+        huggingface: `problem_type` in Hugging Face's config.json.
+        has_labels: True if the outputs have names; otherwise the single output is a number.
+        metrics: name -> function of (predictions, labels), as in `predictions` and the records.
+        feature: number of labels -> `label_ids` in the records.
+        encode: (label, id of each name) -> the value of that feature. Raises KeyError, TypeError or
+            ValueError for another label.
+        loss: weights of the labels or None -> the training loss.
+        mean_loss: (logits [N, L], labels) -> unweighted mean of that loss.
+        predictions: logits [N, L] -> values that the metrics compare with the labels.
+        shown: logits [N, L] -> rows of `test_results.tsv`.
+    """
+
+    name: str
+    huggingface: str
+    has_labels: bool
+    metrics: Mapping[str, Metric]
+    feature: Callable[[int], FeatureSpec]
+    encode: Callable[[Any, Mapping[str, int]], Any]
+    loss: Callable[[Sequence[float] | None], Loss]
+    mean_loss: Callable[[np.ndarray, np.ndarray], float]
+    predictions: Callable[[np.ndarray], np.ndarray]
+    shown: Callable[[np.ndarray], np.ndarray]
+
+
+def _many_ids(label: Sequence[str], ids: Mapping[str, int]) -> np.ndarray:
+    label = [label] if isinstance(label, str) else label  # one name, not its letters
+    values = np.zeros(len(ids), np.float32)
+    values[[ids[name] for name in label]] = 1.0
+    return values
+
+
+def _number(label: float, ids: Mapping[str, int]) -> float:
+    value = float(label)
+    if not abs(value) <= _FLOAT32_MAX:
+        raise ValueError
+    return value
+
+
+SINGLE_LABEL = ProblemType(
+    name="single_label",
+    huggingface=_ONE,
+    has_labels=True,
+    metrics={
+        "accuracy": basic.accuracy,
+        "f1": basic.f1,
+        "f1_macro": basic.f1_macro,
+        "matthews_correlation": basic.matthews_correlation,
+    },
+    feature=lambda num_labels: FeatureSpec("label_ids", role="label", output="logits"),
+    encode=lambda label, ids: ids[label],
+    loss=losses.classification_loss,
+    mean_loss=basic.mean_cross_entropy,
+    predictions=lambda logits: logits.argmax(axis=-1),
+    shown=basic.softmax,
+)
+
+
+MULTI_LABEL = ProblemType(
+    name="multi_label",
+    huggingface=_ANY,
+    has_labels=True,
+    metrics={
+        "f1_micro": basic.multi_label_f1_micro,
+        "f1_macro": basic.multi_label_f1_macro,
+        "accuracy": basic.exact_match,
+    },
+    feature=lambda num_labels: FeatureSpec(
+        "label_ids", (num_labels,), dtype="float32", role="label", output="logits"
+    ),
+    encode=_many_ids,
+    loss=losses.multi_label_loss,
+    mean_loss=basic.mean_sigmoid_cross_entropy,
+    predictions=lambda logits: (logits > 0).astype(np.int32),  # a probability above one half
+    shown=basic.sigmoid,
+)
+
+
+REGRESSION = ProblemType(
+    name="regression",
+    huggingface=_NUMBER,
+    has_labels=False,
+    metrics={
+        "pearson": basic.pearson,
+        "spearman": basic.spearman,
+        "mean_absolute_error": basic.mean_absolute_error,
+    },
+    feature=lambda num_labels: FeatureSpec(
+        "label_ids", dtype="float32", role="label", output="logits"
+    ),
+    encode=_number,
+    loss=lambda weights: losses.regression_loss(),
+    mean_loss=lambda logits, labels: basic.mean_squared_error(logits[:, 0], labels),
+    predictions=lambda logits: logits[:, 0],
+    shown=lambda logits: logits.astype(np.float64),
+)
+
+
+PROBLEM_TYPES = {kind.name: kind for kind in (SINGLE_LABEL, MULTI_LABEL, REGRESSION)}
+
+
+def problem_type_of(config: BertConfig, labels: Sequence[str]) -> ProblemType:
+    """Return the type in Hugging Face's config.json. Default, as there: one output is a number."""
+    stated = config.extra.get("problem_type")
+    default = REGRESSION if len(labels) == 1 else SINGLE_LABEL
+    return next((kind for kind in PROBLEM_TYPES.values() if kind.huggingface == stated), default)
+
 
 logger = logging.getLogger(__name__)
-
-_REMEDY = (
-    "Make one of each row: bert_tf.InputExample(str(number), row['text'], label=row['label'])."
-)
 
 
 @dataclass(frozen=True)
@@ -94,23 +212,21 @@ class ClassificationTask(ExampleTask):
                 f"`problem_type` is {problem_type!r}, but must be one of {', '.join(PROBLEM_TYPES)}."
             )
         self.kind: ProblemType = PROBLEM_TYPES[problem_type]
-        _check_labels(labels, self.kind)
-        if class_weights is not None:
-            _check_class_weights(class_weights, labels)
-        if doc_stride is not None and doc_stride < 1:
-            raise ValueError(f"`doc_stride` is {doc_stride}, but must be 1 or more.")
         self.labels = tuple(labels)
         self.max_seq_length = max_seq_length
         if metric_names is None:
             metric_names = [n for n in self.kind.metrics if n != "f1" or len(self.labels) == 2]
         self.metric_names = tuple(metric_names)
-        _check_metrics(self.metric_names, self.kind, len(self.labels))
+        _check_arguments(labels, class_weights, doc_stride, self.metric_names, self.kind)
         self.best_metric = f"eval_{self.metric_names[0]}"
         self.is_pair = is_pair
         self.class_weights = None if class_weights is None else tuple(map(float, class_weights))
         self.doc_stride = doc_stride
-        self.features = classification_features(
-            max_seq_length, self.kind.feature(len(self.labels)), is_windowed=bool(doc_stride)
+        self.features = (  # the reference's record, with the example's number for windows
+            *sequence_specs((max_seq_length,)),
+            self.kind.feature(len(self.labels)),
+            FeatureSpec("is_real_example", role="weight", output="logits"),
+            *([FeatureSpec("example_numbers", role="id")] if doc_stride else []),
         )
         self.losses = (self.kind.loss(self.class_weights),)
 
@@ -202,7 +318,7 @@ class ClassificationTask(ExampleTask):
             ValueError: a label is unknown, or None while others are not; the message names its line. An
                 example has one text and the task takes pairs, or the other way round.
         """
-        examples = list(of_type(examples, InputExample, _REMEDY))
+        examples = list(of_type(examples, InputExample))
         _check_all_labelled(examples)
         for example in examples:
             self._check_number_of_texts(example)
@@ -290,19 +406,6 @@ class ClassificationTask(ExampleTask):
         return {**named, "eval_loss": loss, "loss": loss}
 
 
-def classification_features(
-    max_seq_length: int, label: FeatureSpec, is_windowed: bool = False
-) -> tuple[FeatureSpec, ...]:
-    """Return the reference's record for classification, with the example's number for windows."""
-    numbers = (FeatureSpec("example_numbers", role="id"),) if is_windowed else ()
-    return (
-        *sequence_specs((max_seq_length,)),
-        label,
-        FeatureSpec("is_real_example", role="weight", output="logits"),
-        *numbers,
-    )
-
-
 def _check_all_labelled(examples: Sequence[InputExample]) -> None:
     """Raise if some examples have a label and others none, which would be learned as the first one."""
     unlabelled = [example for example in examples if example.label is None]
@@ -325,34 +428,43 @@ def _encoded_label(example: InputExample, ids: Mapping[str, int], kind: ProblemT
         return np.zeros(kind.feature(len(ids)).shape, np.float32)
     try:
         return kind.encode(label, ids)
-    except ValueError as error:
-        raise ValueError(f"{example.origin or example.guid}: {error}") from error
-
-
-def _check_labels(labels: Sequence[str], kind: ProblemType) -> None:
-    if isinstance(labels, str | Set | Mapping):  # whose order is not that of the outputs
-        raise TypeError(
-            f"`labels` is {labels!r:.60}, but must be a list in the order of the outputs."
-        )
-    if not kind.has_labels and labels:
-        raise ValueError(f"`labels` are {list(labels)}, but must be empty for a {kind.name}.")
-    least = {"single_label": 2, "multi_label": 1}.get(kind.name, 0)
-    if len(set(labels)) != len(labels) or len(labels) < least:
+    except (KeyError, TypeError, ValueError) as error:
+        label = error.args[0] if isinstance(error, KeyError) else label
         raise ValueError(
-            f"`labels` are {list(labels)}, but must be {least} or more, all different."
-        )
+            f"{example.origin or example.guid}: the label is {label!r}, but the labels of this task are "
+            f"{', '.join(map(repr, ids)) or 'finite numbers'}."
+        ) from error
 
 
-def _check_class_weights(weights: Sequence[float], labels: Sequence[str]) -> None:
-    if isinstance(weights, str | Mapping):  # whose keys would be the weights
-        raise TypeError(f"`class_weights` is {weights!r:.60}, but must be a list, as `labels`.")
-    if len(weights) != len(labels) or not all(0 < weight < math.inf for weight in weights):
-        raise ValueError(
-            f"`class_weights` are {list(weights)}, but must be a number above 0 for each label."
-        )
-
-
-def _check_metrics(names: Sequence[str], kind: ProblemType, num_labels: int) -> None:
-    known = [name for name in kind.metrics if name != "f1" or num_labels == 2]
-    if not names or not set(names) <= set(known):
-        raise ValueError(f"`metric_names` are {list(names)}, but must be of {', '.join(known)}.")
+def _check_arguments(
+    labels: Sequence[str],
+    class_weights: Sequence[float] | None,
+    doc_stride: int | None,
+    metric_names: Sequence[str],
+    kind: ProblemType,
+) -> None:
+    min_labels = {"single_label": 2, "multi_label": 1}.get(kind.name, 0)
+    is_list = not isinstance(labels, str | Set | Mapping)  # whose order is not that of the outputs
+    weights = (1.0,) * len(labels) if class_weights is None else class_weights
+    known = {name for name in kind.metrics if name != "f1" or len(labels) == 2}
+    valid = {
+        f"`labels` are {labels!r:.60}, but must be a list of {min_labels} or more, all different": (
+            is_list and min_labels <= len(labels) == len(set(labels))
+        ),
+        f"`labels` are {labels!r:.60}, but must be empty for a {kind.name}": (
+            kind.has_labels or not labels
+        ),
+        f"`class_weights` are {weights!r:.60}, but must be a number above 0 for each label": (
+            not isinstance(weights, str | Mapping)
+            and len(weights) == len(labels)
+            and all(0 < weight < math.inf for weight in weights)
+        ),
+        f"`doc_stride` is {doc_stride}, but must be 1 or more": doc_stride is None
+        or doc_stride > 0,
+        f"`metric_names` are {metric_names}, but must be of {', '.join(sorted(known))}": (
+            bool(metric_names) and set(metric_names) <= known
+        ),
+    }
+    for sentence, is_valid in valid.items():
+        if not is_valid:
+            raise ValueError(f"{sentence}.")

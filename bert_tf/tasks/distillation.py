@@ -59,10 +59,9 @@ def teacher_features(task: ExampleTask, embedding_dim: int = 0) -> Sequence[Feat
         shapes = {"logits": (task.num_choices,)}
     elif isinstance(task, RerankingTask):
         shapes = {"logits": (task.num_documents,)}
-    elif isinstance(task, ClassificationTask):
-        shapes = {"logits": (task.num_outputs,)}
     else:
-        raise TypeError(f"A model for {task.name} cannot learn from a teacher.")
+        assert isinstance(task, ClassificationTask)  # noqa: S101
+        shapes = {"logits": (task.num_outputs,)}
     return [
         FeatureSpec(f"teacher_{name}", shape, "float32", role="id")
         for name, shape in shapes.items()

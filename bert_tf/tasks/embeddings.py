@@ -33,8 +33,6 @@ from bert_tf.training.embedding_losses import EMBEDDING_LOSSES, SCORES, embeddin
 
 logger = logging.getLogger(__name__)
 
-_REMEDY = "Make one of each row: bert_tf.EmbeddingExample((row['query'], row['positive']))."
-
 # Limits of the settings, as of `options.option`; the flags have them too.
 LIMITS: Mapping[str, Mapping[str, Any]] = {
     "pooling": {"choices": tuple(POOLINGS)},
@@ -55,7 +53,7 @@ class EmbeddingExample:
         origin: "file:line", for messages.
 
     Raises:
-        TypeError: `texts` is a single text or not of texts, or `label` is not a number.
+        TypeError: `texts` is a single text or not of texts.
     """
 
     texts: tuple[str, ...]
@@ -234,7 +232,7 @@ class EmbeddingTask(ExampleTask):
 
     def _rows(self, examples: Sequence[EmbeddingExample]) -> list[TextsRow]:
         rows = []
-        for index, example in enumerate(of_type(examples, EmbeddingExample, _REMEDY)):
+        for index, example in enumerate(of_type(examples, EmbeddingExample)):
             self._check(example, index)
             anchor, *others = example.texts
             texts = [self.query_prefix + anchor, *(self.document_prefix + text for text in others)]

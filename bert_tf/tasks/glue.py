@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from bert_tf.characters import is_blank
 from bert_tf.data.tables import Row, read_tsv
-from bert_tf.tasks.classification import InputExample
-from bert_tf.tasks.problem_types import Label
+from bert_tf.tasks.classification import InputExample, Label
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class GlueTask:
         splits: "train", "dev", "test"; others are named "dev_..." and "test_...".
         labels: in the order of the output units; empty for a regression.
         metrics: to report, the official ones first.
-        problem_type: key of `tasks.problem_types.PROBLEM_TYPES`.
+        problem_type: key of `tasks.classification.PROBLEM_TYPES`.
         spellings: label in the files -> label in `labels`.
         has_broken_rows: True if the official files have rows with too few columns. Such rows are then
             counted and skipped instead of rejected.

@@ -27,8 +27,6 @@ from bert_tf.training.losses import masked_choices, multiple_choice_loss
 
 logger = logging.getLogger(__name__)
 
-_REMEDY = "run_swag makes the records of a .jsonl or .csv file."
-
 
 class MultipleChoiceTask(ExampleTask):
     """One of several choices.
@@ -45,11 +43,14 @@ class MultipleChoiceTask(ExampleTask):
     labels = ()  # each example has its own choices
 
     def __init__(self, num_choices: int, max_seq_length: int):
-        if num_choices < 2:
-            raise ValueError(f"`num_choices` is {num_choices}, but must be 2 or more.")
         self.num_choices = num_choices
         self.max_seq_length = max_seq_length
-        self.features = multiple_choice_features(num_choices, max_seq_length)
+        self.features = (
+            *sequence_specs((num_choices, max_seq_length)),
+            FeatureSpec("choice_mask", (num_choices,), role="id"),  # 1 = a choice, 0 = padding
+            FeatureSpec("label_ids", role="label", output="logits"),
+            FeatureSpec("is_real_example", role="weight", output="logits"),
+        )
         self.losses = (multiple_choice_loss(),)
 
     def arguments(self) -> dict[str, Any]:
@@ -83,7 +84,7 @@ class MultipleChoiceTask(ExampleTask):
         """
         names = tuple(spec.name for spec in self.features)
         make = ChoiceRecords(tokenizer, self.max_seq_length, names, self.num_choices)
-        rows = [self._row(question) for question in of_type(questions, Question, _REMEDY)]
+        rows = [self._row(question) for question in of_type(questions, Question)]
         count, num_full = write_parts(path, self.features, make, chunks_of(rows), num_workers)
         if num_full:
             logger.info(
@@ -126,13 +127,3 @@ class MultipleChoiceTask(ExampleTask):
         loss = basic.mean_cross_entropy(logits, labels)
         accuracy = basic.accuracy(logits.argmax(axis=-1), labels)
         return {"eval_accuracy": accuracy, "eval_loss": loss, "loss": loss}
-
-
-def multiple_choice_features(num_choices: int, max_seq_length: int) -> tuple[FeatureSpec, ...]:
-    """Return the features of all choices; `choice_mask`: 1 = a choice, 0 = padding."""
-    return (
-        *sequence_specs((num_choices, max_seq_length)),
-        FeatureSpec("choice_mask", (num_choices,), role="id"),
-        FeatureSpec("label_ids", role="label", output="logits"),
-        FeatureSpec("is_real_example", role="weight", output="logits"),
-    )

@@ -37,9 +37,6 @@ class PretrainingTask(Task):
         max_predictions_per_seq: P.
         objective: one of OBJECTIVES.
         masker: masks records without masks; None for masked records.
-
-    Raises:
-        ValueError: the objective is unknown, or a number is too small.
     """
 
     name = "pretraining"
@@ -52,16 +49,7 @@ class PretrainingTask(Task):
         objective: str = "mlm_nsp",
         masker: DynamicMasker | None = None,
     ):
-        if objective not in OBJECTIVES:
-            raise ValueError(
-                f"`objective` is {objective!r}, but must be one of {', '.join(OBJECTIVES)}."
-            )
-        for name, value, least in (
-            ("max_seq_length", max_seq_length, self.min_seq_length),
-            ("max_predictions_per_seq", max_predictions_per_seq, 1),
-        ):
-            if value < least:
-                raise ValueError(f"`{name}` is {value}, but must be {least} or more.")
+        assert objective in OBJECTIVES and max_predictions_per_seq >= 1  # noqa: S101
         self.max_seq_length = max_seq_length
         self.max_predictions_per_seq = max_predictions_per_seq
         self.predictions_per_token = max_predictions_per_seq / max_seq_length

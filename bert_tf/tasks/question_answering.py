@@ -21,28 +21,123 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.question_answering import Passage, SquadExample
-from bert_tf.data.record_makers import WindowRecords, WindowRow
-from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
+from bert_tf.data.parallel import map_in_order
+from bert_tf.data.question_answering import (
+    Findings,
+    Passage,
+    SquadAnswer,
+    SquadExample,
+    TrainingExample,
+)
+from bert_tf.data.record_makers import WindowRecords, WindowRow, pieces_of_texts
+from bert_tf.data.records import CHUNK_SIZE, chunks_of, content_key, write_parts
 from bert_tf.data.span_windows import (
     FIRST_UNIQUE_ID,
     TokenizedPassage,
     TokenSpan,
     Window,
     make_windows,
+    tokenize_passage,
 )
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.modeling.models import BertForQuestionAnswering
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
 from bert_tf.tasks.base import ExampleTask, Tensors, of_type
-from bert_tf.tasks.labeled_questions import LabeledQuestion
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import span_loss, without_padding
 
-_REMEDY = (
-    "`bert_tf.tasks.labeled_questions.label` makes tuples of examples, and run_squad the records of a "
-    "file in SQuAD's JSON."
+_WIDER = (
+    "are learned with more text than their answer, although word pieces match it exactly; "
+    "--answer_spans=characters learns the exact pieces"
 )
+_PASSAGES_AT_ONCE = 200  # per call of a tokenizing process
+
+
+class TokenizedPassages(dict):
+    """Passage -> its word pieces, computed once for all its questions."""
+
+    def __init__(self, tokenizer: FullTokenizer):
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, passage: Passage) -> TokenizedPassage:
+        result = self[passage] = tokenize_passage(passage, self._tokenizer)
+        return result
+
+    def add(self, passages: Iterable[Passage], num_workers: int) -> None:
+        """Tokenize passages in several processes. With 1, each is tokenized on first use."""
+        new = [passage for passage in dict.fromkeys(passages) if passage not in self]
+        if num_workers == 1 or not new:
+            return
+        parts = ([passage.words for passage in part] for part in chunks_of(new, _PASSAGES_AT_ONCE))
+        tokenize = functools.partial(pieces_of_texts, self._tokenizer)
+        found = chain.from_iterable(map_in_order(tokenize, parts, num_workers))
+        for passage, pieces in zip(new, found, strict=True):
+            self[passage] = TokenizedPassage(passage, *pieces)
+
+
+LabeledQuestion = tuple[SquadExample, TokenizedPassage, TokenSpan | None]
+
+
+def label(
+    examples: Sequence[TrainingExample],
+    tokenizer: FullTokenizer,
+    findings: Findings,
+    num_workers: int = 1,
+    answer_spans: str = "words",
+) -> list[LabeledQuestion]:
+    """Return questions with the tokens of their answers, or None without an answer.
+
+    Args:
+        findings: receives the skipped questions, whose answer has no tokens, and the questions whose
+            tokens cover more than their answer.
+        num_workers: processes that tokenize the passages.
+        answer_spans: one of `ANSWER_SPANS`.
+    """
+    passages, labeled = TokenizedPassages(tokenizer), []
+    passages.add((example.passage for example, _ in examples), num_workers)
+    for example, answer in examples:
+        passage = passages[example.passage]
+        span = None
+        if answer is not None:
+            span = _answer_tokens(example, passage, answer, tokenizer, findings, answer_spans)
+            if span is None:
+                matter = "are left out, because their answer has no tokens"
+                findings.add(matter, example.qas_id)
+                continue
+        labeled.append((example, passage, span))
+    return labeled
+
+
+def _answer_tokens(
+    example: SquadExample,
+    passage: TokenizedPassage,
+    answer: SquadAnswer,
+    tokenizer: FullTokenizer,
+    findings: Findings,
+    answer_spans: str,
+) -> TokenSpan | None:
+    located = passage.passage.located(answer)
+    if answer_spans == "characters":
+        return passage.span_at(located, tokenizer)
+    answer_ids = tokenizer.encode(answer.text)
+    span = passage.span_of(answer, answer_ids)
+    if span is None or passage.ids[span.start : span.end + 1] == answer_ids:
+        return span
+    fitting = passage.span_at(located, tokenizer)
+    if fitting is not None and fitting != span:
+        start, end = passage.characters(fitting, tokenizer)
+        if located.start <= start and end <= located.start + len(located.text):
+            findings.add(_WIDER, example.qas_id)
+    return span
+
+
+# Extra features of a record for training. The last is unused, as in the reference.
+ANSWER_FEATURES = (
+    FeatureSpec("start_positions", role="label", output="start_logits"),
+    FeatureSpec("end_positions", role="label", output="end_logits"),
+)
+IS_IMPOSSIBLE = FeatureSpec("is_impossible", role="id")
 
 
 class QuestionAnsweringTask(ExampleTask):
@@ -69,27 +164,28 @@ class QuestionAnsweringTask(ExampleTask):
         answer_spans: str = "words",
         is_labeled: bool = True,
     ):
-        if max_query_length < 1:
-            raise ValueError(f"max_query_length is {max_query_length}, but must be 1 or more.")
-        if max_seq_length <= max_query_length + 3:
-            raise ValueError(
-                f"max_seq_length is {max_seq_length}, but must be {max_query_length + 4} or more: "
-                f"`max_query_length={max_query_length}`, [CLS], two [SEP], and a token of the passage. "
-                "Raise it, or lower max_query_length."
-            )
-        if doc_stride < 1:
-            raise ValueError(f"doc_stride is {doc_stride}, but must be 1 or more.")
-        if answer_spans not in ANSWER_SPANS:
-            raise ValueError(
-                f"answer_spans is {answer_spans}, but must be one of {', '.join(ANSWER_SPANS)}."
-            )
+        for name, value, least in (
+            ("max_query_length", max_query_length, 1),
+            (
+                "max_seq_length",
+                max_seq_length,
+                max_query_length + 4,
+            ),  # [CLS], [SEP], a token, [SEP]
+            ("doc_stride", doc_stride, 1),
+        ):
+            if value < least:
+                raise ValueError(
+                    f"{name} is {value}, but must be {least} or more (max_query_length is "
+                    f"{max_query_length})."
+                )
+        assert answer_spans in ANSWER_SPANS  # noqa: S101
         self.max_seq_length = max_seq_length
         self.doc_stride = doc_stride
         self.max_query_length = max_query_length
         self.version_2_with_negative = version_2_with_negative
         self.answer_spans = answer_spans
         self.is_labeled = is_labeled
-        self.features = window_features(max_seq_length)
+        self.features = (FeatureSpec("unique_ids", role="id"), *sequence_specs((max_seq_length,)))
         if is_labeled:
             self.features += ANSWER_FEATURES
         self.losses = (span_loss(),)
@@ -165,11 +261,17 @@ class QuestionAnsweringTask(ExampleTask):
         """Write a record for each window of the questions, and return the number of windows.
 
         Raises:
-            TypeError: an example is not the tuple that `labeled_questions.label` returns.
+            TypeError: an example is not the tuple that `label` returns.
         """
         specs = (*self.features, IS_IMPOSSIBLE) if self.is_labeled else self.features
         make = WindowRecords(tokenizer, self.max_seq_length, tuple(spec.name for spec in specs))
-        rows = map(_row_of, self.all_windows(of_type(examples, tuple, _REMEDY), tokenizer))
+        windows = self.all_windows(of_type(examples, tuple), tokenizer)
+        rows = (
+            WindowRow(
+                w.unique_id, w.query_ids, w.passage_ids, *w.answer_positions, w.answer is None
+            )
+            for w in windows
+        )
         parts = iter(lambda: list(islice(rows, CHUNK_SIZE)), [])
         count, _ = write_parts(path, specs, make, parts, num_workers)
         return count
@@ -193,24 +295,7 @@ class QuestionAnsweringTask(ExampleTask):
         return tf.pad(tensor, [[0, 0], [0, self.max_seq_length - tf.shape(tensor)[1]]])
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Raise ValueError, because the official metrics compare texts."""
-        raise ValueError(
-            "The official metrics of SQuAD compare texts, which records do not contain. Use "
-            "`AskedQuestions.metrics`, or run_squad."
-        )
-
-
-def check_threshold(task: QuestionAnsweringTask, threshold: float, source: str) -> None:
-    """Raise ValueError if `null_score_diff_threshold` is set, but each question gets an answer.
-
-    Args:
-        source: the model's name in messages.
-    """
-    if threshold and not task.version_2_with_negative:
-        raise ValueError(
-            f"null_score_diff_threshold is {threshold}, but {source} was trained without "
-            "version_2_with_negative, so each question gets an answer. Omit it."
-        )
+        raise NotImplementedError("`AskedQuestions.metrics` has the texts, which records lack.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,26 +388,3 @@ def _content_of(questions: Iterable[LabeledQuestion]) -> Iterator[Any]:
             numbers[passage.passage] = len(numbers)
             yield passage.passage.text
         yield example.question_text, numbers[passage.passage], answer
-
-
-def _row_of(window: Window) -> WindowRow:
-    return WindowRow(
-        window.unique_id,
-        window.query_ids,
-        window.passage_ids,
-        *window.answer_positions,
-        window.answer is None,
-    )
-
-
-def window_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:
-    """Return the features of a window's record."""
-    return (FeatureSpec("unique_ids", role="id"), *sequence_specs((max_seq_length,)))
-
-
-# Extra features of a record for training. The last is unused, as in the reference.
-ANSWER_FEATURES = (
-    FeatureSpec("start_positions", role="label", output="start_logits"),
-    FeatureSpec("end_positions", role="label", output="end_logits"),
-)
-IS_IMPOSSIBLE = FeatureSpec("is_impossible", role="id")

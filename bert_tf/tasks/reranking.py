@@ -86,9 +86,6 @@ class RerankingTask(ExampleTask):
         num_documents: K, the most documents of an example; the first is the positive.
         loss: key of `RERANKING_LOSSES`.
         best_metric: of the evaluation.
-
-    Raises:
-        ValueError: the loss is unknown.
     """
 
     name = ClassificationTask.name
@@ -101,10 +98,6 @@ class RerankingTask(ExampleTask):
         loss: str = "binary",
         best_metric: str = "eval_ndcg@10",
     ):
-        if loss not in RERANKING_LOSSES:
-            raise ValueError(
-                f"`loss` is {loss!r}, but must be one of {', '.join(RERANKING_LOSSES)}."
-            )
         self.max_seq_length, self.num_documents, self.loss = max_seq_length, num_documents, loss
         self.best_metric = best_metric
         self.features = (
@@ -119,10 +112,6 @@ class RerankingTask(ExampleTask):
         """Return those of the trained model's task."""
         task = ClassificationTask((), self.max_seq_length, is_pair=True, problem_type="regression")
         return task.arguments()
-
-    def with_length(self, max_seq_length: int) -> RerankingTask:
-        """Return the task with another S."""
-        return RerankingTask(max_seq_length, self.num_documents, self.loss, self.best_metric)
 
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForMultipleChoice:
         return BertForMultipleChoice(config, dtype=dtype)

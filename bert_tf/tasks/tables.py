@@ -18,8 +18,7 @@ from typing import Any
 
 from bert_tf.characters import is_blank
 from bert_tf.data.tables import TableRow, read_table
-from bert_tf.tasks.classification import InputExample
-from bert_tf.tasks.problem_types import Label
+from bert_tf.tasks.classification import InputExample, Label
 
 # Labels of rows without one: of SNLI, whose annotators did not agree, and of a ClassLabel of `datasets`.
 NO_LABEL = ("-", "-1")
@@ -33,7 +32,7 @@ class TableLayout:
     Args:
         text_a, text_b, label: column names, or numbers from 0 without a header. A multi-label `label`
             may be several columns separated by commas.
-        problem_type: key of `tasks.problem_types.PROBLEM_TYPES`.
+        problem_type: key of `tasks.classification.PROBLEM_TYPES`.
         header: True if the first line contains the column names.
         separator: of the columns; see `data.tables.read_table`.
     """
@@ -94,8 +93,7 @@ def infer_labels(examples: Iterable[InputExample]) -> list[str]:
 
 def _text(row: TableRow, column: str, flag: str) -> str:
     value = row.column(column, flag)
-    if not isinstance(value, str) or is_blank(value):
-        raise _wrong(row, column, value, "a text")
+    _check(row, column, value, "a text", isinstance(value, str) and not is_blank(value))
     return value
 
 
@@ -110,27 +108,23 @@ def _label(row: TableRow, layout: TableLayout) -> Label:
         return _name(row, column, value)
     if isinstance(value, str):
         value = [part for part in value.split(",") if part.strip()]
-    if not isinstance(value, list):
-        raise _wrong(row, column, value, "labels (a text or a list)")
+    _check(row, column, value, "labels (a text or a list)", isinstance(value, list))
     return tuple(_name(row, column, part) for part in value)
 
 
 def _name(row: TableRow, column: str, value: Any) -> str:
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         value = json.dumps(value)  # such as 1 or true in JSON
-    if not isinstance(value, str) or not value.strip():
-        raise _wrong(row, column, value, "a label")
-    value = value.strip()
-    if "\n" in value or "\r" in value:  # labels.txt has one label a line
-        raise _wrong(row, column, value, "a label without line ends")
-    return value
+    name = value.strip() if isinstance(value, str) else ""
+    is_line = bool(name) and not {"\n", "\r"} & set(name)  # labels.txt has one label a line
+    _check(row, column, value, "a label without line ends", is_line)
+    return name
 
 
 def _truth(row: TableRow, column: str) -> bool:
     value = row.column(column, "label_column")
     word = (value if isinstance(value, str) else json.dumps(value)).strip().lower()
-    if word not in _TRUTH:
-        raise _wrong(row, column, value, "0 or 1")
+    _check(row, column, value, "0 or 1", word in _TRUTH)
     return _TRUTH[word]
 
 
@@ -139,12 +133,12 @@ def _number(row: TableRow, column: str, value: Any) -> float:
         number = float(value)
     except (OverflowError, TypeError, ValueError):
         number = math.nan
-    if not math.isfinite(number):
-        raise _wrong(row, column, value, "a number for problem_type=regression")
+    _check(row, column, value, "a number for problem_type=regression", math.isfinite(number))
     return number
 
 
-def _wrong(row: TableRow, column: str, value: Any, expected: str) -> ValueError:
-    return ValueError(
-        f"{row.place}: column {column!r} contains {value!r:.60}, but must contain {expected}."
-    )
+def _check(row: TableRow, column: str, value: Any, expected: str, is_valid: bool) -> None:
+    if not is_valid:
+        raise ValueError(
+            f"{row.place}: column {column!r} contains {value!r:.60}, but must contain {expected}."
+        )

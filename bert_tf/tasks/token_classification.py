@@ -49,8 +49,6 @@ from bert_tf.training.losses import (
     word_logits,
 )
 
-_REMEDY = "run_ner makes the records of a file with columns of words and labels."
-
 
 class TokenClassificationTask(ExampleTask):
     """One label for each word.
@@ -87,19 +85,20 @@ class TokenClassificationTask(ExampleTask):
         word_splitting: str = "basic",
         whole_words: Sequence[str] = (),
     ):
-        if len(set(labels)) != len(labels) or len(labels) < 2:
-            raise ValueError(
-                f"`labels` are {list(labels)}, but must be two or more, all different."
-            )
-        most = max_seq_length - NUM_SPECIAL_TOKENS
-        if most < 1:
-            raise ValueError(
-                f"max_seq_length is {max_seq_length}, but must be at least 3: [CLS], a word, [SEP]."
-            )
-        if doc_stride is not None and not 1 <= doc_stride <= most:
-            raise ValueError(
-                f"doc_stride is {doc_stride}, but must be from 1 to {most}, so that no word is skipped."
-            )
+        room = max_seq_length - NUM_SPECIAL_TOKENS
+        for name, value, expected, is_valid in (
+            ("labels", labels, "2 or more, all different", 1 < len(labels) == len(set(labels))),
+            ("max_seq_length", max_seq_length, "3 or more", room >= 1),
+            (
+                "doc_stride",
+                doc_stride,
+                f"from 1 to {room}",
+                doc_stride is None or 1 <= doc_stride <= room,
+            ),
+        ):
+            if not is_valid:
+                raise ValueError(f"{name} is {value!r:.60}, but must be {expected}.")
+        assert crf in (None, *SCHEMES, WORDS)  # noqa: S101
         self.labels = tuple(labels)
         self.max_seq_length = max_seq_length
         self.document_context = document_context
@@ -112,10 +111,6 @@ class TokenClassificationTask(ExampleTask):
         self.word_labels = word_labels
         if self.word_labels:
             self.best_metric = "eval_accuracy"
-        if crf not in (None, *SCHEMES, WORDS):
-            raise ValueError(
-                f"`crf` is {crf!r}, but must be one of {', '.join((*SCHEMES, WORDS))}."
-            )
         self.crf = crf
         self.word_splitting, self.whole_words = word_splitting, frozenset(whole_words)
         self.features = token_classification_features(max_seq_length, with_ends=crf is not None)
@@ -177,7 +172,7 @@ class TokenClassificationTask(ExampleTask):
             TypeError: a sentence is not a Sentence.
             ValueError: a label is unknown; the message names its line.
         """
-        parts = _parts_of(self._documents(of_type(sentences, Sentence, _REMEDY)))
+        parts = _parts_of(self._documents(of_type(sentences, Sentence)))
         make = self._record_maker(tokenizer)
         count, _ = write_parts(path, self.features, make, parts, num_workers)
         return count

@@ -1,11 +1,15 @@
-"""`packing.pack` as TensorFlow operations on batches, for models that take raw text.
+"""Packing and windows of long texts as TensorFlow operations, and answer spans from logits.
 
-Uses only operations of TF Serving: slicing, masks and ragged concatenation.
+The same as `data/packing.py` and `data/span_windows.py`. Uses only operations of TF Serving: slicing,
+masks and ragged concatenation.
 
-Shapes: B batch, S longest sequence of the batch.
+Shapes: B batch or questions, S longest sequence or window of the batch, W windows in all, T tokens of
+all passages, K `max_answer_length`.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -75,3 +79,166 @@ def first_values(ids: tf.RaggedTensor, length) -> tf.RaggedTensor:
     position = tf.ragged.range(ids.row_lengths()).flat_values
     kept = position < tf.gather(lengths, ids.value_rowids())
     return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ids.flat_values, kept), lengths)
+
+
+_NEVER = -1e30  # score of impossible answers
+
+
+def graph_document_windows(
+    ids_a: tf.RaggedTensor,
+    ids_b: tf.RaggedTensor | None,
+    *,
+    max_seq_length: int,
+    doc_stride: int,
+    cls_id: int,
+    sep_id: int,
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Make and pack the windows of `packing.window_pairs` for a batch.
+
+    Args:
+        ids_a, ids_b: int32 ragged [B, None]; for single sentences `ids_b` is omitted (None).
+
+    Returns:
+        `input_ids`, `input_mask`, `segment_ids`, int32 [W, S]; and int64 [B], windows per text.
+    """
+    lengths_a = ids_a.row_lengths()
+    lengths_b = tf.zeros_like(lengths_a) if ids_b is None else ids_b.row_lengths()
+    room = max_seq_length - 2 - tf.cast(lengths_b > 0, tf.int64)
+    a_slides = lengths_a >= lengths_b
+    long, short = tf.maximum(lengths_a, lengths_b), tf.minimum(lengths_a, lengths_b)
+    short = tf.where(long + short > room, tf.minimum(short, room // 2), short)
+    size = room - short
+    step = tf.minimum(size, doc_stride)
+    counts = 1 - tf.minimum(size - long, 0) // step
+    owner = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
+    start = tf.ragged.range(counts).flat_values * tf.gather(step, owner)
+    length = tf.minimum(tf.gather(size, owner), tf.gather(long, owner) - start)
+
+    def part(ids: tf.RaggedTensor, slides: tf.Tensor) -> tf.RaggedTensor:
+        slides = tf.gather(slides, owner)
+        first = tf.gather(ids.row_starts(), owner) + tf.where(slides, start, 0)
+        places = tf.ragged.range(first, first + tf.where(slides, length, tf.gather(short, owner)))
+        return places.with_values(tf.gather(ids.flat_values, places.flat_values))
+
+    inputs = pack_ragged(
+        part(ids_a, a_slides),
+        None if ids_b is None else part(ids_b, ~a_slides),
+        max_seq_length=max_seq_length,
+        cls_id=cls_id,
+        sep_id=sep_id,
+    )
+    return inputs, counts
+
+
+class GraphWindows(NamedTuple):
+    """Windows of questions."""
+
+    inputs: dict[str, tf.Tensor]  # `input_ids`, `input_mask`, `segment_ids`, int32 [W, S]
+    counts: tf.Tensor  # int64 [B], windows per question
+    offset: tf.Tensor  # int64 [W], position of a window's first passage token
+    first_token: tf.Tensor  # int64 [W], index of that token in all passages
+    is_max_context: tf.Tensor  # bool [W, S], positions where an answer may begin
+    is_passage: tf.Tensor  # bool [W, S]
+
+
+def graph_windows(
+    query_ids: tf.RaggedTensor,
+    passage_ids: tf.RaggedTensor,
+    *,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+    cls_id: int,
+    sep_id: int,
+) -> GraphWindows:
+    """Make the windows of `span_windows.make_windows` for int32 ragged [B, None] ids.
+
+    An empty passage has one window.
+    """
+    query_ids = first_values(query_ids, max_query_length)
+    num_tokens = passage_ids.row_lengths()
+    room = max_seq_length - 3 - query_ids.row_lengths()
+    stride = tf.minimum(room, doc_stride)
+    counts = 1 - tf.minimum(room - num_tokens, 0) // stride
+    owner = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
+    start = tf.ragged.range(counts).flat_values * tf.gather(stride, owner)
+    length = tf.minimum(tf.gather(room, owner), tf.gather(num_tokens, owner) - start)
+    first_token = tf.gather(passage_ids.row_starts(), owner) + start
+    tokens = tf.ragged.range(first_token, first_token + length)
+    inputs = pack_ragged(
+        tf.gather(query_ids, owner),
+        tokens.with_values(tf.gather(passage_ids.flat_values, tokens.flat_values)),
+        max_seq_length=max_seq_length,
+        cls_id=cls_id,
+        sep_id=sep_id,
+    )
+    offset = tf.gather(query_ids.row_lengths(), owner) + 2
+    width = tf.shape(inputs["input_ids"], tf.int64)[1]
+    place = (
+        tf.range(width)[None, :] - offset[:, None]
+    )  # [W, S], in the window's part of the passage
+    is_passage = (place >= 0) & (place < length[:, None])
+    context = tf.minimum(place, length[:, None] - 1 - place)
+    # The first of equal windows wins. Other scores differ by more.
+    score = tf.cast(context, tf.float64) + 0.01 * tf.cast(length, tf.float64)[:, None]
+    score -= 1e-9 * tf.cast(tf.range(tf.size(owner)), tf.float64)[:, None]
+    where = tf.where(is_passage)
+    token = tf.gather_nd(first_token[:, None] + place, where)
+    scores = tf.gather_nd(score, where)
+    best = tf.math.unsorted_segment_max(scores, token, tf.size(passage_ids.flat_values, tf.int64))
+    is_best = tf.equal(scores, tf.gather(best, token))
+    is_max_context = tf.scatter_nd(where, tf.cast(is_best, tf.int32), tf.shape(place, tf.int64))
+    return GraphWindows(inputs, counts, offset, first_token, is_max_context > 0, is_passage)
+
+
+class GraphSpans(NamedTuple):
+    """Best answer to each question. `start` and `end` are undefined without a possible answer."""
+
+    start: tf.Tensor  # int64 [B], first token, in all passages
+    end: tf.Tensor  # int64 [B], last token
+    score: tf.Tensor  # float32 [B], sum of both logits; -1e30 or less without a possible answer
+    null_score: tf.Tensor  # float32 [B], score of "no answer"
+
+
+def best_spans(
+    windows: GraphWindows,
+    start_logits: tf.Tensor,
+    end_logits: tf.Tensor,
+    *,
+    n_best_size: int,
+    max_answer_length: int,
+) -> GraphSpans:
+    """Return the answers of `answer_decoding.predict_answer`, from float32 logits [W, S]."""
+    is_real = windows.inputs["input_mask"] > 0
+    starts = _among_best(start_logits, is_real, n_best_size, windows.is_max_context)
+    ends = _among_best(end_logits, is_real, n_best_size, windows.is_passage)
+    padded = tf.pad(ends, [[0, 0], [0, max_answer_length - 1]], constant_values=_NEVER)
+    ahead = tf.signal.frame(padded, max_answer_length, 1)  # [W, S, K], ends at or after each start
+    length = tf.argmax(ahead, axis=-1)
+    scores = starts + tf.reduce_max(ahead, axis=-1)  # [W, S]
+    position = tf.argmax(scores, axis=-1)  # [W]
+    score = tf.reduce_max(scores, axis=-1)
+    start = windows.first_token + position - windows.offset
+    end = start + tf.gather(length, position, batch_dims=1)
+
+    by_question = tf.RaggedTensor.from_row_lengths(score, windows.counts, validate=False)
+    most = tf.maximum(by_question.bounding_shape(axis=1, out_type=tf.int64), 1)  # no question: 1
+    window = tf.argmax(by_question.to_tensor(4 * _NEVER, shape=[-1, most]), axis=-1)
+    window += by_question.row_starts()
+    null = by_question.with_values(start_logits[:, 0] + end_logits[:, 0])
+    return GraphSpans(
+        tf.gather(start, window),
+        tf.gather(end, window),
+        tf.gather(score, window),
+        tf.reduce_min(null, axis=-1),
+    )
+
+
+def _among_best(
+    logits: tf.Tensor, is_real: tf.Tensor, n_best_size: int, allowed: tf.Tensor
+) -> tf.Tensor:
+    """Set all logits to `_NEVER` unless allowed and among the best of their window."""
+    logits = tf.where(is_real, tf.cast(logits, tf.float32), _NEVER)
+    count = tf.minimum(n_best_size, tf.shape(logits)[1])
+    least = tf.math.top_k(logits, count).values[:, -1:]
+    return tf.where(allowed & (logits >= least), logits, _NEVER)

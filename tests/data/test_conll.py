@@ -110,20 +110,6 @@ def test_comments_of_germeval_are_skipped_and_counted(written, caplog):
     assert "\n".join(relabelled_lines(path, ["B-PER", "O", "B-LOC"], columns)) + "\n" == text
 
 
-def test_comments_of_conll_u_are_skipped_and_kept_in_a_file_with_other_labels(written, caplog):
-    text = "# newdoc\n# text = a #\na\tX\n#\tY\n\n# text = b\nb\tX\n\n"
-    path = written(text)
-    with caplog.at_level("INFO"):
-        first, second = read_conll(path, label_scheme="words")
-    assert (first.words, first.labels) == (("a", "#"), ("X", "Y"))
-    assert (first.place(1), second.place(0)) == (f"{path}:4", f"{path}:7")
-    assert "a.conll: 3 comments" in caplog.text
-    labels = ["X", "Y", "X"]
-    assert "\n".join(relabelled_lines(path, labels, Columns())) + "\n" == text
-    appended = relabelled_lines(path, labels, Columns(), append=True)
-    assert list(appended) == ["a\tX\tX", "#\tY\tY", "", "b\tX\tX", ""]
-
-
 def test_rows_of_conll_u_that_are_no_words_are_skipped_and_kept_in_the_file(written, caplog):
     def row(number, word, tag):
         return "\t".join([number, word, "_", tag, *"______"])

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bert_tf.data.parallel import map_in_order, usable_cores
+from bert_tf.data.parallel import map_in_order
 
 
 def square(number):
@@ -32,11 +32,6 @@ def has_tensorflow(_):
 def test_results_come_in_the_order_of_the_parts(num_workers):
     assert list(map_in_order(square, range(25), num_workers)) == [n * n for n in range(25)]
     assert list(map_in_order(square, [], num_workers)) == []
-
-
-def test_one_worker_is_this_process_and_more_are_others():
-    assert set(map_in_order(process_id, range(3), 1)) == {os.getpid()}
-    assert os.getpid() not in set(map_in_order(process_id, range(3), 2))
 
 
 def test_parts_are_taken_as_they_are_needed():
@@ -75,9 +70,3 @@ def test_workers_end_when_no_more_results_are_taken():
 
 def test_workers_do_not_import_tensorflow():
     assert not any(map_in_order(has_tensorflow, range(2), 2))
-
-
-def test_a_system_that_does_not_say_which_cores_may_be_used_has_them_all(monkeypatch):
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    assert usable_cores() == 6

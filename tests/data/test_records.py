@@ -1,4 +1,4 @@
-"""TFRecord files: written whole or not at all, read as a resumable stream."""
+"""TFRecord files: written whole or not at all, read as a resumable stream, made once."""
 
 import gzip
 import itertools
@@ -12,6 +12,7 @@ from bert_tf.data.records import (
     RecordWriter,
     check_records,
     count_records,
+    make_once,
     naming_damaged_file,
     read_records,
 )
@@ -121,17 +122,6 @@ def test_the_file_appears_when_it_is_complete_and_its_folder_is_made(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["train.tf_record"]
 
 
-def test_an_exception_leaves_the_earlier_file_and_no_remains(tmp_path):
-    path = tmp_path / "train.tf_record"
-    write(path, [1, 2])
-    before = path.read_bytes()
-    with pytest.raises(ValueError, match="`input_ids`"), RecordWriter(path, SPECS) as writer:
-        writer.write({"input_ids": [1, 2, 3], "unique_ids": 4})
-        writer.write({"input_ids": [1], "unique_ids": 4})
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["train.tf_record"]
-
-
 # Records that do not fit
 
 
@@ -195,15 +185,6 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         stream([str(tmp_path / "other")])
 
 
-@pytest.mark.parametrize("compressed", [False, True])
-def test_a_truncated_file_is_named_when_counted(tmp_path, compressed):
-    file = write(tmp_path / "cut.tf_record", range(7), compressed=compressed)
-    content = (tmp_path / "cut.tf_record").read_bytes()
-    (tmp_path / "cut.tf_record").write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match=r"cut\.tf_record"):
-        count_records([file])
-
-
 def test_a_damaged_file_is_named_when_read(files):
     with open(files[3], "r+b") as stream_:
         content = bytearray(stream_.read())
@@ -220,3 +201,54 @@ def test_an_error_that_no_file_explains_stays_what_it_is(files, kind):
     error = kind(None, None, "of another cause")
     with pytest.raises(kind, match="of another cause"), naming_damaged_file(files):
         raise error
+
+
+class Writer:
+    """Writes a file, and counts how often."""
+
+    def __init__(self, content=b"records", num_records=7):
+        self.content, self.num_records, self.calls = content, num_records, 0
+
+    def __call__(self, path):
+        self.calls += 1
+        with open(path, "wb") as file:
+            file.write(self.content)
+        return self.num_records
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "train.tf_record")
+
+
+def test_the_same_key_writes_once_and_tells_the_number_of_records(path):
+    write = Writer()
+    assert [make_once(path, "a", write) for _ in range(3)] == [7, 7, 7]
+    assert write.calls == 1
+
+
+def test_another_key_writes_anew(path):
+    write = Writer()
+    for key in ("a", "b", "a"):
+        make_once(path, key, write)
+    assert write.calls == 3
+
+
+def test_a_file_of_another_size_is_not_used(path):
+    write = Writer()
+    make_once(path, "a", write)
+    with open(path, "ab") as file:
+        file.write(b"x")
+    make_once(path, "a", write)
+    assert write.calls == 2
+
+
+def test_a_writer_that_fails_leaves_no_note(path, tmp_path):
+    make_once(path, "a", Writer())
+
+    def fail(path):
+        raise ValueError("t.tsv:3: bad row")
+
+    with pytest.raises(ValueError, match="bad row"):
+        make_once(path, "b", fail)
+    assert not (tmp_path / "train.tf_record.json").exists()

@@ -1,8 +1,6 @@
 """SQuAD's JSON: what is read, what is refused, and which questions can be learned from."""
 
-import gzip
 import json
-from pathlib import Path
 
 import pytest
 
@@ -62,12 +60,6 @@ def test_a_question_without_answers_key_is_one_whose_answer_nobody_says(squad_fi
         squad_file(question("a", answers=None), question("b", answers=(), is_impossible=True))
     )
     assert [(e.answers, e.is_impossible) for e in examples] == [(None, False), ((), True)]
-
-
-def test_gzip_and_a_byte_order_mark_are_read_too(squad_file, tmp_path):
-    text = Path(squad_file(question())).read_text()
-    (tmp_path / "s.json.gz").write_bytes(gzip.compress(("\ufeff" + text).encode()))
-    assert len(read_squad(tmp_path / "s.json.gz")) == 1
 
 
 def test_words_are_what_stands_between_five_kinds_of_whitespace():

@@ -320,7 +320,6 @@ def test_masks_need_a_pretrained_model_with_mask(name):
         (tiny.pretrained, {"max_seq_length": 24}),
         (tiny.classifier, {"max_seq_length": 2}),
         (tiny.classifier, {"n_best_size": 3}),
-        (tiny.answerer, {"null_score_diff_threshold": 2.0}),
     ],
 )
 def test_settings_that_a_model_does_not_have_are_errors(make, settings):

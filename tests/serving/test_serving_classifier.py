@@ -16,7 +16,7 @@ from packed_windows import pack_windows
 from bert_tf.data.packing import pack
 from bert_tf.model_folder import load_model_folder
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
-from bert_tf.text_ops.windows import graph_document_windows
+from bert_tf.text_ops.packing import graph_document_windows
 
 TEXTS = (
     "the happy cat in the barn",

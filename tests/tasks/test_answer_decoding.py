@@ -1,4 +1,4 @@
-"""The n-best answers of a question, beside those of a search that tries every pair of positions."""
+"""Answers: the n-best of a question by brute force, their texts by hand, and several runs together."""
 
 import json
 import math
@@ -13,9 +13,12 @@ from bert_tf.tasks.answer_decoding import (
     CERTAINLY_NULL,
     AnswerSettings,
     characters_of,
+    combine,
+    get_final_text,
     predict_answer,
+    read_nbest,
 )
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 
 WORDS = ["owl", "hen", "cat", "pig", "the", "saw", "and", "ran", "far", "off"]
 TOKENIZER = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, "who", "?", ".", "##s"])
@@ -110,14 +113,6 @@ def one_window(text="owl saw hen .", **logits):
     return windows, pair[0], pair[1]
 
 
-def test_entries_of_the_file_are_text_probability_and_both_logits():
-    found = answer(*one_window(starts={0: 4.0}, ends={2: 3.0}), n_best_size=1)
-    (entry,) = (candidate.as_json() for candidate in found.nbest)
-    assert json.dumps(entry) == (
-        '{"text": "owl saw hen", "probability": 1.0, "start_logit": 4.0, "end_logit": 3.0}'
-    )
-
-
 def test_no_answer_is_given_where_its_odds_are_above_the_threshold_and_not_at_it():
     arguments = one_window(starts={-1: 2.0, 0: 1.0}, ends={-1: 2.0, 0: 1.5})
     for threshold, text in ((1.4, ""), (1.5, "owl"), (1.6, "owl")):
@@ -160,3 +155,102 @@ def test_characters_are_exact_where_the_alignment_of_the_reference_gives_up():
 def test_a_question_without_windows_gets_no_answer():
     assert answer([], [], [], version_2_with_negative=True).text == ""
     assert answer([], [], []).text == "empty"
+
+
+@pytest.mark.parametrize(
+    "predicted, original, expected",
+    [
+        ("steve smith", "Steve Smith's", "Steve Smith"),
+        ("1895", "(1895-1943).", "1895"),
+        ("1895 - 1943", "(1895-1943).", "1895-1943"),
+        ("$ 5 , 000", "cost $5,000,", "$5,000"),
+        ("resume", "a résumé", "résumé"),
+        ("東", "東京", "東"),
+        ("smith", "SMITH smith", "SMITH"),  # the first of several
+    ],
+)
+def test_the_answer_is_found_in_the_words_it_is_of(predicted, original, expected):
+    assert get_final_text(predicted, original, BasicTokenizer()) == expected
+
+
+@pytest.mark.parametrize(
+    "predicted, original, sentence",
+    [
+        ("[UNK]", "ЖЖ won", "Unable to find text: '[UNK]' in 'ЖЖ won'"),
+        ("won", "x\u00a0won.", "Length not equal after stripping spaces: "),  # one char is gone
+        ("", "won.", "No character of 'won.' is ''"),
+    ],
+)
+def test_where_the_two_do_not_fit_the_answer_is_all_the_words_and_that_is_said(
+    predicted, original, sentence
+):
+    said = []
+    assert get_final_text(predicted, original, BasicTokenizer(), said.append) == original
+    assert len(said) == 1 and said[0].startswith(sentence)
+
+
+def test_a_cased_answer_keeps_its_case():
+    tokenizer = BasicTokenizer(do_lower_case=False)
+    assert get_final_text("Smith", "Smith's", tokenizer) == "Smith"
+    assert get_final_text("smith", "Smith's", tokenizer) == "Smith's"
+
+
+def entries(**probabilities):
+    """An n-best list; `none` is no answer."""
+    texts = {"none": ""}
+    return [
+        {"text": texts.get(text, text), "probability": p, "start_logit": 3 * p, "end_logit": p}
+        for text, p in probabilities.items()
+    ]
+
+
+V2 = AnswerSettings(version_2_with_negative=True)
+
+
+def test_probabilities_are_averaged_and_a_text_that_a_run_does_not_name_has_none():
+    runs = [
+        {"q": entries(cat=0.6, dog=0.4)},
+        {"q": entries(owl=0.5, dog=0.5)},
+        {"q": entries(dog=0.1)},
+    ]
+    found = combine(runs, ["q"], AnswerSettings())["q"]
+    assert found.text == "dog"
+    assert {c.text: c.probability for c in found.nbest} == pytest.approx(
+        {"dog": 1.0 / 3, "cat": 0.2, "owl": 0.5 / 3}
+    )
+    assert [c.text for c in found.nbest] == ["dog", "cat", "owl"]
+    assert found.nbest[0].end_logit == pytest.approx(1.0 / 3)  # of the runs that name it
+
+
+def test_odds_of_no_answer_are_those_of_the_averages():
+    runs = [{"q": entries(none=0.7, cat=0.3)}, {"q": entries(cat=0.5, dog=0.3, none=0.2)}]
+    found = combine(runs, ["q"], V2)["q"]
+    assert found.null_odds == pytest.approx(math.log(0.45 / 0.4))
+    assert (found.text, found.best_answer) == ("", "cat")
+    settings = AnswerSettings(version_2_with_negative=True, null_score_diff_threshold=0.2)
+    assert combine(runs, ["q"], settings)["q"].text == "cat"
+
+
+def test_no_answer_stays_in_the_n_best_and_certainty_is_a_number():
+    runs = [{"q": entries(cat=1.0, none=0.0)}]
+    settings = AnswerSettings(n_best_size=1, version_2_with_negative=True)
+    found = combine(runs, ["q"], settings)["q"]
+    assert [c.text for c in found.nbest] == ["cat", ""]
+    assert found.null_odds < -700 and math.isfinite(found.null_odds)
+    only_null = combine([{"q": entries(none=1.0)}], ["q"], V2)["q"]
+    assert only_null.text == "" and math.isfinite(only_null.null_odds)
+
+
+@pytest.mark.parametrize(
+    "values, version_2, message",
+    [
+        ({"other": []}, False, "question q"),
+        ({"q": []}, False, "question q"),
+        ({"q": entries(cat=1.0)}, True, "version_2_with_negative"),
+        ({"q": entries(cat=0.6, none=0.4)}, False, "version_2_with_negative"),
+    ],
+)
+def test_read_nbest_rejects_other_runs(tmp_path, values, version_2, message):
+    (tmp_path / "nbest_predictions.json").write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=message):
+        read_nbest(str(tmp_path), ["q"], version_2)

@@ -1,7 +1,6 @@
 """Token classification with a CRF: its records, its loss, and whole sentences in several windows."""
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -9,21 +8,9 @@ import pytest
 import tensorflow as tf
 from test_token_classification import LABELS, TOKENIZER, sentence, written
 
-from bert_tf.config import BertConfig
 from bert_tf.data.label_schemes import breaks
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
 
-CONFIG = BertConfig(
-    vocab_size=7,
-    hidden_size=8,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=12,
-    max_position_embeddings=12,
-    type_vocab_size=2,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-)
 LONG = sentence("a c ab c a a c", "B-X I-X O B-X I-X I-X O")  # three windows of 6 tokens
 
 
@@ -131,20 +118,3 @@ def test_a_sentence_in_several_windows_is_labelled_as_a_whole(tmp_path, document
             assert certain[place] == pytest.approx(marginal / everything, abs=1e-4)
         total -= math.log(paths[tuple(actual)] / everything)
     assert task.metrics(kept)["eval_loss"] == pytest.approx(total / 10, rel=1e-4)
-
-
-@pytest.mark.parametrize("feature_layers", [None, "last_hidden"])
-def test_the_task_and_the_model_keep_the_crf(feature_layers):
-    task = crf_task(8, feature_layers=feature_layers, bilstm_units=4)
-    again = TokenClassificationTask(**json.loads(json.dumps(task.arguments())))
-    assert again.crf == "iob2"
-    model = again.build_model(CONFIG, dtype="mixed_bfloat16")
-    assert model.crf.transitions.path == "crf/transitions"
-    inputs = {"input_ids": np.int32([[2, 4, 3], [2, 6, 3]])}
-    outputs = model(inputs)
-    assert outputs["logits"].dtype == outputs["transitions"].dtype == tf.float32
-    assert outputs["transitions"].shape == (2, 4, 4)
-    copy = type(model).from_config(model.get_config())
-    copy.set_weights(model.get_weights())
-    np.testing.assert_array_equal(copy(inputs)["logits"], outputs["logits"])
-    assert "crf" not in TokenClassificationTask(LABELS, 8).arguments()

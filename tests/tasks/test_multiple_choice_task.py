@@ -89,13 +89,3 @@ def test_padding_choices_get_no_probability_and_change_nothing(tmp_path):
     assert figures["eval_loss"] == pytest.approx(expected, rel=1e-5)
     assert set(wide.metric_keys) == set(figures)
     assert figures["eval_accuracy"] == (logits.argmax(axis=1) == [1, 0]).mean()
-
-
-def test_the_score_is_the_product_of_the_pooled_cls_vector_and_one_learned_vector(tmp_path):
-    task = MultipleChoiceTask(2, S)
-    batch = written(task, [question("a", "b c", "b")], tmp_path / "records")
-    model, outputs = model_outputs(task, batch)
-    row = {name: batch[name][0, 1:2] for name in task.input_names}  # the second choice alone
-    pooled = model.bert(row)["pooled_output"].numpy()[0]
-    vector = model.classifier.output_weights.numpy()[0]
-    assert float(outputs["logits"][0, 1]) == pytest.approx(float(pooled @ vector), rel=1e-4)

@@ -35,18 +35,6 @@ def features(batch=3):
     return {**tensors, "masked_lm_weights": tf.constant([[1.0, 1], [1, 0], [1, 0]])[:batch]}
 
 
-def test_the_model_takes_the_inputs_of_the_record_and_the_losses_take_the_rest():
-    task = PretrainingTask(7, 2)
-    assert task.input_names == ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-    batch = features()
-    assert {spec.name for spec in task.features} == set(batch)
-    outputs = task.build_model(CONFIG)({name: batch[name] for name in task.input_names})
-    assert outputs["masked_lm_logits"].shape == (3, 2, 11)
-    assert [loss.name for loss in task.losses] == ["masked_lm_loss", "next_sentence_loss"]
-    for loss in task.losses:
-        assert loss.total(outputs, batch)[0].numpy() > 0
-
-
 def test_single_sequences_have_no_loss_and_no_figures_of_pairs():
     task = PretrainingTask(7, 2, objective="mlm")
     batch = features()
@@ -80,33 +68,6 @@ def test_records_without_masks_are_completed_to_what_the_model_takes():
     for expected, found in zip(completed.skip(2), tail, strict=True):
         for name, value in expected.items():
             np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
-def test_what_is_kept_of_a_batch_are_sums_of_each_example():
-    ln3 = math.log(3)
-    outputs = {
-        # probabilities 1/4 and 3/4, or 1/2 each
-        "masked_lm_logits": tf.constant([[[0, ln3], [0, ln3]], [[0, ln3], [0.0, 9.0]]]),
-        "next_sentence_logits": tf.constant([[0, ln3], [0, ln3]]),
-    }
-    kept = PretrainingTask(7, 2).eval_outputs(
-        outputs,
-        {
-            "masked_lm_ids": tf.constant([[0, 1], [1, 0]]),
-            "masked_lm_weights": tf.constant([[1.0, 1.0], [1.0, 0.0]]),
-            "next_sentence_labels": tf.constant([1, 0]),
-        },
-    )
-    expected = {
-        "masked_lm_weight": [2, 1],
-        "masked_lm_nll": [math.log(4) + math.log(4 / 3), math.log(4 / 3)],
-        "masked_lm_right": [1, 1],
-        "next_sentence_nll": [math.log(4 / 3), math.log(4)],
-        "next_sentence_right": [1, 0],
-    }
-    assert sorted(kept) == sorted(expected)
-    for name, values in expected.items():
-        np.testing.assert_allclose(kept[name], values, rtol=1e-6)
 
 
 def test_figures_are_means_over_masked_positions_and_over_pairs():

@@ -37,12 +37,6 @@ def test_read_examples_of_pairs(tmp_path):
     ]
 
 
-def test_read_examples_without_labels(tmp_path):
-    path = write(tmp_path / "t.csv", 'text,label\r\n"One, two",x\r\n')
-    (example,) = read_examples(path)
-    assert (example.text_a, example.text_b, example.label) == ("One, two", None, None)
-
-
 def test_read_examples_without_a_header_by_number(tmp_path):
     path = write(tmp_path / "t.tsv", "\ufeffgj04\t1\t\tThey left.\r\ngj04\t0\t*\tThey leaved.\r\n")
     examples = read_examples(path, header=False, text_a="3", label="1")
