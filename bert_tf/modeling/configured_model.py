@@ -125,7 +125,8 @@ class ConfiguredModel(keras.Model):
         if input_signature is None:
             if (backend := keras.config.backend()) != "tensorflow":
                 raise ValueError(
-                    f"Keras' backend {backend} needs `input_signature` with fixed shapes."
+                    f"Keras' backend is {backend}: give `input_signature`, or set "
+                    "KERAS_BACKEND=tensorflow."
                 )
             inputs = {
                 name: keras.Input(batch_shape=shape, dtype="int32", name=name)

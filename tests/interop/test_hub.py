@@ -11,7 +11,6 @@ from tiny_checkpoints import arrays_of, assert_same, huggingface_tensors, write_
 
 from bert_tf.interop import hub
 from bert_tf.interop.read import folder_of, read_checkpoint
-from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 
 pytest.importorskip("safetensors", reason="needs the extra [hf]")
 
@@ -88,20 +87,6 @@ def test_all_files_of_a_sentence_transformers_folder_are_fetched(fake_hub):
     folder = Path(hub.local_path("hf://org/modules"))
     files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     assert sorted(map(str, files)) == expected
-
-
-def test_it_is_converted_from_the_hub(fake_hub, tmp_path):
-    (fake_hub.online / "org" / "tiny" / "README.md").write_text("---\nlicense: mit\n---\n")
-    convert_checkpoint(
-        ConvertOptions(
-            init_checkpoint="hf://org/tiny",
-            output_dir=str(tmp_path / "out"),
-            output_format="tf1",
-            do_lower_case=True,
-        )
-    )
-    assert_same(read_checkpoint(tmp_path / "out").arrays, ARRAYS)
-    assert "license: mit\n" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_missing_library_is_an_error_with_the_extra(monkeypatch):

@@ -226,14 +226,6 @@ def write_torch(path, tensors, **options):
     write_json(path.parent / "config.json", HUGGINGFACE_CONFIG)
 
 
-def test_shards_of_pytorch_model_bin_are_read(tmp_path):
-    tensors = huggingface_tensors(ENCODER)
-    write_torch(tmp_path / "pytorch_model-00001-of-00001.bin", tensors)
-    weight_map = dict.fromkeys(tensors, "pytorch_model-00001-of-00001.bin")
-    write_json(tmp_path / "pytorch_model.bin.index.json", {"weight_map": weight_map})
-    assert_same(read_huggingface(tmp_path).arrays, ENCODER)
-
-
 @pytest.mark.parametrize(
     ("file", "module", "remedy"),
     [

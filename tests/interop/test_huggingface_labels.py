@@ -189,7 +189,7 @@ def test_a_head_that_nothing_describes_is_refused_by_name(sentence_model, tmp_pa
     assert predictor.embed(["the good cat"]).shape[0] == 1
 
 
-def test_a_single_output_is_a_number(sentence_model, tmp_path, caplog):
+def test_a_single_output_is_a_number(sentence_model, tmp_path):
     from safetensors.numpy import load_file, save_file
 
     checkpoint = huggingface_folder(sentence_model, tmp_path / "hf", ["LABEL_0"], problem_type=None)
@@ -198,10 +198,6 @@ def test_a_single_output_is_a_number(sentence_model, tmp_path, caplog):
     save_file(tensors, f"{checkpoint}/model.safetensors")
     classifier = Predictor(checkpoint)
     assert classifier.predict(["the good cat"])[0].keys() == {"score"}
-    assert len(classifier.predict([("the good cat", "a dog")])) == 1
-    assert "A tuple" not in caplog.text
-    assert len(classifier.predict(("the good cat", "a dog"))) == 2
-    assert "A tuple of two texts is read as two single texts. Give a list" in caplog.text
 
 
 def test_labels_of_words_go_by_name_as_well(ner_model, conll_folder, tmp_path):

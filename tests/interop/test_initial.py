@@ -1,6 +1,5 @@
 import dataclasses
 import re
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -24,18 +23,15 @@ from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import (
     BertForMultipleChoice,
     BertForPreTraining,
-    BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
 )
 from bert_tf.programs.run_pretraining import PretrainingOptions
 from bert_tf.registry import TYPES
-from bert_tf.training.checkpoints import save_checkpoint, training_variables
 from reference import numpy_bert
 
 ENCODER = arrays_of()
 EXACT = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
-SHARED = Path(__file__).parents[3] / "shared"
 
 
 def checkpoint_of(arrays, config=CONFIG, **fields):
@@ -64,15 +60,6 @@ def test_folder_with_both_kinds_is_huggingfaces_until_it_was_trained_in(tmp_path
     assert read_checkpoint(tmp_path).source == str(tmp_path / "model.safetensors")
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-17"\n')
     assert read_checkpoint(tmp_path).source == prefix
-
-
-def test_a_subfolder_named_checkpoint_is_not_the_file_of_a_training(tmp_path):
-    pytest.importorskip("safetensors")
-    theirs = write_huggingface(tmp_path / "hf", huggingface_tensors(ENCODER))
-    prefix = write_tf1(tmp_path / "tf1", ENCODER)
-    for folder, source in ((theirs, f"{theirs}/model.safetensors"), (tmp_path / "tf1", prefix)):
-        Path(folder, "checkpoint").mkdir()
-        assert read_checkpoint(folder).source == source
 
 
 @pytest.mark.parametrize(
@@ -107,14 +94,6 @@ def test_pretraining_model_takes_every_variable(tmp_path):
     assert sorted(report.loaded) == sorted(arrays)
     assert report.missing == report.unexpected == report.notes == ()
     assert report.summary() == f"46 of 46 variables initialized from {tmp_path}/bert_model.ckpt"
-
-
-def test_own_training_checkpoint_is_read(tmp_path):
-    model, again = BertForQuestionAnswering(CONFIG), BertForQuestionAnswering(CONFIG)
-    save_checkpoint(str(tmp_path), training_variables(model), step=3)
-    report = initialize(again, tmp_path)
-    assert report.missing == report.unexpected == ()
-    assert_same(values_of(again), values_of(model))
 
 
 def test_new_head_keeps_its_random_values_and_is_named(tmp_path):
@@ -204,13 +183,6 @@ def test_a_decoder_that_is_not_tied_is_refused_where_a_model_has_the_head(tmp_pa
     assert "bert/embeddings/word_embeddings" in report.loaded
     message = refusal(BertForPreTraining(CONFIG), folder)
     assert "decoder.weight" in message and "head=encoder" in message
-
-
-def test_ordinary_mapping_is_assigned_by_path():
-    model = BertModel(CONFIG)
-    report = assign(model.weights, {**ENCODER, "extra": np.zeros(2)}, ignored=("extra",))
-    assert_same(values_of(model), ENCODER)
-    assert report.unexpected == ("extra",)
 
 
 # ---- Refusals ------------------------------------------------------------------------------------
@@ -308,16 +280,6 @@ def test_layers_that_a_checkpoint_lacks_are_an_error():
 
 
 # ---- Real checkpoints, where there are any -------------------------------------------------------
-
-
-def test_checkpoint_of_the_original_code_fills_the_pretraining_model():
-    folder = SHARED / "data" / "tf1_checkpoint"
-    if not folder.is_dir():
-        pytest.skip("no ../shared/data/tf1_checkpoint")
-    checkpoint = read_checkpoint(folder)
-    report = initialize(BertForPreTraining(checkpoint.config), checkpoint)
-    assert report.missing == report.unexpected == ()
-    assert checkpoint.step == 20
 
 
 def test_minilm_fills_the_encoder():

@@ -46,15 +46,6 @@ def test_it_fills_the_whole_pre_training_model_and_has_nothing_else(checkpoint):
     assert (len(report.loaded), report.missing, report.unexpected) == (46, (), ())
 
 
-def test_it_may_be_named_as_folder_as_prefix_and_as_index_file(checkpoint):
-    for name in ("bert_model.ckpt", "bert_model.ckpt.index"):
-        other = read_checkpoint(FOLDER / name)
-        assert (sorted(other.arrays), other.config) == (
-            sorted(checkpoint.arrays),
-            checkpoint.config,
-        )
-
-
 def test_every_output_of_the_encoder_equals_the_numpy_bert(checkpoint):
     model = BertModel(checkpoint.config, output_attentions=True)
     initialize(model, checkpoint)

@@ -1,6 +1,5 @@
 """What one types first: `load`, `from_pretrained`, `save_pretrained`, tokenizer and preprocessor."""
 
-import collections
 import json
 from pathlib import Path
 
@@ -116,13 +115,6 @@ def test_labels_that_are_no_list_of_names_are_refused(tf1, labels, message):
             make()
 
 
-def test_the_inputs_may_be_any_mapping():
-    batch = bert_tf.FullTokenizer(TOKENS)(TEXTS)
-    model = bert_tf.BertForSequenceClassification(CONFIG, num_labels=2)
-    found = model(collections.UserDict(batch))["logits"]  # as transformers' BatchEncoding
-    np.testing.assert_array_equal(found, model(batch)["logits"])
-
-
 def test_the_preprocessor_equals_the_tokenizer_in_tf_data_and_after_saving(tf1):
     tokenizer = bert_tf.FullTokenizer.from_pretrained(tf1)
     preprocessor = bert_tf.TextPreprocessor.from_pretrained(tf1, max_length=7)
@@ -223,13 +215,6 @@ def test_the_reason_for_a_new_head_is_a_warning(huggingface, caplog, name, given
     (message,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert f"the head of BertFor{name} is new, with random values" in message
     assert reason in message and reason in model.load_report.summary()
-
-
-def test_the_head_of_a_run_for_another_task_is_not_used(tf1):
-    task = {"task": "token_classification", "labels": ["O", "y", "z"], "max_seq_length": 5}
-    (Path(tf1) / "task.json").write_text(json.dumps(task))
-    model = bert_tf.BertForSequenceClassification.from_pretrained(tf1)
-    assert model.load_report.missing == ("output_weights", "output_bias")
 
 
 def test_a_subclass_has_the_head_of_its_base(tf1, tmp_path, caplog):
@@ -408,31 +393,6 @@ def test_a_folder_of_transformers_is_loaded_asked_and_exported(huggingface, tmp_
     assert converted["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
     with pytest.raises(ValueError, match=r"^max_seq_length is 99"):
         bert_tf.export(huggingface, str(tmp_path / "2"), max_seq_length=99)
-
-
-@pytest.mark.parametrize(
-    ("name", "head", "key"),
-    [
-        ("BertForSequenceClassification", "classification", "logits"),
-        ("BertForTokenClassification", "token_classification", "logits"),
-        ("BertForQuestionAnswering", "question_answering", "start_logits"),
-    ],
-)
-def test_transformers_reads_what_is_saved_and_answers_the_same(tmp_path, name, head, key):
-    transformers = pytest.importorskip("transformers", reason="an optional peer")
-    torch = pytest.importorskip("torch", reason="an optional peer")
-    given = {} if head == "question_answering" else {"labels": ("O", "B-x", "I-x")}
-    model = getattr(bert_tf, name)(CONFIG, **given)
-    model.save_pretrained(str(tmp_path / "hf"), bert_tf.FullTokenizer(TOKENS))
-    theirs = getattr(transformers, name).from_pretrained(tmp_path / "hf").eval()
-    batch = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")(
-        TEXTS, PAIRS, padding=True, return_tensors="pt"
-    )
-    ours = bert_tf.FullTokenizer(TOKENS)(TEXTS, PAIRS)
-    np.testing.assert_array_equal(batch["input_ids"].numpy(), ours["input_ids"])
-    with torch.no_grad():
-        expected = getattr(theirs(**batch), key).numpy()
-    np.testing.assert_allclose(model(ours)[key], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

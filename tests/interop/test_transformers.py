@@ -59,12 +59,6 @@ def test_logits_of_transformers_are_those_of_the_numpy_bert(exported):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-def test_labels_are_those_of_the_configuration(exported):
-    config = transformers.AutoConfig.from_pretrained(exported("token_classification"))
-    assert config.id2label == {0: "a", 1: "b", 2: "c", 3: "d", 4: "e"}
-    assert (config.num_labels, config.classifier_dropout) == (5, 0.1)
-
-
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_tokenizer_splits_as_ours(exported, do_lower_case):
     folder = exported("encoder", do_lower_case=do_lower_case)

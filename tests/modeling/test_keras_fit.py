@@ -1,7 +1,6 @@
 """The models are ordinary Keras models: compile and fit, on one device and on two."""
 
 import dataclasses
-import warnings
 
 import keras
 import numpy as np
@@ -11,18 +10,13 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.features import split
 from bert_tf.modeling.models import (
-    BertForMaskedLM,
-    BertForQuestionAnswering,
-    BertForSentenceEmbedding,
     BertForSequenceClassification,
-    BertForTokenClassification,
 )
-from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.schedules import WarmupDecay
 
-S, P, LABELS, EXAMPLES, BATCH, STEPS = 7, 2, 3, 48, 8, 30
+S, LABELS, EXAMPLES, BATCH, STEPS = 7, 3, 48, 8, 30
 CONFIG = BertConfig(
     vocab_size=23,
     hidden_size=16,
@@ -54,18 +48,6 @@ def classification_batches():
     features["is_real_example"] = (np.arange(EXAMPLES) % BATCH != BATCH - 1).astype("int32")
     task = ClassificationTask([str(label) for label in range(LABELS)], S)
     return batches(features, task.features)
-
-
-def pretraining_batches():
-    """The first token tells both labels; the second prediction of each example is unused."""
-    rng = np.random.default_rng(2)
-    features = inputs(rng)
-    first = features["input_ids"][:, 0] = rng.integers(5, 9, EXAMPLES)
-    features["masked_lm_positions"] = np.tile([1, 0], (EXAMPLES, 1)).astype("int32")
-    features["masked_lm_ids"] = np.stack([first + 4, np.zeros(EXAMPLES)], axis=1).astype("int32")
-    features["masked_lm_weights"] = np.tile([1.0, 0.0], (EXAMPLES, 1)).astype("float32")
-    features["next_sentence_labels"] = (first % 2).astype("int32")
-    return batches(features, pretraining_features(S, P))
 
 
 def batches(features, specs):
@@ -145,37 +127,6 @@ def test_evaluate_and_predict_take_the_batches_of_split():
     )
     nll = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
     assert loss == pytest.approx((weights * nll).sum() / weights.sum(), rel=1e-5)
-
-
-@pytest.mark.long_cases("<lambda>-True1", "<lambda>-True2", "<lambda>-True3")
-@pytest.mark.parametrize(
-    ("make", "warned"),
-    [
-        (lambda: BertForSequenceClassification(CONFIG, LABELS), False),
-        (lambda: BertForTokenClassification(CONFIG, LABELS), True),
-        (lambda: BertForQuestionAnswering(CONFIG), True),
-        (lambda: BertForMaskedLM(CONFIG), True),
-        (lambda: BertForSentenceEmbedding(CONFIG), True),
-    ],
-)
-def test_a_pooler_without_gradients_is_left_out_as_the_guide_shows(make, warned):
-    features = inputs(np.random.default_rng(1))
-    features = {name: values[:2] for name, values in features.items()}
-    for trainable in (True, False):
-        model = make()
-        names = [variable.path for variable in model.weights]
-        if warned:
-            model.bert.pooler.trainable = trainable
-        targets = {name: np.zeros(value.shape) for name, value in model(features).items()}
-        losses = dict.fromkeys(targets, "mse")
-        model.compile(keras.optimizers.AdamW(1e-4), losses, run_eagerly=True)
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            model.fit(features, targets, verbose=0)
-        messages = [str(each.message) for each in found if "Gradients" in str(each.message)]
-        assert all("['bert/pooler/dense/kernel', 'bert/pooler/dense/bias']" in m for m in messages)
-        assert bool(messages) == (warned and trainable)
-        assert [variable.path for variable in model.weights] == names
 
 
 def test_frozen_parts_are_still_frozen_in_a_saved_and_in_a_cloned_model(tmp_path):

@@ -127,18 +127,6 @@ def test_masks_and_segments_that_do_not_fit_the_ids_are_errors(kind, name, shape
             model({"input_ids": inputs["input_ids"], given: np.ones(shape, "int32")})
 
 
-def test_one_mask_for_all_rows_of_a_batch_is_that_of_each():
-    model, ids = MODELS["encoder"](), batch("encoder")["input_ids"]
-    causal = np.tril(np.ones((S, S), "int32"))
-    for mask in (causal[1:2], causal[None]):
-        whole = np.broadcast_to(mask, (B, *mask.shape[1:]))
-        found, expected = (
-            model({"input_ids": ids, "input_mask": each})["sequence_output"]
-            for each in (mask, whole)
-        )
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
 def test_ids_with_too_many_or_too_few_axes_are_errors():
     ids = {name: batch(name)["input_ids"] for name in ("encoder", "choices")}
     with pytest.raises(ValueError, match=r"\(3, 7\), but must be \[B, K, S\]"):
@@ -184,18 +172,6 @@ def test_float_ids_are_exact_in_low_precision():
         model({"input_ids": ids, "input_mask": np.array([[0.0, -1e4, 0.0]])})
 
 
-def test_the_converter_of_tflite_takes_a_model_after_fit():
-    model = MODELS["classifier"]()
-    inputs = batch("classifier")
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, jit_compile=False)
-    model.fit(inputs, np.zeros(B), verbose=0)
-    content = tf.lite.TFLiteConverter.from_keras_model(model).convert()
-    runner = tf.lite.Interpreter(model_content=content).get_signature_runner()
-    found = runner(**{name: value.astype("float32") for name, value in inputs.items()})
-    np.testing.assert_allclose(found["logits"], model(inputs)["logits"], rtol=0, atol=1e-5)
-
-
 def test_padding_without_a_mask_is_warned_of():
     model, ids = MODELS["classifier"](), np.array([[5, 6, 7], [5, 6, 0]])
     with pytest.warns(
@@ -221,14 +197,6 @@ def test_integers_of_any_size_and_masks_of_truth_values_are_taken():
 def test_one_token_is_taken_without_a_warning():
     outputs = MODELS["encoder"](output_attentions=True)({"input_ids": [[5]]})
     np.testing.assert_array_equal(outputs["attention_probs"][0], np.ones((1, 2, 1, 1)))
-
-
-def test_none_counts_as_not_given():
-    model, inputs = MODELS["classifier"](), batch("classifier")
-    assert_equal(
-        model({**inputs, "input_mask": None, "attention_mask": inputs["input_mask"]}),
-        model(inputs),
-    )
 
 
 @pytest.mark.long_cases("masked_lm", "tokens", "answers", "embedding", "bilstm")

@@ -60,7 +60,7 @@ def test_configuration_of_another_size_is_an_error(tmp_path):
 def test_configuration_with_more_layers_is_an_error(tmp_path):
     other = dataclasses.replace(CONFIG, num_hidden_layers=3)
     source = tf1_folder(tmp_path / "tf1", arrays_of(), config=other)
-    with pytest.raises(ValueError, match=r"encoder is incomplete: 16 variables .*encoder/layer_2"):
+    with pytest.raises(ValueError, match=r"16 variables .*encoder/layer_2"):
         convert(source, tmp_path / "out", "huggingface")
 
 
@@ -72,7 +72,7 @@ def test_missing_configuration_is_an_error(tmp_path):
 
 def test_classifier_that_says_nothing_of_itself_is_an_error(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
-    with pytest.raises(ValueError, match=r"what it classifies. Give head"):
+    with pytest.raises(ValueError, match="head=classification"):
         convert(source, tmp_path / "out", "huggingface")
 
 
@@ -106,7 +106,7 @@ def test_two_outputs_without_names_are_huggingfaces_two(tmp_path):
 def test_variables_of_no_bert_are_an_error_unless_the_head_is_named(tmp_path, caplog):
     arrays = {**arrays_of(), "crf/transitions": np.ones((3, 3), np.float32)}
     source = tf1_folder(tmp_path / "tf1", arrays)
-    with pytest.raises(ValueError, match=r"belong neither .* \(1\): crf/transitions"):
+    with pytest.raises(ValueError, match="crf/transitions"):
         convert(source, tmp_path / "out", "huggingface")
     convert(source, tmp_path / "out", "huggingface", head="encoder")
     assert "--head=encoder: crf/transitions" in caplog.text
@@ -115,7 +115,7 @@ def test_variables_of_no_bert_are_an_error_unless_the_head_is_named(tmp_path, ca
 def test_left_to_right_model_has_no_counterpart(tmp_path):
     config = dataclasses.replace(CONFIG, attention_direction="left_to_right")
     source = tf1_folder(tmp_path / "tf1", arrays_of(), config=config)
-    with pytest.raises(ValueError, match=r"`attention_direction` is 'left_to_right'"):
+    with pytest.raises(ValueError, match="attention_direction"):
         convert(source, tmp_path / "out", "huggingface")
     assert not (tmp_path / "out").exists()
 
