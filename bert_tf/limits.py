@@ -77,14 +77,14 @@ def _with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def read_json(path: str | os.PathLike, max_bytes: int = MAX_WHOLE_FILE) -> dict[str, Any]:
-    """Read a JSON object, local or remote. Errors name the file."""
+def read_json(path: str | os.PathLike, max_bytes: int = MAX_WHOLE_FILE, kind: type = dict) -> Any:
+    """Read a JSON object, or a list with `kind`, local or remote. Errors name the file."""
     try:
         values = parse_json(read_whole(path, max_bytes).decode("utf-8-sig"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{os.fspath(path)}: this is not JSON in UTF-8: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{os.fspath(path)} has a {type(values).__name__}, but needs an object.")
+    if not isinstance(values, kind):
+        raise ValueError(f"{os.fspath(path)} must have a {kind.__name__}, as Python calls it.")
     return values
 
 

@@ -90,7 +90,9 @@ def task_of_values(values: Mapping[str, Any], path: str) -> Task:
     Raises:
         UnknownTaskError: the task is unknown.
     """
-    arguments = {name: value for name, value in values.items() if _EARLIER.get(name) != value}
+    arguments = {
+        n: value for n, value in values.items() if n not in _EARLIER or _EARLIER[n] != value
+    }
     name = arguments.pop("task", None)
     if name not in TASK_NAMES:
         raise UnknownTaskError(

@@ -21,7 +21,7 @@ from bert_tf.interop.tokenizer_files import (
     stated_lower_case,
     vocab_of_tokenizer,
 )
-from bert_tf.limits import check_inside, parse_json, read_json, read_whole
+from bert_tf.limits import check_inside, read_json
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
@@ -305,7 +305,7 @@ def read_modules(folder: str) -> list[tuple[str, str]]:
     """
     source = os.path.join(folder, MODULES_FILE)
     # [{"type": "sentence_transformers.models.Transformer", "path": "", ...}]
-    modules = parse_json(read_whole(source).decode("utf-8"))
+    modules = read_json(source, kind=list)
     for module in modules:
         check_inside(module["path"], "folder", source)
     return [(module["type"], os.path.join(folder, module["path"])) for module in modules]

@@ -141,10 +141,10 @@ def test_predict_answers_lines_of_question_tab_text(squad2_model, served, kind, 
 
 
 def test_what_answers_no_questions_is_refused(sentence_model, squad_model, tmp_path):
-    with pytest.raises(ValueError, match=r"not for question_answering.* run_squad"):
+    with pytest.raises(ValueError, match="not for question_answering"):
         QuestionAnswerer(str(sentence_model))
     options = ExportOptions(
         model_dir=str(squad_model), export_dir=str(tmp_path / "x"), max_seq_length=20
     )
-    with pytest.raises(ValueError, match="max_seq_length is not for question-answering models"):
+    with pytest.raises(ValueError, match="max_seq_length"):
         export_saved_model(options)

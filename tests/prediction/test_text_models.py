@@ -319,7 +319,6 @@ def test_masks_need_a_pretrained_model_with_mask(name):
         (tiny.chooser, {"doc_stride": 3}),
         (tiny.pretrained, {"max_seq_length": 24}),
         (tiny.classifier, {"max_seq_length": 2}),
-        (tiny.classifier, {"n_best_size": 3}),
     ],
 )
 def test_settings_that_a_model_does_not_have_are_errors(make, settings):

@@ -179,7 +179,7 @@ def test_tensorflow_2_encoders_go_everywhere(tmp_path, kind, output_format):
 
 def test_other_heads_are_left_out_when_one_is_named(tmp_path, caplog):
     source = tf1_folder(tmp_path / "tf1", arrays_of("masked_lm", "span"))
-    with pytest.raises(ValueError, match=r"has several heads \(cls/predictions/, cls/squad/\)"):
+    with pytest.raises(ValueError, match=r"cls/predictions/, cls/squad/"):
         convert(source, tmp_path / "there", "huggingface")
     there = convert(source, tmp_path / "there", "huggingface", head="question_answering")
     assert sorted(read_checkpoint(there).arrays) == sorted(arrays_of("span"))
