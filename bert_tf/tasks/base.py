@@ -6,7 +6,8 @@ A task is independent of optimizers, checkpoints, devices and flags.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import keras
@@ -15,9 +16,12 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
+from bert_tf.data.records import chunks_of, write_parts
 from bert_tf.registry import TYPES
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import Loss
+
+logger = logging.getLogger(__name__)
 
 Tensors = Mapping[str, Any]
 
@@ -130,13 +134,45 @@ class Task(abc.ABC):
 
 
 class ExampleTask(Task):
-    """A task whose records are made of examples, in their order."""
+    """A task whose records are made of examples, in their order.
 
-    @abc.abstractmethod
+    Attributes:
+        example_type: type of the examples.
+        truncation: message with the numbers of truncated texts, of all texts, and S.
+    """
+
+    example_type: type
+    truncation = "%d of %d texts are longer than --max_seq_length=%d and truncated"
+
     def write_records(
         self, examples: Sequence[Any], tokenizer: FullTokenizer, path: str, num_workers: int = 1
     ) -> int:
-        """Write examples as a TFRecord file in `num_workers` processes. Return the number of records."""
+        """Write examples as a TFRecord file, the same for any `num_workers`.
+
+        Returns:
+            The number of records.
+
+        Raises:
+            TypeError: an example is of another type.
+            ValueError: an example does not fit the task; the message names its line.
+        """
+        rows = self.rows(list(of_type(examples, self.example_type)))
+        parts, make = chunks_of(rows), self.record_maker(tokenizer)
+        count, num_truncated = write_parts(path, self.record_features, make, parts, num_workers)
+        if num_truncated:
+            num_texts = self.num_sequences(examples)
+            logger.warning(self.truncation, num_truncated, num_texts, self.max_seq_length)
+        return count
+
+    def rows(self, examples: Sequence[Any]) -> Sequence[Any]:
+        """Return the examples as `record_maker` takes them."""
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def record_maker(
+        self, tokenizer: FullTokenizer
+    ) -> Callable[[Sequence[Any]], tuple[list[bytes], int]]:
+        """Return the function from rows to serialized records and the number of truncated texts."""
 
     @abc.abstractmethod
     def records_key(self, examples: Sequence[Any], tokenizer: FullTokenizer) -> str:

@@ -5,7 +5,6 @@ Shapes: B batch, S sequence, L labels (1 output for a number), W windows, N exam
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.packing import PackedSequence
 from bert_tf.data.record_makers import SentenceRecords, SentenceRow
-from bert_tf.data.records import chunks_of, content_key, write_parts
+from bert_tf.data.records import content_key
 from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForSequenceClassification
-from bert_tf.tasks.base import ExampleTask, Tensors, of_type
+from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import losses
 from bert_tf.training.losses import Loss
@@ -150,9 +149,6 @@ def problem_type_of(config: BertConfig, labels: Sequence[str]) -> ProblemType:
     return next((kind for kind in PROBLEM_TYPES.values() if kind.huggingface == stated), default)
 
 
-logger = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True)
 class InputExample:
     """One row of a data set.
@@ -196,6 +192,11 @@ class ClassificationTask(ExampleTask):
     """
 
     name = "classification"
+    example_type = InputExample
+    truncation = (
+        "%d of %d examples are longer than --max_seq_length=%d tokens and are truncated. "
+        "--doc_stride reads them whole."
+    )
 
     def __init__(
         self,
@@ -301,43 +302,14 @@ class ClassificationTask(ExampleTask):
                 f"has is_pair={self.is_pair}."
             )
 
-    def write_records(
-        self,
-        examples: Sequence[InputExample],
-        tokenizer: FullTokenizer,
-        path: str,
-        num_workers: int = 1,
-    ) -> int:
-        """Write examples, or their windows with `doc_stride`. Return the number of TFRecords.
-
-        Args:
-            num_workers: processes that tokenize. The file is the same for any number.
-
-        Raises:
-            TypeError: an example is not an InputExample.
-            ValueError: a label is unknown, or None while others are not; the message names its line. An
-                example has one text and the task takes pairs, or the other way round.
-        """
-        examples = list(of_type(examples, InputExample))
+    def rows(self, examples: Sequence[InputExample]) -> list[SentenceRow]:
         _check_all_labelled(examples)
-        for example in examples:
-            self._check_number_of_texts(example)
+        self.check_examples(examples)
         ids = _ids_of(self.labels)
-        rows = [
+        return [
             SentenceRow(n, e.text_a, e.text_b, _encoded_label(e, ids, self.kind))
             for n, e in enumerate(examples)
         ]
-        make = self._record_maker(tokenizer)
-        count, num_cut = write_parts(path, self.features, make, chunks_of(rows), num_workers)
-        if num_cut:
-            logger.warning(
-                "%d of %d examples are longer than --max_seq_length=%d tokens and are truncated. "
-                "--doc_stride reads them whole.",
-                num_cut,
-                len(examples),
-                self.max_seq_length,
-            )
-        return count
 
     def texts(self, example: InputExample) -> Iterable[str]:
         return filter(None, (example.text_a, example.text_b))
@@ -346,7 +318,7 @@ class ClassificationTask(ExampleTask):
         """Return how many records `write_records` makes of the examples."""
         if not self.doc_stride:
             return len(examples)
-        make = self._record_maker(tokenizer)
+        make = self.record_maker(tokenizer)
         return sum(make.count(example.text_a, example.text_b) for example in examples)
 
     def windows(
@@ -356,9 +328,9 @@ class ClassificationTask(ExampleTask):
 
         There is one input, unless the example is long and `doc_stride` is set.
         """
-        return self._record_maker(tokenizer).sequences(example.text_a, example.text_b)
+        return self.record_maker(tokenizer).sequences(example.text_a, example.text_b)
 
-    def _record_maker(self, tokenizer: FullTokenizer) -> SentenceRecords:
+    def record_maker(self, tokenizer: FullTokenizer) -> SentenceRecords:
         names = tuple(spec.name for spec in self.features)
         dtype = self.kind.feature(len(self.labels)).dtype
         return SentenceRecords(tokenizer, self.max_seq_length, names, self.doc_stride, dtype)

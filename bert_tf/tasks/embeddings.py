@@ -9,7 +9,6 @@ Shapes: B batch, K texts of an example, S sequence, E embedding.
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,16 +21,14 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.features import ANCHOR_FEATURES, FeatureSpec, sequence_specs
 from bert_tf.data.record_makers import TextsRecords, TextsRow
-from bert_tf.data.records import chunks_of, content_key, write_parts
+from bert_tf.data.records import content_key
 from bert_tf.metrics.retrieval import class_metrics, pair_metrics, ranking_metrics, unit
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import check_value
-from bert_tf.tasks.base import ExampleTask, Tensors, of_type
+from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES, SCORES, embedding_loss
-
-logger = logging.getLogger(__name__)
 
 # Limits of the settings, as of `options.option`; the flags have them too.
 LIMITS: Mapping[str, Mapping[str, Any]] = {
@@ -113,6 +110,7 @@ class EmbeddingTask(ExampleTask):
     """
 
     name = "embeddings"
+    example_type = EmbeddingExample
     labels = ()
 
     def __init__(
@@ -212,27 +210,13 @@ class EmbeddingTask(ExampleTask):
                     f"matryoshka_dims has {width}, but must be below {self.width(config)}, the width."
                 )
 
-    def write_records(
-        self,
-        examples: Sequence[EmbeddingExample],
-        tokenizer: FullTokenizer,
-        path: str,
-        num_workers: int = 1,
-    ) -> int:
+    def record_maker(self, tokenizer: FullTokenizer) -> TextsRecords:
         names = tuple(spec.name for spec in self.record_features)
-        make = TextsRecords(tokenizer, self.max_seq_length, names, self.num_texts)
-        rows = self._rows(examples)
-        count, num_cut = write_parts(path, self.record_features, make, chunks_of(rows), num_workers)
-        if num_cut:
-            logger.info(
-                "%d of %d texts are longer than --max_seq_length=%d and truncated",
-                *(num_cut, self.num_sequences(examples), self.max_seq_length),
-            )
-        return count
+        return TextsRecords(tokenizer, self.max_seq_length, names, self.num_texts)
 
-    def _rows(self, examples: Sequence[EmbeddingExample]) -> list[TextsRow]:
+    def rows(self, examples: Sequence[EmbeddingExample]) -> list[TextsRow]:
         rows = []
-        for index, example in enumerate(of_type(examples, EmbeddingExample)):
+        for index, example in enumerate(examples):
             self._check(example, index)
             anchor, *others = example.texts
             texts = [self.query_prefix + anchor, *(self.document_prefix + text for text in others)]

@@ -8,7 +8,6 @@ Shapes: B batch, K choices, S sequence.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,14 +17,12 @@ from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.multiple_choice import Question
 from bert_tf.data.record_makers import ChoiceRecords, ChoiceRow
-from bert_tf.data.records import chunks_of, content_key, write_parts
+from bert_tf.data.records import content_key
 from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForMultipleChoice
-from bert_tf.tasks.base import ExampleTask, Tensors, of_type
+from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import masked_choices, multiple_choice_loss
-
-logger = logging.getLogger(__name__)
 
 
 class MultipleChoiceTask(ExampleTask):
@@ -38,6 +35,8 @@ class MultipleChoiceTask(ExampleTask):
     """
 
     name = "multiple_choice"
+    example_type = Question
+    truncation = "%d of %d texts with their choice fill --max_seq_length=%d, and may be truncated"
     best_metric = "eval_accuracy"
     metric_keys = ("eval_accuracy", "eval_loss", "loss")
     labels = ()  # each example has its own choices
@@ -66,34 +65,9 @@ class MultipleChoiceTask(ExampleTask):
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForMultipleChoice:
         return BertForMultipleChoice(config, dtype=dtype)
 
-    def write_records(
-        self,
-        questions: Sequence[Question],
-        tokenizer: FullTokenizer,
-        path: str,
-        num_workers: int = 1,
-    ) -> int:
-        """Write `questions` as a TFRecord file. Return their number.
-
-        Args:
-            num_workers: processes that tokenize. The file is the same for any number.
-
-        Raises:
-            TypeError: a question is not a Question.
-            ValueError: a question has more choices than `num_choices`; the message names its line.
-        """
+    def record_maker(self, tokenizer: FullTokenizer) -> ChoiceRecords:
         names = tuple(spec.name for spec in self.features)
-        make = ChoiceRecords(tokenizer, self.max_seq_length, names, self.num_choices)
-        rows = [self._row(question) for question in of_type(questions, Question)]
-        count, num_full = write_parts(path, self.features, make, chunks_of(rows), num_workers)
-        if num_full:
-            logger.info(
-                "%d of %d texts with their choice fill --max_seq_length=%d, and may be truncated",
-                num_full,
-                self.num_sequences(questions),
-                self.max_seq_length,
-            )
-        return count
+        return ChoiceRecords(tokenizer, self.max_seq_length, names, self.num_choices)
 
     def texts(self, example: Question) -> Iterable[str]:
         return (example.text_a, *example.choices)
@@ -101,15 +75,15 @@ class MultipleChoiceTask(ExampleTask):
     def num_sequences(self, questions: Sequence[Question]) -> int:
         return sum(len(question.choices) for question in questions)
 
-    def _row(self, question: Question) -> ChoiceRow:
-        num_choices = len(question.choices)
-        if num_choices > self.num_choices:
-            raise ValueError(
-                f"{question.origin}: there are {num_choices} choices, but the task has at most "
-                f"{self.num_choices}."
-            )
+    def rows(self, questions: Sequence[Question]) -> list[ChoiceRow]:
+        for question in questions:
+            if len(question.choices) > self.num_choices:
+                raise ValueError(
+                    f"{question.origin}: there are {len(question.choices)} choices, but the task has at "
+                    f"most {self.num_choices}."
+                )
         # A test set has no labels. Its records contain an unused 0.
-        return ChoiceRow(question.text_a, question.choices, question.label or 0)
+        return [ChoiceRow(each.text_a, each.choices, each.label or 0) for each in questions]
 
     def records_key(self, questions: Iterable[Question], tokenizer: FullTokenizer) -> str:
         rows = ((question.text_a, question.choices, question.label) for question in questions)

@@ -251,6 +251,14 @@ class QuestionAnsweringTask(ExampleTask):
             yield windows
             unique_id += len(windows)
 
+    @property
+    def _written_features(self) -> tuple[FeatureSpec, ...]:
+        return (*self.features, *([IS_IMPOSSIBLE] if self.is_labeled else []))
+
+    def record_maker(self, tokenizer: FullTokenizer) -> WindowRecords:
+        names = tuple(spec.name for spec in self._written_features)
+        return WindowRecords(tokenizer, self.max_seq_length, names)
+
     def write_records(
         self,
         examples: Sequence[LabeledQuestion],
@@ -263,8 +271,6 @@ class QuestionAnsweringTask(ExampleTask):
         Raises:
             TypeError: an example is not the tuple that `label` returns.
         """
-        specs = (*self.features, IS_IMPOSSIBLE) if self.is_labeled else self.features
-        make = WindowRecords(tokenizer, self.max_seq_length, tuple(spec.name for spec in specs))
         windows = self.all_windows(of_type(examples, tuple), tokenizer)
         rows = (
             WindowRow(
@@ -273,7 +279,8 @@ class QuestionAnsweringTask(ExampleTask):
             for w in windows
         )
         parts = iter(lambda: list(islice(rows, CHUNK_SIZE)), [])
-        count, _ = write_parts(path, specs, make, parts, num_workers)
+        make = self.record_maker(tokenizer)
+        count, _ = write_parts(path, self._written_features, make, parts, num_workers)
         return count
 
     def texts(self, example: LabeledQuestion) -> Iterable[str]:

@@ -11,7 +11,6 @@ Source: Nogueira and Cho 2019, arXiv 1901.04085.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,15 +20,13 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.record_makers import ChoiceRecords, ChoiceRow
-from bert_tf.data.records import chunks_of, content_key, write_parts
+from bert_tf.data.records import content_key
 from bert_tf.modeling.models import BertForMultipleChoice
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import Loss, masked_choices
-
-logger = logging.getLogger(__name__)
 
 
 def binary(logits, is_document, labels):
@@ -89,6 +86,8 @@ class RerankingTask(ExampleTask):
     """
 
     name = ClassificationTask.name
+    example_type = EmbeddingExample
+    truncation = "%d of %d queries with a document fill --max_seq_length=%d, and may be truncated"
     labels = ()
 
     def __init__(
@@ -116,24 +115,13 @@ class RerankingTask(ExampleTask):
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForMultipleChoice:
         return BertForMultipleChoice(config, dtype=dtype)
 
-    def write_records(
-        self,
-        examples: Sequence[EmbeddingExample],
-        tokenizer: FullTokenizer,
-        path: str,
-        num_workers: int = 1,
-    ) -> int:
+    def record_maker(self, tokenizer: FullTokenizer) -> ChoiceRecords:
         names = tuple(spec.name for spec in self.features)
-        length, most = self.max_seq_length, self.num_documents
-        make = ChoiceRecords(tokenizer, length, names, most, label_dtype="float32")
-        rows = [ChoiceRow(each.texts[0], each.texts[1:], each.label) for each in examples]
-        count, num_full = write_parts(path, self.features, make, chunks_of(rows), num_workers)
-        if num_full:
-            logger.info(
-                "%d of %d queries with their document fill --max_seq_length=%d, and may be truncated",
-                *(num_full, self.num_sequences(examples), self.max_seq_length),
-            )
-        return count
+        length, num_documents = self.max_seq_length, self.num_documents
+        return ChoiceRecords(tokenizer, length, names, num_documents, label_dtype="float32")
+
+    def rows(self, examples: Sequence[EmbeddingExample]) -> list[ChoiceRow]:
+        return [ChoiceRow(each.texts[0], each.texts[1:], each.label) for each in examples]
 
     def texts(self, example: EmbeddingExample) -> Iterable[str]:
         return example.texts

@@ -151,7 +151,7 @@ class TokenClassificationTask(ExampleTask):
 
     def count_windows(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> int:
         """Return how many records `write_records` makes of the sentences."""
-        return sum(map(self._record_maker(tokenizer).count, self._documents(sentences)))
+        return sum(map(self.record_maker(tokenizer).count, self._documents(sentences)))
 
     def write_records(
         self,
@@ -164,16 +164,9 @@ class TokenClassificationTask(ExampleTask):
 
         Every word is predicted in exactly one window, in the order of the sentences. With a CRF, labels
         that break its scheme become those of the same entities.
-
-        Args:
-            num_workers: processes that tokenize. The file is the same for any number.
-
-        Raises:
-            TypeError: a sentence is not a Sentence.
-            ValueError: a label is unknown; the message names its line.
         """
         parts = _parts_of(self._documents(of_type(sentences, Sentence)))
-        make = self._record_maker(tokenizer)
+        make = self.record_maker(tokenizer)
         count, _ = write_parts(path, self.features, make, parts, num_workers)
         return count
 
@@ -187,10 +180,10 @@ class TokenClassificationTask(ExampleTask):
         self, sentences: Iterable[Sentence], tokenizer: FullTokenizer
     ) -> Iterator[dict[str, Any]]:
         """Yield the windows of `sentences`: values of `features`."""
-        make = self._record_maker(tokenizer)
+        make = self.record_maker(tokenizer)
         return chain.from_iterable(map(make.rows, self._documents(sentences)))
 
-    def _record_maker(self, tokenizer: FullTokenizer) -> WordRecords:
+    def record_maker(self, tokenizer: FullTokenizer) -> WordRecords:
         names = tuple(spec.name for spec in self.features)
         return WordRecords(tokenizer, self.max_seq_length, names, self.doc_stride)
 
