@@ -89,13 +89,6 @@ def test_a_pool_is_an_epoch_at_most_and_always_a_batch():
         assert batching.pool_batches(size, most) == batching.pool_batches(size, most * 100)
 
 
-def test_there_are_never_more_than_32_different_lengths():
-    for length in range(1, 2049):
-        step = batching.length_step(length)
-        assert step % 8 == 0
-        assert -(-length // step) <= 32
-
-
 def test_every_pool_holds_its_part_of_the_stream(files):
     plain = stream(files, 33, by_length=False)
     sorted_ = stream(files, 33)

@@ -85,13 +85,6 @@ def test_a_folder_stands_for_all_files_below_it_where_that_is_allowed(tmp_path, 
     assert f"Found 4 files in {tmp_path}, endings: none" in caplog.text
 
 
-def test_an_existing_name_with_brackets_is_no_glob(tmp_path):
-    for name in ("a[1].txt", "a1.txt"):
-        (tmp_path / name).touch()
-    assert expand_files(f"{tmp_path}/a[1].txt") == [f"{tmp_path}/a[1].txt"]
-    assert expand_files(f"{tmp_path}/a[12].txt") == [f"{tmp_path}/a1.txt"]
-
-
 @pytest.mark.parametrize(
     "path, names",
     [

@@ -35,10 +35,6 @@ def test_read_lines_ends_a_line_at_line_feeds_only(file):
     assert list(read_lines(file(text + "\n"))) == [text]
 
 
-def test_read_lines_decompresses_gzip_of_any_name(file):
-    assert list(read_lines(file(gzip.compress(b"a\nb\n"), "corpus.txt"))) == ["a", "b"]
-
-
 def test_read_lines_reads_remote_files():
     path = "ram://bert_tf_test/corpus.txt"
     with tf.io.gfile.GFile(path, "wb") as stream:
@@ -107,11 +103,6 @@ def test_rows_know_their_lines(file):
 )
 def test_read_table_gives_equal_rows_of_three_formats(file, name, content):
     assert list(read_table(file(content, name))) == [{"text": 'say "a, b"', "label": "1"}]
-
-
-def test_read_table_keeps_types_of_json(file):
-    (row,) = read_table(file('{"ids": [1, 2], "score": 0.5}', "t.jsonl"))
-    assert row == {"ids": [1, 2], "score": 0.5}
 
 
 def test_read_table_takes_a_format_and_a_separator(file):

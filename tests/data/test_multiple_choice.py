@@ -92,12 +92,8 @@ ARC_JSON = {
     [
         (ARC_JSON, ("What?", ("up", "down"), 1)),
         (
-            {
-                "question": "What?",
-                "choices": {"text": ["up", "down"], "label": ["A", "B"]},
-                "answerKey": "A",
-            },
-            ("What?", ("up", "down"), 0),
+            {"question": "What?", "choices": {"text": ["up", "down"], "label": ["A", "B"]}},
+            ("What?", ("up", "down"), None),
         ),
         (
             {"question": {"stem": "What?"}, "answerKey": "B"}

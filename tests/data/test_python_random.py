@@ -58,15 +58,6 @@ def test_coins_are_draws_of_random(seed, number):
     assert ours.random() == theirs.random()
 
 
-def test_words_that_are_left_stay_when_more_are_reserved():
-    ours, theirs = RandomWords(8), random.Random(8)
-    for number in (5, 20_000, 3, 50_000):
-        ours.reserve(number)
-        taken = ours.words[ours.at : ours.at + number].tolist()
-        ours.at += number
-        assert taken == [theirs.getrandbits(32) for _ in range(number)]
-
-
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.8, 1 / 3, 1.0])
 def test_a_threshold_decides_as_the_comparison_of_random_does(probability):
     ours, theirs = RandomWords(9), random.Random(9)

@@ -95,16 +95,6 @@ def test_a_resumed_stream_is_the_tail_of_the_uninterrupted_one(files, shuffle, s
     )
 
 
-@pytest.mark.parametrize(
-    "drop_remainder, repeat, expected",
-    [(True, False, 7), (False, False, 8), (True, True, tf.data.INFINITE_CARDINALITY)],
-)
-def test_the_number_of_batches_is_known(files, drop_remainder, repeat, expected):
-    arguments = {"batch_size": 4, "shuffle": False}
-    dataset = read_records(files, SPECS, drop_remainder=drop_remainder, repeat=repeat, **arguments)
-    assert dataset.cardinality().numpy() == expected
-
-
 def test_counting_needs_no_parsing_and_reads_gzip(files):
     assert [count_records([file]) for file in files] == [5, 9, 0, 6, 11]
     assert count_records(files) == 31

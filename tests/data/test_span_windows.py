@@ -134,15 +134,6 @@ def test_characters_tell_one_occurrence_from_another(tokenizer, answer):
     assert passage.span_at(answer, tokenizer) == TokenSpan(answer.start - 1, answer.start - 1)
 
 
-def test_pieces_know_their_characters(tokenizer):
-    text = "Jápánese, 東京! \u00a0DENVER"
-    offsets = piece_offsets(tokenizer, text)
-    assert [text[start:end] for start, end in offsets] == [
-        *("Jápán", "ese", ",", "東", "京", "!"),
-        "DENVER",
-    ]
-
-
 def test_stripped_marks_belong_to_their_letter_and_unknown_words_are_whole(tokenizer):
     text = "Ja\u0301pane\u0301se \u0416\u0418\u0416! \u200bwon"
     offsets = piece_offsets(tokenizer, text)

@@ -47,14 +47,6 @@ def train(squad_file):
     return run
 
 
-def test_a_file_is_read_with_its_answers(squad_file):
-    (example,) = read_squad(squad_file(question(answers=(("Denver", 0), ("10", 30)))))
-    assert (example.qas_id, example.question_text) == ("q1", "Who won?")
-    assert example.answers == (SquadAnswer("Denver", 0), SquadAnswer("10", 30))
-    assert example.passage.text == CONTEXT
-    assert not example.is_impossible
-
-
 def test_a_question_without_answers_key_is_one_whose_answer_nobody_says(squad_file):
     examples = read_squad(
         squad_file(question("a", answers=None), question("b", answers=(), is_impossible=True))
