@@ -6,18 +6,18 @@ from test_package import ORDER
 # Code lines, files and raises of each room.
 ROOMS = {
     "(root)": (2_707, 23, 101),
-    "data": (2_639, 24, 102),
+    "data": (2_375, 17, 55),
     "finetuning": (3_698, 28, 84),
     "interop": (2_669, 18, 132),
-    "metrics": (452, 5, 1),
+    "metrics": (436, 4, 1),
     "modeling": (1_995, 19, 42),
     "prediction": (1_932, 15, 55),
     "pretraining": (1_450, 12, 20),
     "programs": (5_585, 30, 135),
     "report": (1_393, 17, 3),
     "serving": (2_095, 22, 18),
-    "tasks": (2_563, 16, 64),
-    "text_ops": (585, 5, 5),
+    "tasks": (2_141, 13, 29),
+    "text_ops": (574, 4, 5),
     "training": (2_004, 18, 30),
 }
 WHOLE = {
