@@ -155,14 +155,6 @@ class TableOptions(Options):
     )
 
 
-def reject_unused(options: Any, names: Sequence[str], reason: str) -> None:
-    """Raise ValueError if one of the options is set, which has no effect for this reason."""
-    default = {each.name: each.default for each in fields(options)}
-    for name in names:
-        if (value := getattr(options, name)) != default[name]:
-            raise ValueError(f"{name}={value} has no effect {reason}. Omit it.")
-
-
 def require_packages(name: str, packages: Sequence[str], extra: str) -> None:
     """Raise unless the packages that the value of an option needs are installed.
 

@@ -82,8 +82,3 @@ def folder_of(path: str | os.PathLike) -> str:
     """Return the folder of a checkpoint that --init_checkpoint names."""
     path = local_path(path)
     return path if tf.io.gfile.isdir(path) else os.path.dirname(path)
-
-
-def holds_checkpoint(folder: str) -> bool:
-    """Return True if a folder itself contains weights, of TensorFlow or of Hugging Face."""
-    return bool(prefixes_in(folder)) or weights_file(folder) is not None

@@ -17,6 +17,8 @@ from tiny_checkpoints import (
 
 from bert_tf.interop.huggingface import read_huggingface
 from bert_tf.interop.read import read_checkpoint
+from bert_tf.options import OptionError
+from bert_tf.programs.convert_checkpoint import ConvertOptions
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 ENCODER = arrays_of()
@@ -204,6 +206,12 @@ def test_adapter_that_is_not_merged_is_an_error_with_the_remedy(tmp_path):
     write_huggingface(tmp_path, tensors)
     with pytest.raises(ValueError, match=r"query.base_layer.*merge_and_unload"):
         read_checkpoint(tmp_path)
+
+
+def test_the_library_for_safetensors_is_missed_before_the_model_is_read(monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(OptionError, match=r"output_format.*\[hf\]"):
+        ConvertOptions(init_checkpoint="absent", output_dir="new")
 
 
 # ---- Configurations ------------------------------------------------------------------------------

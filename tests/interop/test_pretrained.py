@@ -158,11 +158,6 @@ def test_the_preprocessor_takes_no_strings_as_labels():
         tf.data.Dataset.from_tensor_slices((TEXTS, PAIRS)).batch(2).map(preprocessor)
 
 
-def test_the_tokenizer_wants_pairs_apart():
-    with pytest.raises(TypeError, match=r"`texts\[0\]`.*tuple.*`pairs`"):
-        bert_tf.FullTokenizer(TOKENS)([("a", "b")])
-
-
 def test_the_preprocessor_may_pad_to_the_longest_of_a_batch_and_checks_its_arguments():
     preprocessor = bert_tf.TextPreprocessor(TOKENS, max_length=64, pad_to_max_length=False)
     assert preprocessor(["a b"])["input_ids"].shape == (1, 8)
