@@ -26,7 +26,7 @@ from bert_tf.model_folder import TrainedModel, with_settings, with_special_token
 from bert_tf.modeling.quantized import OVERFLOW_FREE
 from bert_tf.prediction.encoder import SentenceEncoder, prefix_of
 from bert_tf.prediction.masked_lm import NUM_BEST, MaskFiller
-from bert_tf.prediction.runtimes import TOKENS, Runtime, load
+from bert_tf.prediction.runtimes import TOKENS, Runtime, SavedModel, load
 from bert_tf.prediction.text_model import SequenceRunner, TextModel
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.tasks.base import Task
@@ -202,6 +202,11 @@ class ExportedNetwork:
         if _WORDS in self._runtime.signatures[TOKENS]["inputs"]:
             # A CRF labels whole texts here, from the scores of all windows.
             inputs = {**inputs, _WORDS: tf.zeros_like(inputs["input_ids"][:, :1])}
+        if isinstance(
+            self._runtime, SavedModel
+        ):  # from Python it would wait for TensorFlow's threads
+            outputs = self._runtime.call(TOKENS, inputs)
+            return {name: outputs[name] for name in self.gives}
         dtypes = [spec["dtype"] for spec in self.gives.values()]
         found = tf.numpy_function(ask, list(inputs.values()), dtypes)
         return dict(zip(self.gives, found, strict=True))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -65,13 +65,19 @@ class SavedModel(Runtime):
         }
 
     def ask(self, signature, inputs):
+        return {name: value.numpy() for name, value in self.call(signature, inputs).items()}
+
+    def call(self, signature: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the outputs as tensors, also in the graph of a function."""
         import tensorflow as tf
 
         specs = self.signatures[signature]["inputs"]
-        tensors = {name: tf.constant(v, specs[name]["dtype"]) for name, v in inputs.items()}
+        tensors = {
+            name: tf.convert_to_tensor(value, specs[name]["dtype"])
+            for name, value in inputs.items()
+        }
         with tf.device(self._device):
-            outputs = self._model.signatures[signature](**tensors)
-        return {name: value.numpy() for name, value in outputs.items()}
+            return self._model.signatures[signature](**tensors)
 
     def token_ids(self, texts):
         import tensorflow as tf
