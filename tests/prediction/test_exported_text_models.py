@@ -116,7 +116,7 @@ def test_functions_that_were_not_exported_are_refused(folder):
     with pytest.raises(ValueError, match="pooling"):
         encoder.embed(["owls"], pooling="cls")
     for refused in (lambda: encoder.model, lambda: encoder.fill_mask("a [MASK]")):
-        with pytest.raises(ValueError, match=r"is an export, .* Name the folder that was exported"):
+        with pytest.raises(ValueError, match="is an export"):
             refused()
     with pytest.raises(ValueError, match="is an export"):
         Predictor(folder("single")).embed(["owls"])
