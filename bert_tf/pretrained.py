@@ -159,7 +159,9 @@ def save_pretrained(
     """Write a model as a new folder; see `ConfiguredModel`."""
     cls = type(model)
     head = _head_of(cls)
-    if tokenizer is not None:
+    if tokenizer is None:
+        logger.warning("%s gets no vocabulary: give `tokenizer`, or load() fails", folder)
+    else:
         check_vocabulary(tokenizer.vocab, model.config, "of `tokenizer`")
     arrays = {variable.path: as_float32(variable.numpy()) for variable in model.weights}
     check_path_of_encoder(arrays)

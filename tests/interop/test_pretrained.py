@@ -463,3 +463,11 @@ def test_a_tokenizer_of_another_model_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="vocab_size"):
         bert_tf.BertModel(CONFIG).save_pretrained(tmp_path / "x", tokenizer, format="tf1")
     assert not (tmp_path / "x").exists()
+
+
+def test_save_pretrained_says_that_a_tokenizer_is_missing(tmp_path, caplog):
+    model = bert_tf.BertModel(
+        bert_tf.BertConfig.from_name("tiny", vocab_size=9, num_hidden_layers=1)
+    )
+    model.save_pretrained(tmp_path / "folder", format="tf1")
+    assert "`tokenizer`" in caplog.text
