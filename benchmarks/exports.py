@@ -36,7 +36,7 @@ from fine_tuning_runs import missing_packages
 from bert_tf.data.packing import pack_texts
 from bert_tf.finetuning.classification import ClassifierOptions, read_data
 from bert_tf.metrics.basic import softmax
-from bert_tf.model_folder import TrainedModel, load_model_folder
+from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.prediction.exported import read_export
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.programs.export_saved_model import FORMATS, ExportOptions, export_saved_model
@@ -55,7 +55,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)
     logging.disable(logging.WARNING)
 
-    trained = load_model_folder(args.model_dir)
+    trained = load_model(args.model_dir)
     kind, names = trained.task.kind, GLUE_TASKS[args.task_name].metrics
     rows, labels = dev_set(trained, args)
     length = np.mean([row["input_ids"].size for row in rows])

@@ -109,17 +109,6 @@ class Options:
     def __post_init__(self) -> None:
         check_ranges(self)
 
-    def _need(self, needed: str, names: Sequence[str]) -> None:
-        """Raise ValueError if one of the options is set, but the needed one has its default."""
-        default = {each.name: each.default for each in fields(self)}
-        if getattr(self, needed) != default[needed]:
-            return
-        for name in names:
-            if (value := getattr(self, name)) != default[name]:
-                raise ValueError(
-                    f"{name}={value} has no effect without `{needed}`. Give `{needed}`."
-                )
-
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderFilesOptions(Options):

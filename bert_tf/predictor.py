@@ -26,7 +26,6 @@ import keras
 import numpy as np
 
 from bert_tf.interop.hub import local_path
-from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.classification import TextClassifier
@@ -49,8 +48,8 @@ from bert_tf.prediction.token_classification import EntityRecognizer
 from bert_tf.registry import TYPES
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import Task
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import check_backend
 
 logger = logging.getLogger(__name__)
@@ -138,6 +137,8 @@ class Predictor:
             else:
                 model = load_model(path, dtype=precision, **lengths)
         self._trained = with_settings(model, **lengths)
+        if not isinstance(self.task, QuestionAnsweringTask):
+            self._answer_settings = {}
 
     @property
     def model(self) -> keras.Model:
@@ -228,8 +229,6 @@ class Predictor:
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
         """Return the `top_k` best tokens for each [MASK] of a text, best first."""
-        if top_k < 1:  # an export would leave out the last ones
-            raise ValueError(f"`top_k` is {top_k}, but must be 1 or more.")
         return self.mask_filler.predict(text, top_k)
 
     def pseudo_perplexity(self, texts: str | Sequence[str]) -> list[dict[str, Any]]:
@@ -254,28 +253,3 @@ class Predictor:
         if self._is_export:
             raise ValueError(f"{self._trained.source} is an export: name the folder of its model.")
         return self._trained
-
-
-_CHUNK = 1024  # texts between updates of the progress
-
-
-def embed_all(
-    model: Predictor,
-    texts: Sequence[str],
-    label: str,
-    as_query: bool = False,
-) -> np.ndarray:
-    """Return unit vectors [texts, E]. Show the progress, and log how many texts were truncated."""
-    encoder = model.encoder(as_query=as_query)
-    cut_before = encoder.num_cut
-    progress, parts = Progress(label, len(texts), unit="texts"), []
-    for start in range(0, len(texts), _CHUNK):
-        parts.append(unit(encoder.encode(texts[start : start + _CHUNK])))
-        progress.update(min(start + _CHUNK, len(texts)))
-    num_cut = encoder.num_cut - cut_before
-    if num_cut:
-        logger.warning(
-            "%d of %d %s are longer than the longest input, %d tokens, and were truncated",
-            *(num_cut, len(texts), label, encoder.max_seq_length),
-        )
-    return np.concatenate(parts)

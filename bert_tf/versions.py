@@ -38,7 +38,7 @@ def versions_and_devices() -> Iterator[str]:
     gpus = tf.config.list_physical_devices("GPU")
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
     yield "GPUs: " + (", ".join(str(d.get("device_name", "?")) for d in details) or "none")
-    yield f"--precision=auto: {choose_precision().precision}, because {choose_precision().reason}"
+    yield f"--precision=auto: {choose_precision()}"
 
 
 def _version(package: str) -> str | None:

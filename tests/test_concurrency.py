@@ -19,7 +19,7 @@ import bert_tf
 from bert_tf.data.files import new_folder, open_whole, whole_file
 from bert_tf.data.records import make_once
 from bert_tf.interop.checkpoint import LazyArrays, shape_of
-from bert_tf.model_folder import load_model_folder
+from bert_tf.model_folder import load_model
 from bert_tf.prediction.text_model import SequenceRunner
 from bert_tf.predictor import Predictor
 from bert_tf.training.checkpoints import save_checkpoint, training_variables
@@ -170,7 +170,7 @@ def test_a_folder_is_read_while_a_training_replaces_its_checkpoint(
     """It is replaced once `num_read` arrays are read; None: before the names of the arrays are."""
     folder = tmp_path / "run"
     shutil.copytree(sentence_model, folder, ignore=shutil.ignore_patterns("model.ckpt-*"))
-    variables = training_variables(load_model_folder(str(sentence_model)).model)
+    variables = training_variables(load_model(str(sentence_model)).model)
     read, step = bert_tf.model_folder.read_checkpoint, 0
 
     def save():
@@ -194,7 +194,7 @@ def test_a_folder_is_read_while_a_training_replaces_its_checkpoint(
 
     save()
     monkeypatch.setattr("bert_tf.model_folder.read_checkpoint", read_checkpoint)
-    weights = load_model_folder(str(folder)).model.weights
+    weights = load_model(str(folder)).model.weights
     found = {float(value) for weight in weights for value in np.unique(weight.numpy())}
     assert step == 2 and found in ({1.0}, {2.0})  # one checkpoint, whole
     assert os.listdir(folder).count("checkpoint") == 1

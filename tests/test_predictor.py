@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_tf.model_folder import load_model_folder
+from bert_tf.model_folder import load_model
 from bert_tf.predictor import MaskFiller
 
 
@@ -31,7 +31,7 @@ def test_each_mask_has_its_own_tokens_in_the_order_of_the_text(filler):
 
 
 def test_probabilities_are_those_of_the_model_at_the_mask(filler, pretrained):
-    trained = load_model_folder(str(pretrained))
+    trained = load_model(str(pretrained))
     tokens = ["[CLS]", "the", "[MASK]", "cat", "[SEP]"]
     ids = np.array([trained.tokenizer.convert_tokens_to_ids(tokens)])
     inputs = {"input_ids": ids, "masked_lm_positions": np.array([[2]])}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -111,17 +112,7 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_data()
-
-    def _check_data(self) -> None:
-        files = [name for _, _, name in SPLITS if getattr(self, name)]
-        if bool(self.task_name) == bool(files):
-            raise OptionError("task_name", "give it with data_dir, or files of your own.")
-        if self.task_name:
-            if not self.data_dir:
-                raise OptionError("data_dir", "is the folder of task_name: give it.")
-        else:
-            self.require_files((wanted, file) for _, wanted, file in SPLITS)
+        self.check_data(self.task_name, self.data_dir)
 
 
 ClassifierRun = Run[ClassificationTask, ClassifierOptions]
@@ -307,9 +298,14 @@ def _read_tables(
     known = trained.kind.name if trained is not None else "single_label"
     problem_type = PROBLEM_TYPES[options.problem_type or known]
     _check_same_problem_type(problem_type.name, trained)
-    if options.labels and not problem_type.has_labels:
-        raise OptionError("labels", f"{options.labels} given, but a regression has none.")
-    layout = _layout(options, problem_type.name)
+    layout = TableLayout(
+        text_a=options.text_a_column,
+        text_b=options.text_b_column,
+        label=options.label_column,
+        problem_type=problem_type.name,
+        header=options.header,
+        separator=options.column_separator,
+    )
     splits = {
         split: list(read_examples(getattr(options, file), layout, labelled=split != "test"))
         for split, flag, file in SPLITS
@@ -330,17 +326,6 @@ def _read_tables(
     }, splits
 
 
-def _layout(options: ClassifierOptions, problem_type: str) -> TableLayout:
-    return TableLayout(
-        text_a=options.text_a_column,
-        text_b=options.text_b_column,
-        label=options.label_column,
-        problem_type=problem_type,
-        header=options.header,
-        separator=options.column_separator,
-    )
-
-
 def _labels(
     options: ClassifierOptions,
     layout: TableLayout,
@@ -355,25 +340,14 @@ def _labels(
         return layout.label_columns
     if "train" in splits:
         labels = _inferred(splits["train"], layout)
-        if not labels and splits["train"]:
-            raise ValueError(f"{options.train_file}: no example has a label. Check label_column.")
-        if len(labels) == 1 and layout.problem_type == "single_label":
-            raise ValueError(
-                f"{options.train_file}: every example has the label {labels[0]!r}. Check label_column, "
-                "or add others."
-            )
+        if splits["train"] and len(labels) < 1 + (layout.problem_type == "single_label"):
+            found = listed(labels) or "none"
+            raise ValueError(f"{options.train_file}: the labels are {found}. Check label_column.")
         return in_order_of(known_labels if trained is None else trained.labels, labels)
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
         examples = itertools.chain(*splits.values())
         found = {name for example in examples for name in example.names}
-        spelled = spelled_as(trained.labels, sorted(found))
-        if spelled != tuple(trained.labels):
-            logger.info(
-                "The labels of the model are %s; in the data they are spelled %s",
-                ", ".join(trained.labels),
-                ", ".join(spelled),
-            )
-        return spelled
+        return spelled_as(trained.labels, sorted(found))
     if options.train_file:
         return _inferred(read_examples(options.train_file, layout, labelled=True), layout)
     raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
@@ -425,17 +399,14 @@ def _check_same_problem_type(problem_type: str, trained: ClassificationTask | No
 def _check_same_task(
     task: ClassificationTask, trained: ClassificationTask, same_labels: bool
 ) -> None:
-    if same_labels and task.labels != trained.labels:
-        raise ValueError(
-            f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
-            f"{', '.join(trained.labels)}. Use the data it was trained on, or another output_dir."
-        )
-    if trained.is_pair is not None and task.is_pair != trained.is_pair:
-        inputs = ("single sentences", "pairs of sentences")
-        raise ValueError(
-            f"The data are {inputs[task.is_pair]}, but the model was trained on "
-            f"{inputs[trained.is_pair]}. For a table, text_b_column names the second sentence."
-        )
+    names = ["labels"] if same_labels else []
+    for name in [*names, "is_pair"]:
+        now, there = getattr(task, name), getattr(trained, name)
+        if there is not None and now != there:
+            raise ValueError(
+                f"The model was trained with {name} {there}, but the data have {now}. Use another "
+                "output_dir."
+            )
 
 
 def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> list[int]:
@@ -453,11 +424,8 @@ def class_weights(
     multi-label task it is (examples - count) / count, which gives yes and no the same total weight.
 
     Raises:
-        ValueError: a label is unknown or never occurs, a weight is not above 0, or the task has no
-            labels.
+        ValueError: a label is unknown or never occurs, or a weight is not above 0.
     """
-    if not task.kind.has_labels:
-        raise OptionError("class_weights", f"a {task.kind.name} has no labels.")
     if flag == "balanced":
         counts = count_labels(task, examples)
         for label, count in zip(task.labels, counts, strict=True):
@@ -472,13 +440,12 @@ def class_weights(
     weights = dict.fromkeys(task.labels, 1.0)
     for part in flag.split(","):
         label, _, value = part.rpartition("=")
-        if label not in weights:
-            known = ", ".join(task.labels)
-            raise OptionError("class_weights", f"{part!r}, but the labels are {known}.")
         try:
-            weights[label] = float(value)
+            weight = float(value)
         except ValueError:
-            weights[label] = 0.0
-        if not 0 < weights[label] < float("inf"):
-            raise OptionError("class_weights", f"{part!r}, but a weight must be a number above 0.")
+            weight = 0.0
+        if label not in weights or not 0 < weight < math.inf:
+            known = ", ".join(task.labels)
+            raise OptionError("class_weights", f"{part!r} is not label=weight of {known}.")
+        weights[label] = weight
     return list(weights.values())

@@ -169,10 +169,7 @@ def make_task(
         ValueError: the loss does not fit the examples, or a width the vectors.
     """
     if options.pooling is None and setup.checkpoint is not None:
-        try:
-            embedding_settings(folder_of(setup.checkpoint.source))
-        except ValueError as error:
-            raise ValueError(f"{error} Give `pooling` to train the encoder alone.") from error
+        embedding_settings(folder_of(setup.checkpoint.source))  # raises for other modules
     known = _known_settings(setup)
     given = {name: getattr(options, name, None) for name in _OF_THE_MODEL}
     given |= {"matryoshka_dims": options.widths}

@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -63,7 +62,6 @@ def read_examples(
     for split, examples in splits.items():
         if types[split] == PAIRS:
             splits[split] = in_one_spelling(examples)
-    _check_repetitions(types.get("train", ""), splits.get("train", []))
     return types, splits
 
 
@@ -73,18 +71,10 @@ def in_one_spelling(examples: Sequence[EmbeddingExample]) -> list[EmbeddingExamp
     Otherwise they would be different documents, and negatives of each other.
     """
     firsts: dict[str, str] = {}
-    found = [
+    return [
         replace(each, texts=tuple(firsts.setdefault(text_key(text), text) for text in each.texts))
         for each in examples
     ]
-    others = {text for each in examples for text in each.texts} - set(firsts.values())
-    if others:
-        logger.info(
-            "%d texts differ from another one only in case or whitespace, such as %r, and are replaced "
-            "by it",
-            *(len(others), min(others)[:60]),
-        )
-    return found
 
 
 def source_of(options: TextFilesOptions, split: str) -> str:
@@ -98,7 +88,6 @@ def score_each_pair(types: dict[str, str], splits: dict[str, list[EmbeddingExamp
     """Make a test set of anchors with one positive each pairs without scores."""
     test = splits.get("test", [])
     if types.get("test") == PAIRS and all(len(each.texts) == 2 for each in test):
-        logger.info("The test set has no scores. Each of its pairs gets one; no metrics.")
         types["test"] = SCORES
         splits["test"] = [replace(each, label=math.nan) for each in test]
 
@@ -111,17 +100,12 @@ def _of_data_set(options: TextFilesOptions, split: str) -> tuple[str, list[Embed
     parts = splits_of(task, data_dir, split)
     rows = [row for part in parts for row in read_glue(task, data_dir, part)]
     labelled = [row for row in rows if row.label is not None]
-    if not labelled and split != "test":
-        raise ValueError(
-            f"{data_dir}: {', '.join(parts)} has no labels, so there is nothing to compare. Omit "
-            f"{next(wanted for name, wanted, _ in SPLITS if name == split)}."
-        )
     if labelled and name == "mnli":
         return PAIRS, _of_inference(labelled)
     most = _MOST_SCORE if name == "sts-b" else 1.0
     return SCORES, [
         EmbeddingExample((row.text_a, str(row.text_b)), _number(row.label) / most, row.origin)
-        for row in labelled or rows
+        for row in (rows if split == "test" and not labelled else labelled)
     ]
 
 
@@ -148,21 +132,6 @@ def _of_inference(rows: Iterable[InputExample]) -> list[EmbeddingExample]:
         for row in labels.get("entailment", []):
             examples.append(EmbeddingExample((premise, row.text_b, *against[:1]), 0.0, row.origin))
     return examples
-
-
-def _check_repetitions(example_type: str, examples: Sequence[EmbeddingExample]) -> None:
-    """Log how many examples share a text, which are not used as negatives of each other."""
-    if example_type != PAIRS:
-        return
-    for index, what in enumerate(("anchor", "positive")):
-        counts = Counter(example.texts[index] for example in examples)
-        repeated = sum(count for count in counts.values() if count > 1)
-        if repeated:
-            logger.info(
-                "%d of %d examples share their %s with another one; these are not used as negatives of "
-                "each other in a batch",
-                *(repeated, len(examples), what),
-            )
 
 
 def unique_texts(texts: Iterator[str]) -> dict[str, int]:
@@ -237,10 +206,6 @@ def check_some(examples: list[EmbeddingExample], source: str, what: str = "examp
 def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Columns:
     """Return the columns that the options name, else those with usual names."""
     anchor = row.find("anchor_column", options.anchor_column, ANCHORS)
-    if anchor is None:
-        raise ValueError(
-            f"{row.place}: the columns are {listed(row)}. Name the first text with anchor_column."
-        )
     others = [name for name in POSITIVES if name != anchor]
     positive = row.find("positive_column", options.positive_column, others)
     if options.negative_columns is None:
@@ -257,9 +222,10 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
         row.column(label, "label_column")
     elif label not in row:  # a test set
         label = None
-    if labelled and positive is None and label is None:
+    if anchor is None or (labelled and positive is None and label is None):
         raise ValueError(
-            f"{row.place}: the columns are {listed(row)}. Name positive_column or label_column."
+            f"{row.place}: the columns are {listed(row)}. Name anchor_column, and positive_column or "
+            "label_column."
         )
     if negatives and (positive is None or label is not None):
         raise ValueError(
@@ -284,8 +250,7 @@ def _example(
     elif columns.example_type == CLASSES:
         value = row[columns.label]
         name = "" if value is None else str(value).strip()
-        if not name:
-            raise ValueError(f"{row.place}: {columns.label} is {value!r}, but must be a class.")
+        _require(name, row, columns.label, "a class")
         label = float(classes.setdefault(name, len(classes)))
     elif columns.example_type == SCORES:
         label = _score(row, str(columns.label))
@@ -298,23 +263,23 @@ def text_of(row: TableRow, column: str) -> str:
 
 
 def _as_text(row: TableRow, column: str, value: Any) -> str:
-    if not isinstance(value, str) or is_blank(value):
-        raise ValueError(f"{row.place}: {column} is {value!r:.60}, but must be a text.")
+    _require(isinstance(value, str) and not is_blank(value), row, column, "a text")
     return value.strip()
 
 
 def _score(row: TableRow, column: str) -> float:
-    value = row[column]
     try:
-        number = float(value)
+        number = float(row[column])
     except (OverflowError, TypeError, ValueError):
         number = math.nan
-    if not 0 <= number <= 1:
-        raise ValueError(
-            f"{row.place}: {column} is {value!r:.60}, but a score must be a number from 0 to 1. Divide "
-            "larger ones by their maximum."
-        )
+    _require(0 <= number <= 1, row, column, "a score from 0 to 1")
     return number
+
+
+def _require(is_valid: object, row: TableRow, column: str | None, rule: str) -> None:
+    if not is_valid:
+        value = row[str(column)]
+        raise ValueError(f"{row.place}: {column} is {value!r:.60}, but must be {rule}.")
 
 
 def _without_unlabelled(

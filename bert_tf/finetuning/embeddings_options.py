@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
+from bert_tf.finetuning.options import ThreeFilesOptions
 from bert_tf.limits import suggestion
 from bert_tf.options import OptionError, TableOptions, option
 from bert_tf.tasks.embeddings import LIMITS
@@ -78,14 +78,7 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
         if self.task_name and self.data_set is None:
             end = ", ".join(TASK_NAMES) + suggestion(self.task_name, TASK_NAMES)
             raise OptionError("task_name", f"must be one of {end}")
-        if bool(self.task_name) == any(getattr(self, name) for _, _, name in SPLITS):
-            raise OptionError("task_name", "give it with data_dir, or files of your own.")
-        if self.task_name and not self.data_dir:
-            raise OptionError("data_dir", "is the folder of task_name: give it.")
-        if not self.task_name:
-            self.require_files((wanted, file) for _, wanted, file in SPLITS)
-        if self.pack_sequences:
-            raise OptionError("pack_sequences", "is for examples of one sequence. Omit it.")
+        self.check_data(self.data_set, self.data_dir)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,9 +141,6 @@ class EmbeddingOptions(TextFilesOptions):
         min=1,
         on_resume="warn",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
 
     @property
     def widths(self) -> tuple[int, ...] | None:

@@ -11,7 +11,7 @@ import keras
 from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.initial import initialize, layers_of, with_layers
+from bert_tf.interop.initial import initialize, with_layers
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.registry import TYPES
@@ -46,21 +46,15 @@ def with_init_layers(
     """Return the weights and the architecture with the layers of `init_layers`, if given.
 
     Args:
-        config: has all layers of the checkpoint, or the number in `init_layers`.
+        config: any number of layers.
 
     Raises:
-        ValueError: it has another number of layers, or the checkpoint lacks a layer.
+        ValueError: the checkpoint lacks a layer.
     """
     if checkpoint is None or options.init_layers is None:
         return checkpoint, config
     layers = parse_layers(options.init_layers, name="init_layers")
-    chosen, count = with_layers(checkpoint, layers), len(layers_of(checkpoint))
-    if config.num_hidden_layers not in (count, len(layers)):
-        raise ValueError(
-            f"`num_hidden_layers` is {config.num_hidden_layers} in the configuration, but must be "
-            f"{count}, as in {checkpoint.source}, or {len(layers)}, as in "
-            f"init_layers={options.init_layers}. Omit bert_config_file to use the checkpoint's."
-        )
+    chosen = with_layers(checkpoint, layers)
     return chosen, replace(config, num_hidden_layers=len(layers))
 
 
@@ -72,10 +66,6 @@ def with_direction(
     config = None if checkpoint is None else checkpoint.config
     if checkpoint is None or config is None or direction in (None, config.attention_direction):
         return checkpoint
-    logger.warning(
-        "%s is of a model with attention_direction=%s, but is used with %s, as set by `attention`.",
-        *(checkpoint.source, config.attention_direction, direction),
-    )
     return replace(checkpoint, config=replace(config, attention_direction=direction))
 
 

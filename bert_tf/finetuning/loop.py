@@ -23,6 +23,7 @@ from bert_tf.data.records import assert_ids, count_records, naming_damaged_file,
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.same_run import check_same_data, note_training
 from bert_tf.modeling.flops import flops_per_token
+from bert_tf.options import OptionError
 from bert_tf.report.model_card import write_card, write_training_card
 from bert_tf.report.run_facts import changed_options, data_rows, resolved_values
 from bert_tf.tasks.base import Task
@@ -38,7 +39,6 @@ from bert_tf.training.checkpoints import (
 )
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import MetricsLog, Speed
-from bert_tf.training.strategy import choose_precision
 
 logger = logging.getLogger(__name__)
 
@@ -82,9 +82,7 @@ def possible_lengths(lengths: str, devices: tf.distribute.Strategy) -> str:
     if not strategy.needs_static_shapes(devices):
         return lengths
     if lengths == "packed":
-        raise ValueError(
-            "pack_sequences makes dynamic shapes, but a TPU needs static ones. Omit it."
-        )
+        raise OptionError("pack_sequences", "a TPU needs static shapes. Omit it.")
     return "full"
 
 
@@ -145,14 +143,13 @@ def train(
             `evaluate_steps`.
     """
     if options.evaluate_steps and evaluate is None:
-        raise ValueError(
-            f"evaluate_steps is {options.evaluate_steps}, but `evaluate` is not given."
-        )
+        raise OptionError("evaluate_steps", "needs an evaluation: give do_eval or `evaluate`.")
     folder = folder or options.output_dir
     num_all_steps, num_train_steps = num_train_steps, stop_step or num_train_steps
     batches = files if isinstance(files, tf.data.Dataset) else None
-    if batches is not None and options.pack_sequences:
-        raise ValueError("pack_sequences needs the paths of record files, not a tf.data.Dataset.")
+    has_one_sequence = len(task.features[0].shape) == 1
+    if options.pack_sequences and not (has_one_sequence and batches is None):
+        raise OptionError("pack_sequences", "is for record files with one sequence per example.")
     files = [] if batches is not None else files
     lengths = checked_lengths(options, trainer.strategy, files, lengths)
     logger.info("***** Running training *****")
@@ -342,13 +339,8 @@ def describe(trainer: BatchTrainer, options: TrainingOptions) -> str:
     devices = strategy.describe(trainer.strategy, options.train_batch_size)
     num_parts = options.gradient_accumulation_steps
     parts = f" in {num_parts} parts" if num_parts > 1 else ""
-    found, why = choose_precision(), ""
-    if options.precision == "auto":
-        why = f" ({found.reason})"
-    elif options.policy == "float32" != found.precision:
-        why = f" ({found.reason}; --precision=auto uses that)"
     compiled = f", --jit_compile={options.jit_compile}" if options.jit_compile != "auto" else ""
-    return f"{devices}{parts}; {options.policy}{why}{compiled}"
+    return f"{devices}{parts}; {options.policy}{compiled}"
 
 
 def run_model(

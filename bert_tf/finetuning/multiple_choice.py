@@ -19,7 +19,6 @@ from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune, renamed
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.basic import largest_class, softmax
-from bert_tf.options import OptionError
 from bert_tf.report.multiple_choice import choice_sections
 from bert_tf.report.page import Command, write_report
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -36,8 +35,6 @@ class SwagOptions(ThreeFilesOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_files((wanted, file) for _, wanted, file in SPLITS)
-        if self.pack_sequences:
-            raise OptionError("pack_sequences", "is for examples of one sequence. Omit it.")
 
 
 SwagRun = Run[MultipleChoiceTask, SwagOptions]

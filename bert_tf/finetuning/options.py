@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bert_tf.options import EncoderFilesOptions, option, require_one_of
+from bert_tf.options import EncoderFilesOptions, OptionError, option, require_one_of
 from bert_tf.training.options import TrainingOptions
 
 # Name of the split, flag that needs it, flag of its file.
@@ -88,8 +88,10 @@ class ThreeFilesOptions(FineTuningOptions):
     eval_file: str | None = option("File to evaluate on.", group="Data", default=None)
     predict_file: str | None = option("File to predict.", group="Data", default=None)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.do_train:
-            self._need("do_eval", ["evaluate_steps", "eval_file"])
-            self._need("do_predict", ["predict_file"])
+    def check_data(self, task_name: str | None, data_dir: str | None) -> None:
+        """Raise ValueError unless there are either a data set and its folder, or the files."""
+        files = any(getattr(self, name) for _, _, name in SPLITS)
+        if bool(task_name) == files or bool(task_name) > bool(data_dir):
+            raise OptionError("task_name", "give it with data_dir, or files of your own.")
+        if not task_name:
+            self.require_files((wanted, file) for _, wanted, file in SPLITS)

@@ -125,8 +125,6 @@ class SquadOptions(FineTuningOptions):
             raise OptionError("predictions", "combines finished runs: omit do_train.")
         asking = ("do_predict", "do_eval", "predictions")
         self.require_files([("do_train", "train_file"), *((ask, "predict_file") for ask in asking)])
-        if self.evaluate_steps and not (self.do_train and self.asks):
-            raise OptionError("evaluate_steps", "needs do_train, and do_eval or do_predict.")
 
     @property
     def asks(self) -> bool:
@@ -234,8 +232,6 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
     examples = read_squad(options.predict_file)
     names = [example.qas_id for example in examples]
     folders = [folder for folder in map(str.strip, options.predictions.split(",")) if folder]
-    if not folders:
-        raise OptionError("predictions", "must be a comma list of output folders of runs.")
     for path in folders:
         folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
         if os.path.abspath(folder) == os.path.abspath(options.output_dir):
@@ -307,11 +303,6 @@ def read_training_set(
     workers = _workers_for(examples)
     questions = label(chosen, tokenizer, findings, workers, task.answer_spans)
     _log_findings(options.train_file, len(examples), findings, options)
-    if not questions:
-        raise ValueError(
-            f"{options.train_file}: none of its {len(examples)} questions is usable; see the warnings "
-            "above. Fix them, or give another train_file."
-        )
     random.Random(_SHUFFLE_SEED).shuffle(questions)
     return questions
 

@@ -19,13 +19,14 @@ from bert_tf.finetuning.embeddings_options import TextFilesOptions
 from bert_tf.finetuning.rankings import Ranking, RankingProgram
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
-from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others
+from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others, unit
 from bert_tf.options import OptionError, option
-from bert_tf.predictor import Predictor, embed_all
+from bert_tf.predictor import Predictor
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
 from bert_tf.training.embedding_losses import CLASSES, PAIRS, SCORES
+from bert_tf.training.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -289,3 +290,24 @@ def _check(
             raise ValueError(
                 f"{source_of(options, split)} has no negatives: give `retriever` or negative_columns."
             )
+
+
+_CHUNK = 1024  # texts between updates of the progress
+
+
+def embed_all(
+    model: Predictor, texts: Sequence[str], label: str, as_query: bool = False
+) -> np.ndarray:
+    """Return unit vectors [texts, E]. Show the progress, and log how many texts were truncated."""
+    encoder = model.encoder(as_query=as_query)
+    cut_before = encoder.num_cut
+    progress, parts = Progress(label, len(texts), unit="texts"), []
+    for start in range(0, len(texts), _CHUNK):
+        parts.append(unit(encoder.encode(texts[start : start + _CHUNK])))
+        progress.update(min(start + _CHUNK, len(texts)))
+    if num_cut := encoder.num_cut - cut_before:
+        logger.warning(
+            "%d of %d %s are longer than the longest input, %d tokens, and were truncated",
+            *(num_cut, len(texts), label, encoder.max_seq_length),
+        )
+    return np.concatenate(parts)

@@ -52,13 +52,7 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
     }
     rules = _rules(options)
     rejected = [f"`{name}`: {text}" for name, text in changed.items() if rules[name] == "same"]
-    if rejected:
-        raise ValueError(
-            f"{folder} contains checkpoints of a run with another optimizer:\n  "
-            + "\n  ".join(rejected)
-            + "\nUse the same one, or another output_dir. To start from its weights, give it as "
-            "init_checkpoint."
-        )
+    _reject(folder, "another optimizer", rejected)
     for name, text in changed.items():
         logger.warning("The run resumes with a change: %s: %s", name, text)
 
@@ -152,12 +146,7 @@ def check_same_architecture(output_dir: str, config: BertConfig) -> None:
         for name in compared
         if getattr(there, name) != getattr(config, name)
     ]
-    if differences:
-        raise ValueError(
-            f"{output_dir} contains checkpoints of another model:\n  "
-            + "\n  ".join(differences)
-            + "\nUse another output_dir. To start from its weights, give it as init_checkpoint."
-        )
+    _reject(output_dir, "another architecture", differences)
 
 
 def check_same_task(folder: str, task: Task) -> None:
@@ -175,13 +164,7 @@ def check_same_task(folder: str, task: Task) -> None:
         if name in there
     }
     differences = [f"{name}: {a} there, {b} now" for name, (a, b) in texts.items() if a != b]
-    if differences:
-        raise ValueError(
-            f"{folder} contains checkpoints of a model for another task:\n  "
-            + "\n  ".join(differences)
-            + "\nUse another output_dir. To start from these weights, give this folder as "
-            "init_checkpoint, without init_optimizer."
-        )
+    _reject(folder, "another task", differences)
 
 
 def _listed(value: Any) -> str:
@@ -212,12 +195,14 @@ def check_same_tokenizer(
     cased = next(stated_cases(output_dir), None)
     if cased is not None and do_lower_case not in (None, cased[0]):
         differences.append(f"do_lower_case: {cased[0]} in {cased[1]}, {do_lower_case} now")
+    _reject(output_dir, "another tokenizer", differences)
+
+
+def _reject(folder: str, what: str, differences: Sequence[str]) -> None:
     if differences:
         raise ValueError(
-            f"{output_dir} contains checkpoints of a model with another tokenizer:\n  "
-            + "\n  ".join(differences)
-            + "\nUse another output_dir, or the tokenizer of this one: the programs take it if "
-            "vocab_file, do_lower_case and init_checkpoint are omitted."
+            f"{folder} contains checkpoints of {what}. Use another output_dir; init_checkpoint starts "
+            "from its weights.\n  " + "\n  ".join(differences)
         )
 
 

@@ -251,10 +251,6 @@ def _carry_over(
     check_same_task(folder_of(source), task)
     if trainer.resume(source) is None:
         raise OptionError("init_optimizer", f"init_checkpoint={source} has no checkpoint of a run.")
-    if trainer.step >= num_train_steps:
-        raise OptionError(
-            "init_optimizer", f"{source} has step {trainer.step}, and this training ends before it."
-        )
     logger.info(
         "The optimizer state is carried over; checkpoints are written to %s", options.output_dir
     )

@@ -24,7 +24,7 @@ from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.basic import largest_class
 from bert_tf.metrics.conlleval import Counts, entities, report, word_report
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
-from bert_tf.options import OptionError, option
+from bert_tf.options import option
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.token_classification import entity_sections, word_sections
 from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
@@ -349,11 +349,6 @@ def read_data(
     for sentences in splits.values():
         _check_labels(sentences, task.labels)
         _check_scheme(sentences, task.crf or scheme, strict=stated != "auto")
-        if task.document_context and not any(sentence.document for sentence in sentences):
-            logger.warning(
-                "%s has no -DOCSTART- line, so with --document_context the whole file is one document.",
-                sentences[0].file,
-            )
     return task, splits
 
 
@@ -426,12 +421,6 @@ def _adjusted(
     stated: str,
 ) -> TokenClassificationTask:
     """Return the task of a trained model with this run's length and spelling of labels."""
-    for name, is_missing in (
-        ("crf", options.crf and trained.crf is None),
-        ("feature_based", options.feature_based and trained.feature_layers is None),
-    ):
-        if is_missing:
-            raise OptionError(name, "the model was trained without it. Omit the flag.")
     arguments = trained.arguments() | {"max_seq_length": max_seq_length, "labels": labels}
     if options.document_context:
         arguments["document_context"] = True

@@ -44,8 +44,6 @@ class TextClassifier(TextModel):
         is_pair: True if inputs are pairs of sentences; None if unknown, so that both are accepted.
     """
 
-    takes_tuples = True
-
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
         trained = loaded(model, "classification")
         self.task = cast(ClassificationTask, trained.task)
@@ -78,15 +76,6 @@ class TextClassifier(TextModel):
         text_a, tab, text_b = line.partition("\t")
         return text_a, text_b if tab else None
 
-    def inputs(self, items: Any) -> list[Any]:
-        is_two = isinstance(items, tuple) and len(items) == 2
-        if self.is_pair is None and is_two and all(isinstance(text, str) for text in items):
-            logger.warning(
-                "A tuple of two texts is read as two single texts. Give a list: [(text_a, text_b)] for "
-                "a pair, [text, text] for single texts."
-            )
-        return super().inputs(items)
-
     def checked(self, item: str | TextPair) -> TextPair:
         """Return (text_a, text_b), with None for the second sentence of a single text.
 
@@ -98,16 +87,9 @@ class TextClassifier(TextModel):
             parts = checked_parts(item, ("text_a", "text_b"))
         text_a, text_b = parts
         checked_text(text_a)
-        if self.is_pair and text_b is None:
-            raise ValueError(
-                f"The model takes pairs of sentences, but got only one: {beginning(text_a)}. Give a "
-                "list of pairs, [(text_a, text_b)], or lines with a tab between the two."
-            )
-        if self.is_pair is False and text_b is not None:
-            raise ValueError(
-                "The model takes single sentences, but got a second one: "
-                f"{beginning(checked_text(text_b))}. Give only the first."
-            )
+        if self.is_pair not in (None, text_b is not None):
+            inputs = "pairs, [(text_a, text_b)]" if self.is_pair else "single sentences"
+            raise ValueError(f"The model takes {inputs}, unlike {beginning(text_a)}.")
         return text_a, None if text_b is None else checked_text(text_b)
 
     def prepare(self, item: str | TextPair) -> list[PackedSequence]:

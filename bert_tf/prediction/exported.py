@@ -33,13 +33,6 @@ from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
 
-# Format -> its runtimes, each named by the module that it needs here.
-FORMAT_RUNTIMES: Mapping[str, Mapping[str, str]] = {
-    "saved_model": {"saved_model": "tensorflow"},
-    "tflite": {"tflite": "tensorflow"},
-    "onnx": {"onnx": "onnxruntime", "openvino": "openvino"},
-    "openvino": {"openvino": "openvino"},
-}
 FILES = {
     "saved_model": "saved_model.pb",
     "tflite": "model.tflite",
@@ -60,7 +53,7 @@ class Export:
     """An export, and what the files next to it state.
 
     Args:
-        format: key of `FORMAT_RUNTIMES`.
+        format: key of `FILES`.
         path: file or folder for the runtime.
         head: type of task.
         config: architecture.
@@ -78,20 +71,6 @@ class Export:
     tokenizer: FullTokenizer
     task: Task | None
     settings: Mapping[str, Any]
-
-    @property
-    def runtimes(self) -> list[str]:
-        """Runtimes that are installed here.
-
-        Raises:
-            ImportError: none is.
-        """
-        modules = FORMAT_RUNTIMES[self.format]
-        found = [name for name, module in modules.items() if find_spec(module)]
-        if not found:
-            module = next(iter(modules.values()))
-            raise ImportError(f"{self.path} needs {module}. Run `pip install {module}`.")
-        return found
 
 
 def read_export(folder: str) -> Export:
@@ -154,7 +133,9 @@ def load_exported(folder: str) -> TrainedModel:
         ValueError: a SavedModel has no signature `tokens`.
     """
     export = read_export(folder)
-    runtime, *_ = export.runtimes
+    runtime = export.format
+    if runtime == "onnx" and find_spec("onnxruntime") is None:
+        runtime = "openvino"
     network = cast(keras.Model, ExportedNetwork(export, load(runtime, export.path)))
     length = export.max_seq_length
     trained = TrainedModel(network, export.tokenizer, export.task, length, source=folder)

@@ -85,8 +85,6 @@ class MaskFiller(TextModel):
             ["[CLS]", "[SEP]", "[MASK]"]
         )
         ids = self._tokenizer.encode(text)
-        if mask_id not in ids:
-            raise ValueError(f"There is no [MASK] in {beginning(text)}, so nothing can be filled.")
         packed = pack(
             ids,
             max_seq_length=min(self._max_seq_length, len(ids) + 2),
@@ -94,10 +92,9 @@ class MaskFiller(TextModel):
             sep_id=sep_id,
         )
         positions = [index for index, token in enumerate(packed.input_ids) if token == mask_id]
-        if len(positions) < ids.count(mask_id):
+        if len(positions) < max(1, ids.count(mask_id)):
             raise ValueError(
-                f"A [MASK] in {beginning(text)} is beyond the longest input, "
-                f"{self._max_seq_length} tokens (`max_seq_length`). Shorten the text before it."
+                f"{beginning(text)} needs a [MASK], and each within {self._max_seq_length} tokens."
             )
         self.num_cut += len(ids) + 2 > self._max_seq_length
         return _MaskedTokens(packed, positions)
@@ -271,17 +268,11 @@ def _perplexity(log_likelihood: float, num_tokens: int) -> float:
 
 def _pretrained(model: str | TrainedModel) -> TrainedModel:
     trained = load_model(model) if isinstance(model, str) else model
+    lacks = ""
     if not isinstance(trained.model, BertForPreTraining):
-        if trained.unused_head:
-            raise ValueError(f"No [MASK] can be filled. {trained.unused_head}")
-        kind = "an encoder" if trained.task is None else "a fine-tuned model"
-        raise ValueError(
-            f"{trained.source} contains {kind}, and only a pre-trained one can fill a [MASK]. Give the "
-            "output_dir of run_pretraining, or a checkpoint with the masked-LM head (cls/predictions)."
-        )
-    if "[MASK]" not in trained.tokenizer.vocab:
-        raise ValueError(
-            f"The vocabulary of {trained.source} has no [MASK], so nothing can be filled or scored. "
-            "Give the vocab_file of the model's training."
-        )
+        lacks = trained.unused_head or "It has no masked-LM head (cls/predictions)."
+    elif "[MASK]" not in trained.tokenizer.vocab:
+        lacks = "Its vocabulary has no [MASK]."
+    if lacks:
+        raise ValueError(f"{trained.source} cannot fill a [MASK]. {lacks}")
     return trained

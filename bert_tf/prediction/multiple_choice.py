@@ -41,7 +41,6 @@ class ChoicePredictor(TextModel):
     """
 
     fields = ("text_a", "choices")
-    takes_tuples = True
     columns = ("prediction", "choice", "probabilities")
 
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
@@ -57,14 +56,10 @@ class ChoicePredictor(TextModel):
         """Return (text, choices); raise ValueError for other types or fewer than two choices."""
         text, choices = checked_parts(item, self.fields)
         checked_text(text)
-        if not isinstance(choices, Sequence) or isinstance(choices, str):
+        if not isinstance(choices, Sequence) or isinstance(choices, str) or len(choices) < 2:
             raise ValueError(
-                f"The choices for {beginning(text)} must be a list of two or more texts, but are "
-                f"{choices!r:.60}."
+                f"The choices for {beginning(text)} must be two or more texts, but are {choices!r:.60}."
             )
-        if len(choices) < 2:
-            count = "is 1 choice" if choices else "are 0 choices"
-            raise ValueError(f"There {count} for {beginning(text)}, but must be 2 or more.")
         return text, [checked_text(choice) for choice in choices]
 
     def parse_line(self, line: str) -> tuple[str, list[str]]:

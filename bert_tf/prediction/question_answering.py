@@ -42,7 +42,6 @@ class QuestionAnswerer(TextModel):
     """
 
     fields = ("question", "context")
-    takes_tuples = True
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ runtime.ask("tokens", {"input_ids": ids, ...})    # name -> array
 
 from __future__ import annotations
 
+import abc
 import logging
 import threading
 import warnings
@@ -20,7 +21,7 @@ import numpy as np
 TEXT, QUERY, TOKENS = "serving_default", "query", "tokens"
 
 
-class Runtime:
+class Runtime(abc.ABC):
     """A loaded export.
 
     Attributes:
@@ -29,9 +30,9 @@ class Runtime:
 
     signatures: dict[str, dict[str, Any]]
 
+    @abc.abstractmethod
     def ask(self, signature: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
         """Return the outputs of a signature by name; strings are bytes."""
-        raise NotImplementedError
 
     def token_ids(self, texts: list[str]) -> list[list[int]] | None:
         """Return the ids of each text by the export's own tokenizer; None without a tokenizer."""

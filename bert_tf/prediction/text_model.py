@@ -34,14 +34,12 @@ class TextModel(abc.ABC):
     Attributes:
         fields: parts of an input, such as ("question", "context").
         optional_fields: those of `fields` that an input may lack.
-        takes_tuples: True if an input may consist of several texts.
         columns: of a flat table of answers, in order; "a.b" is the value b in the dict a.
         num_cut: number of texts that were truncated to the longest input.
     """
 
     fields: tuple[str, ...] = ("text_a",)
     optional_fields: tuple[str, ...] = ()
-    takes_tuples: bool = False
     columns: tuple[str, ...] = ()
     num_cut: int = 0
 
@@ -63,14 +61,9 @@ class TextModel(abc.ABC):
         return self.answer([self.prepare(item) for item in self.inputs(items)])
 
     def inputs(self, items: Any) -> list[Any]:
-        """List the inputs with `plain_texts`, or raise TypeError; a single text is one input."""
+        """List the inputs with `plain_texts`; a single text is one input."""
         items = plain_texts(items)
-        if isinstance(items, str):
-            return [items]
-        for index, item in enumerate(items):
-            if not self.takes_tuples and not isinstance(item, str):
-                raise _no_text(f"items[{index}]", item)
-        return items
+        return [items] if isinstance(items, str) else items
 
     def parse_line(self, line: str) -> Any:
         """Convert a line of text to an input."""
@@ -175,31 +168,15 @@ def plain_texts(items: Any, place: str = "items") -> Any:
     if hasattr(items, "tolist"):  # an array
         items = items.tolist()
     if isinstance(items, bytes):
-        try:
-            return items.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{place} is not UTF-8 ({error}). Decode the bytes with their own encoding."
-            ) from error
+        return items.decode("utf-8")
     if isinstance(items, str):
         return _HALVES.sub("\ufffd", items)  # the tokenizer drops both
     if isinstance(items, Sequence | Iterator | ValuesView):
-        values = [
+        return [
             plain if plain is None else plain_texts(plain, f"{place}[{index}]")
             for index, plain in enumerate(items)
         ]
-        if place == "items" and None in values:
-            raise _no_text(f"items[{values.index(None)}]", None)
-        return values
-    raise _no_text(place, items)
-
-
-def _no_text(place: str, value: Any) -> TypeError:
-    kind = "None" if value is None else f"of type {type(value).__name__}"
-    return TypeError(
-        f"{place} is {kind} ({value!r:.60}), but must be a text. "
-        "Pass one text or a list of texts: str, bytes or a string tensor."
-    )
+    raise TypeError(f"{place} is {items!r:.60}, but must be a text or a list of texts.")
 
 
 def checked_parts(item: Any, fields: Sequence[str]) -> Sequence[Any]:

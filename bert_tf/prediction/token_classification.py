@@ -20,7 +20,6 @@ from bert_tf.prediction.text_model import (
     RecordRunner,
     TextModel,
     checked_text,
-    plain_texts,
 )
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
 
@@ -44,10 +43,6 @@ class EntityRecognizer(TextModel):
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("words",) if self.word_labels else ("entities",)
-
-    def inputs(self, items: Any) -> list[Any]:
-        items = plain_texts(items)
-        return [items] if isinstance(items, str) else items
 
     def prepare(self, item: str | list[str]) -> tuple[str | list[str], list[WordSpan]]:
         if not isinstance(item, str):

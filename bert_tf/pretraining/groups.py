@@ -51,19 +51,7 @@ def plan_groups(files: Sequence[str], max_group_bytes: int) -> list[Group]:
     number = -(-total // max_group_bytes) or 1
     cuts = _find_cuts(files, sizes, [total * index // number for index in range(1, number)])
     bounds = sorted({0, *cuts, total})
-    groups = [_ranges(files, sizes, start, end) for start, end in pairwise(bounds)] or [()]
-    if len(groups) < number:
-        largest = max(groups, key=group_size)
-        logger.warning(
-            "The text makes %d groups instead of %d: %s bytes from byte %d of %s must fit into memory. "
-            "Is an empty line missing between documents?",
-            len(groups),
-            number,
-            f"{group_size(largest):,}",
-            largest[0].start,
-            largest[0].file,
-        )
-    return groups
+    return [_ranges(files, sizes, start, end) for start, end in pairwise(bounds)] or [()]
 
 
 def group_size(group: Group) -> int:
@@ -82,11 +70,9 @@ def group_lines(group: Group) -> Iterator[str]:
 def _text_size(file: str) -> int:
     """Return the bytes of a file, uncompressed, whose beginning is checked."""
     with open_binary(file) as stream:
-        if is_utf16(stream):  # whose lines do not end at b"\n"
-            raise ValueError(f"{file} is UTF-16: convert it with iconv.")
-        if stream.read(5) == b"<doc ":
+        if is_utf16(stream) or stream.peek(5).startswith(b"<doc "):
             raise ValueError(
-                f"{file} is WikiExtractor's output: make a corpus of it with "
+                f"{file} is UTF-16 or WikiExtractor's output: make a corpus of it with iconv or "
                 "examples/prepare_corpus.py."
             )
         if not compression_of(file):

@@ -163,17 +163,10 @@ class InstanceRows:
                 self._file.close()
 
     def _spill(self) -> None:
-        try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="bert_tf-")  # noqa: SIM115
-            self._rows.tofile(self._file)
-            self._file.flush()
-        except OSError as error:
-            raise OSError(
-                f"Cannot write {len(self._rows) * self._rows.itemsize:,} bytes of instances into "
-                f"the temporary folder {tempfile.gettempdir()} ({error}). Make room there, or set the "
-                "environment variable TMPDIR to a folder on a larger disk."
-            ) from error
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="bert_tf-")  # noqa: SIM115
+        self._rows.tofile(self._file)
+        self._file.flush()
         del self._rows[:]
 
     def _gather(self, order: array) -> np.ndarray:

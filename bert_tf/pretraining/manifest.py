@@ -200,7 +200,8 @@ def check_record_sets(files: Sequence[str], limits: Mapping[str, tuple[str, int]
             differ. The message names the file and the remedy.
     """
     for path, manifest, names in _sets_of(files):
-        _check_set(path, manifest, names, limits)
+        if problem := _problem_of(path, manifest, names, limits):
+            raise ValueError(f"{path}: {problem}")
 
 
 def manifests_of(files: Sequence[str]) -> dict[str, Manifest]:
@@ -233,37 +234,24 @@ def _sets_of(files: Sequence[str]) -> Iterator[tuple[str, Manifest, set[str]]]:
                 yield path, manifest, names
 
 
-def _check_set(
+def _problem_of(
     path: str, manifest: Manifest, names: set[str], limits: Mapping[str, tuple[str, int]]
-) -> None:
+) -> str:
+    """Return why a set cannot be used, and the remedy; "" if it can."""
     remedy = "Run its create_pretraining_data command once more; the command resumes."
     if not manifest.is_complete:
-        raise ValueError(
-            f"{path}: only {len(manifest.groups)} of {manifest.num_groups} groups are written, so "
-            f"the set is unfinished. {remedy}"
-        )
+        return f"only {len(manifest.groups)} of {manifest.num_groups} groups are written. {remedy}"
     listed = {os.path.normpath(shard.file) for shard in manifest.shards}
     if others := sorted(names - listed):
-        other = os.path.join(os.path.dirname(path), others[0])
-        rest = f", and {len(others) - 1} more" if others[1:] else ""
-        raise ValueError(
-            f"{other} is not one of the {len(listed)} files that {path} lists. An earlier run left it, "
-            f"and its text would be read twice. Remove it{rest}."
-        )
+        return f"{', '.join(others)} of an earlier run would be read as well. Remove them."
     for shard in manifest.shards:
         if not is_whole(os.path.dirname(path), shard):
-            raise ValueError(
-                f"{os.path.join(os.path.dirname(path), shard.file)} is missing or does not have the "
-                f"{shard.bytes} bytes noted in {path}. {remedy}"
-            )
+            return f"{shard.file} is missing or does not have {shard.bytes} bytes. {remedy}"
     for name, (origin, expected) in limits.items():
         found = manifest.vocabulary["size"] if name == "vocab_size" else manifest.flags[name]
-        fits = found <= expected if name == "vocab_size" else found == expected
-        if not fits:
-            raise ValueError(
-                f"{path}: the records were made with `{name}` = {found}, but {origin} is {expected}. "
-                "Records and model belong together."
-            )
+        if found != expected and not (name == "vocab_size" and found < expected):
+            return f"the records were made with `{name}` = {found}, but {origin} is {expected}."
+    return ""
 
 
 def _values(counts: Counts) -> list[int]:

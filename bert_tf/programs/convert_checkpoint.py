@@ -19,7 +19,8 @@ from bert_tf.interop.huggingface_names import name_table
 from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings, lost_prompts
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
-from bert_tf.options import EncoderFilesOptions, option, require_packages
+from bert_tf.limits import listed
+from bert_tf.options import EncoderFilesOptions, OptionError, option, require_packages
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.model_card import write_conversion_card
@@ -220,17 +221,12 @@ def _describe(
 
 def _embedder(source: PretrainedCheckpoint, max_seq_length: int) -> EmbeddingTask | None:
     """Return the task of a folder of sentence-transformers; None for other checkpoints."""
-    try:
-        settings = embedding_settings(folder_of(source.source))
-    except ValueError as error:
-        raise ValueError(f"{error} head=encoder converts the encoder alone.") from error
+    folder = folder_of(source.source)
+    settings = embedding_settings(folder)
     if settings is None:
         return None
-    if lost := lost_prompts(folder_of(source.source)):
-        logger.warning(
-            "%s: not kept: %s. The new folder has the prompts of queries and documents only.",
-            *(source.source, ", ".join(lost)),
-        )
+    if lost := lost_prompts(folder):
+        logger.warning("%s: the new folder loses the prompts %s", source.source, ", ".join(lost))
     return EmbeddingTask(max_seq_length, **settings)
 
 
@@ -259,16 +255,11 @@ def _labels(
         labels = split_labels(stated)
     else:
         labels = checkpoint.labels if task is None else getattr(task, "labels", ())
-    labels = labels or default_labels(checkpoint.config, num_labels)
-    if not labels:
-        raise ValueError(
-            f"The classifier in {checkpoint.source} has {num_labels} outputs, but no file next to it "
-            "names them. Give `labels` in the order of the outputs; in the original "
-            "run_classifier.py that is the order of its processor's get_labels()."
-        )
+    labels = labels or default_labels(checkpoint.config, num_labels) or ()
     if len(labels) != num_labels or len(set(labels)) != len(labels):
-        raise ValueError(
-            f"The labels are {', '.join(labels)}, but the classifier in {checkpoint.source} has "
-            f"{num_labels} outputs. Give one label per output, each once."
+        raise OptionError(
+            "labels",
+            f"{checkpoint.source} has {num_labels} outputs: give as many names, in their order, unlike "
+            f"{listed(labels) or 'none'}.",
         )
     return labels

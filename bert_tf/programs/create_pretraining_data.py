@@ -146,13 +146,6 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     load_tokenizer.cache_clear()  # the file may have changed since an earlier call
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     _check_case(tokenizer, settings)
-    if settings.max_predictions_per_seq and options.max_predictions_per_seq is None:
-        logger.info(
-            "max_predictions_per_seq = %d: max_seq_length %d x masked_lm_prob %g, rounded up",
-            settings.max_predictions_per_seq,
-            options.max_seq_length,
-            options.masked_lm_prob,
-        )
     jobs = _plan_jobs(plan_groups(input_files, MAX_GROUP_BYTES), outputs, options.random_seed)
     check_not_an_input([file for job in jobs for file in job.output_files], input_files)
     wanted = Manifest(

@@ -8,15 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 
 import tensorflow as tf
 
-from bert_tf.characters import lower_and_strip_accents
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_not_an_input, expand_files
 from bert_tf.data.lines import read_lines
@@ -32,9 +30,6 @@ from bert_tf.pretraining.wordpieces import (
 from bert_tf.training.progress import ByteProgress, Progress, duration
 
 logger = logging.getLogger(__name__)
-
-_SAMPLE_LINES = 2000
-_WORTH_A_WARNING = 0.01  # of the letters; a sample of English Wikipedia loses less, of Korean 93 %
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +53,8 @@ class VocabularyOptions(Options):
         "Tokens in the vocabulary, special ones included.", group="Model", default=30522, min=1
     )
     do_lower_case: bool = option(
-        "Lower-case the text: True for uncased models, False for cased ones.",
+        "Lower-case the text and strip accents: True for uncased models, False for cased ones and for "
+        "scripts such as Korean, whose letters would be taken apart.",
         group="Model",
         default=True,
     )
@@ -112,12 +108,8 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     files = expand_files(options.input_file, folders=True)
     check_not_an_input((vocab_file, config_file, case_file), files, "output_dir")
     tf.io.gfile.makedirs(options.output_dir)  # an error before the work
-    if options.do_lower_case:
-        warn_of_lost_letters(islice(chain.from_iterable(map(read_lines, files)), _SAMPLE_LINES))
 
     counts = count_words(_corpus_lines(files), options.do_lower_case)
-    if not counts:
-        raise ValueError(f"There is no text in {', '.join(files)}.")
     progress = Progress("learn", options.vocab_size, unit="pieces")
     tokens = learn_wordpieces(
         counts,
@@ -142,28 +134,6 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     _log_left_out(count_characters(counts), tokens, options.character_coverage)
     logger.info("Wrote %s.", summary)
     return summary
-
-
-def warn_of_lost_letters(lines: Iterable[str]) -> None:
-    """Warn if an uncased vocabulary would change more of a text than its case."""
-    words = Counter(chain.from_iterable(line.lower().split() for line in lines))
-    num_letters = num_changed = 0
-    example = ""
-    for word, count in words.most_common():
-        num_letters += count * sum(unicodedata.category(char)[0] in "LM" for char in word)
-        changed = sum(lower_and_strip_accents(char) != char for char in word)
-        num_changed += count * changed
-        if changed:
-            example = example or word[:20]  # Japanese has no spaces
-    if num_changed > _WORTH_A_WARNING * num_letters:
-        stripped = lower_and_strip_accents(example)
-        logger.warning(
-            "do_lower_case also strips accents: %.0f%% of the letters change, such as %r to %r. "
-            "--do_lower_case=False keeps them.",
-            100 * num_changed / num_letters,
-            example,
-            " ".join(stripped) if len(stripped) > len(example) else stripped,
-        )
 
 
 def _log_left_out(characters: Counter[str], tokens: Sequence[str], coverage: float) -> None:

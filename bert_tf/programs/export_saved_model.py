@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from bert_tf.data.files import (
     check_new_folder,
-    check_writable,
     expand_files,
     file_facts,
     files_of_checkpoint,
@@ -24,7 +22,6 @@ from bert_tf.data.files import (
 from bert_tf.interop.initial import initialize
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.model_files import TASK_FILE
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.pooling import POOLINGS, parse_layers
 from bert_tf.modeling.quantized import OPERATION
@@ -46,10 +43,7 @@ from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.training.checkpoints import checkpoint_step
 from bert_tf.training.strategy import (
-    BFLOAT16_FLAGS,
-    INT8_FLAGS,
     check_backend,
-    cpu_flags,
     precision_for_cpu,
 )
 
@@ -146,17 +140,15 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.precision not in FORMATS[self.format]:
-            precisions = " or ".join(FORMATS[self.format])
-            raise OptionError(
-                "precision", f"format={self.format} needs {precisions}, not {self.precision}."
-            )
-        if self.format != "saved_model" and self.signatures not in (None, (TOKENS,)):
-            raise OptionError("signature", f"format={self.format} takes only ids. Omit it.")
-        if self.is_calibrated and self.calibration_file is None:
-            raise OptionError(
-                "calibration_file", "int8 needs texts like those of the users. Name a file."
-            )
+        precisions = FORMATS[self.format]
+        takes_ids = self.format == "saved_model" or self.signatures in (None, (TOKENS,))
+        for name, is_valid, rule in (
+            ("precision", self.precision in precisions, f"must be {' or '.join(precisions)}"),
+            ("signature", takes_ids, "must be omitted: the file takes ids"),
+            ("calibration_file", self.calibration_file or not self.is_calibrated, "is needed"),
+        ):
+            if not is_valid:
+                raise OptionError(name, f"{rule}, for {self.precision} as {self.format}.")
 
     @property
     def signatures(self) -> tuple[str, ...] | None:
@@ -183,7 +175,7 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
         if self.format != "saved_model":
             return "float32"
         if self.precision == INT8:  # of all but the products
-            return precision_for_cpu().precision.removeprefix("mixed_")
+            return precision_for_cpu().removeprefix("mixed_")
         return self.precision
 
 
@@ -260,15 +252,6 @@ def _check(options: ExportOptions) -> None:
         raise OptionError(
             "precision", f"int8 needs a TensorFlow for x86 CPUs: {OPERATION} is missing."
         )
-    check_writable(
-        os.path.dirname(options.export_dir.rstrip("/")) or ".", "the folder of export_dir"
-    )
-    if options.calibration_file:
-        expand_files(options.calibration_file)  # raises if a file is missing
-    if options.format == "saved_model":
-        _warn_of_version(options.export_dir)
-    found = [name for name in (*BFLOAT16_FLAGS, *INT8_FLAGS) if name in (cpu_flags() or ())]
-    logger.info("Instructions of this processor: %s", ", ".join(found) or "none for low precision")
 
 
 def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
@@ -288,36 +271,17 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
 
     def requests() -> Iterator[dict[str, Any]]:
         for row in read_inputs(expand_files(options.calibration_file or ""), options, model):
-            if row.error is not None:
-                raise ValueError(f"{row.place}: {row.error}")
             item = " ".join(row.item) if isinstance(row.item, list) else row.item
-            parts = [item] if isinstance(item, str) else [part for part in item if part is not None]
+            parts = [item] if isinstance(item, str) else [part for part in item or () if part]
             if len(parts) != len(names):
-                raise ValueError(
-                    f"{row.place} has {len(parts)} texts, but the model takes {' and '.join(names)}."
-                )
+                reason = row.error or f"the model takes {' and '.join(names)}"
+                raise OptionError("calibration_file", f"{row.place}: {reason}.")
             yield {name: [part] for name, part in zip(names, parts, strict=True)}
 
     ids = calibration_ids(served, requests())
     if not ids:
         raise OptionError("calibration_file", f"{options.calibration_file} contains no texts.")
     return ids
-
-
-def _warn_of_version(export_dir: str) -> None:
-    """Log a warning if a folder seems to be a version, but its name is not a number."""
-    folder, name = os.path.split(os.path.abspath(export_dir))
-    others = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    versions = [int(other.rstrip("/")) for other in others if other.rstrip("/").isdecimal()]
-    if not name.isdecimal() and (versions or re.fullmatch(r"(v|version)?[-_]?\d[\d.]*", name)):
-        logger.warning(
-            "export_dir=%s: a TensorFlow server ignores folders whose name is not a number. For a "
-            "server, name it by the number of the version, such as %s.",
-            export_dir,
-            os.path.join(
-                os.path.dirname(export_dir.rstrip("/")), str(1 + max(versions, default=0))
-            ),
-        )
 
 
 def _quantize(options: ExportOptions, served: Served, ids: Sequence[Ids]) -> Quantization:
@@ -378,34 +342,18 @@ def load_served(options: ExportOptions, dtype: str, with_text: bool) -> Served:
         served = _with_task(trained, options, with_text)
         served.checkpoint = trained.checkpoint
         return served
-    if task is not None and task.name != "pretraining":
-        raise ValueError(
-            f"{options.model_dir} contains a model for {task.name}, which has no `served` in "
-            "registry.TYPES. Add it, or export only the encoder: head=encoder."
-        )
-    if trained.unused_head:
-        raise ValueError(f"{trained.unused_head} Its encoder can be exported: head=encoder.")
-    if options.head == "task":
-        raise ValueError(
-            f"{options.model_dir} contains no fine-tuned model: it has no {TASK_FILE} of "
-            "run_classifier, run_squad, run_ner or run_swag, and no such head. Use head=encoder or "
-            "head=masked_lm."
-        )
+    if trained.unused_head or options.head == "task" or (task and task.name != "pretraining"):
+        reason = trained.unused_head or f"{options.model_dir} has no head that can be exported."
+        raise OptionError("head", f"{reason} Its encoder can be: head=encoder.")
     return _without_task("encoder", options, dtype, with_text)
 
 
 def _with_task(trained: TrainedModel, options: ExportOptions, with_text: bool) -> Served:
     task = trained.task
     if options.is_pair is not None and isinstance(task, ClassificationTask):
-        if task.is_pair not in (None, options.is_pair):
-            raise OptionError("is_pair", f"{trained.source} states {task.is_pair}. Omit it.")
         task = ClassificationTask(**task.arguments() | {"is_pair": options.is_pair})
         trained = replace(trained, task=task)
     if isinstance(task, QuestionAnsweringTask):
-        if options.max_seq_length not in (None, task.max_seq_length):
-            raise OptionError(
-                "max_seq_length", f"windows have {task.max_seq_length} tokens, as in training."
-            )
         settings = AnswerSettings(
             options.n_best_size,
             options.max_answer_length,

@@ -246,7 +246,7 @@ def make_predictor(options: PredictionOptions) -> Predictor:
     )
     values = {name: getattr(options, name) for name in names}
     if options.precision == "auto":
-        values["precision"] = choose_precision().precision
+        values["precision"] = choose_precision()
     return Predictor(options.model_dir, **values)
 
 
@@ -270,12 +270,14 @@ def answered(
     while chunk := list(islice(inputs, chunk_size)):
         prepared, errors = [], {}
         for index, found in enumerate(chunk):
-            try:
-                if found.error is not None:
-                    raise ValueError(found.error)
-                prepared.append(model.prepare(found.item))
-            except ValueError as error:
-                errors[index] = {"error": f"{found.place}: {error}"}
+            reason: object = found.error
+            if reason is None:
+                try:
+                    prepared.append(model.prepare(found.item))
+                except ValueError as error:
+                    reason = error
+            if reason is not None:
+                errors[index] = {"error": f"{found.place}: {reason}"}
         answers = iter(model.answer(prepared))
         yield [
             (found, errors[index] if index in errors else next(answers))
@@ -297,10 +299,6 @@ class Totals:
         self.log_likelihood += answer.get("pseudo_log_likelihood", 0.0)
 
     def report(self, model: TextModel) -> None:
-        if not self.count:
-            logger.warning(
-                "There was no input. With --noheader the first line of a table is one too."
-            )
         if self.num_errors:
             logger.warning(
                 '%d of %d inputs could not be answered; see "error" in the output.',

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -141,8 +141,6 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions, MaskingOptions):
             )
         if self.init_optimizer and (self.init_checkpoint or SCHEME).startswith(SCHEME):
             raise OptionError("init_optimizer", "needs init_checkpoint, the output_dir of a run.")
-        if self.init_optimizer and self.init_layers is not None:
-            raise OptionError("init_layers", "cannot be combined with init_optimizer.")
         if self.do_train and not (
             0 <= self.num_warmup_steps <= self.num_train_steps
             or self.num_warmup_steps == _NUM_WARMUP_STEPS
@@ -170,15 +168,7 @@ def _num_warmup_steps(options: PretrainingOptions) -> int:
     """Return `num_warmup_steps`; a tenth of the steps if the training is shorter than the default."""
     if not options.do_train or options.num_warmup_steps <= options.num_train_steps:
         return options.num_warmup_steps
-    num_warmup_steps = options.num_train_steps // 10
-    logger.info(
-        "--num_warmup_steps is %d, a tenth of --num_train_steps=%d: with the default of %d the training "
-        "would end before the full learning rate",
-        num_warmup_steps,
-        options.num_train_steps,
-        options.num_warmup_steps,
-    )
-    return num_warmup_steps
+    return options.num_train_steps // 10
 
 
 def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
@@ -301,20 +291,10 @@ def make_tasks(
     """Return a task for each set of records, with one objective. Records without masks get a masker.
 
     Raises:
-        ValueError: records contradict --objective or each other, or masking flags are set but all
-            records have masks; see also `make_masker`.
+        ValueError: records contradict --objective or each other; see also `make_masker`.
     """
     trained = None if options.do_train else trained_objective(checkpoint)
     objective = choose_objective(options.objective, list(record_sets.values()), trained)
-    given = [
-        field.name
-        for field in fields(MaskingOptions)
-        if getattr(options, field.name) != field.default
-    ]
-    if given and all(record_set.is_masked for record_set in record_sets.values()):
-        raise OptionError(
-            given[0], "the records are masked already. Make them with --masking=none, or omit it."
-        )
     tasks = {}
     for name, record_set in record_sets.items():
         masker, most = None, options.max_predictions_for(record_set)

@@ -233,36 +233,18 @@ def _damaged(prefix: str, error: Exception) -> ValueError:
 def _check_shapes(
     prefix: str, shapes: Mapping[str, Sequence[int]], variables: Mapping[str, Any]
 ) -> None:
-    missing = [name for name in variables if name not in shapes]
-    problems = [f"{name} is missing" for name in missing]
+    problems = [f"{name} is missing" for name in variables if name not in shapes]
     problems += [
         f"{name} has shape {tuple(shapes[name])} in the checkpoint and {tuple(variable.shape)} here"
         for name, variable in variables.items()
         if name in shapes and tuple(shapes[name]) != tuple(variable.shape)
     ]
     if problems:
-        if len(missing) == len(problems):
-            _check_frozen(prefix, shapes, missing)
         shown = "; ".join(problems[:5]) + ("; ..." if len(problems) > 5 else "")
         raise ValueError(
-            f"Training cannot be resumed from {prefix}: {shown}. A run with another model or optimizer "
-            "wrote it. Use another output_dir, or start from its weights with init_checkpoint."
+            f"Training cannot be resumed from {prefix}: {shown}. Its run had another model, optimizer "
+            "or `freeze`. Use those, or its folder as init_checkpoint of another output_dir."
         )
-
-
-def _check_frozen(prefix: str, shapes: Mapping[str, Sequence[int]], missing: Sequence[str]) -> None:
-    """Raise if all that is missing are moments of variables that were frozen in the checkpoint's run."""
-    with_moments = {name.rpartition("/")[0] for name in shapes} & shapes.keys()
-    frozen = dict.fromkeys(name.rpartition("/")[0] for name in missing)
-    has_other = any(owner not in shapes or owner in with_moments for owner in frozen)
-    if has_other or not with_moments:
-        return
-    shown = ", ".join(list(frozen)[:3]) + (", ..." if len(frozen) > 3 else "")
-    raise ValueError(
-        f"Training cannot be resumed from {prefix}: it has no moments of {shown}, which its run did not "
-        "train. Use the `freeze` of that run, or start from its weights: give "
-        f"{os.path.dirname(prefix)} as init_checkpoint, without init_optimizer, with another output_dir."
-    )
 
 
 def _has_data(index_file: str, names: list[str]) -> bool:

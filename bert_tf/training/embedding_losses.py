@@ -34,12 +34,7 @@ def embedding_loss(name: str, *, scale: float = 20.0, widths: Sequence[int] = ()
         scale: multiplies the cosines in the losses with a softmax: 1 / temperature.
         widths: also compute the loss of the first `width` numbers of each vector, and add all
             (Matryoshka; Kusupati et al. 2022, arXiv 2205.13147).
-
-    Raises:
-        ValueError: the name is unknown.
     """
-    if name not in EMBEDDING_LOSSES:
-        raise ValueError(f"`loss` is {name!r}, but must be one of {', '.join(EMBEDDING_LOSSES)}.")
     rule, has_scale, _ = EMBEDDING_LOSSES[name]
     compute = functools.partial(rule, scale=scale) if has_scale else rule
 

@@ -39,29 +39,16 @@ def parse_frozen(text: str) -> tuple[str | tuple[int, int], ...]:
     parts: list[str | tuple[int, int]] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         layers = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if layers:
-            first, last = int(layers[1]), int(layers[2] or layers[1])
-            if first > last:
-                raise ValueError(f"freeze={text}: the range {part} is empty. Use {last}-{first}.")
-            parts.append((first, last))
+        if layers and int(layers[1]) <= int(layers[2] or layers[1]):
+            parts.append((int(layers[1]), int(layers[2] or layers[1])))
         elif part in ("embeddings", "encoder", "pooler"):
             parts.append(part)
         else:
             raise ValueError(
-                f"freeze={text}: {part!r} cannot be frozen. Give a comma list of embeddings, encoder "
-                "(all its layers), pooler, and numbers or ranges of layers such as 0-5."
+                f"freeze={text}: {part!r} is none of embeddings, encoder, pooler, and numbers or ranges "
+                "of layers such as 0-5."
             )
     return tuple(parts)
-
-
-def freezes_encoder(text: str, num_hidden_layers: int) -> bool:
-    """Return True if a list for `parse_frozen` has the embeddings and all layers."""
-    parts = parse_frozen(text)
-    ranges = [part for part in parts if isinstance(part, tuple)]
-    has_layers = "encoder" in parts or all(
-        any(first <= layer <= last for first, last in ranges) for layer in range(num_hidden_layers)
-    )
-    return has_layers and "embeddings" in parts
 
 
 def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:

@@ -53,7 +53,7 @@ class DeviceOptions(Options):
     @property
     def policy(self) -> str:
         """Keras policy of --precision on this machine, available after `make_strategy`."""
-        return choose_precision().precision if self.precision == "auto" else self.precision
+        return choose_precision() if self.precision == "auto" else self.precision
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,12 +67,10 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         num_warmup_steps: int = 0,
         shape: str = "linear",
     ):
-        if num_train_steps < 1:
-            raise ValueError(f"`num_train_steps` is {num_train_steps}, but must be 1 or more.")
-        if not 0 <= num_warmup_steps <= num_train_steps:
+        if num_train_steps < 1 or not 0 <= num_warmup_steps <= num_train_steps:
             raise ValueError(
-                f"`num_warmup_steps` is {num_warmup_steps}, but must be from 0 to "
-                f"`num_train_steps` = {num_train_steps}."
+                f"num_warmup_steps is {num_warmup_steps} of num_train_steps={num_train_steps}, but must "
+                "be from 0 to that, which must be 1 or more."
             )
         self.learning_rate = learning_rate
         self.num_train_steps = num_train_steps

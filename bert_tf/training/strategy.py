@@ -6,7 +6,6 @@ import functools
 import logging
 import socket
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import keras
@@ -57,16 +56,10 @@ def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.S
 
 def _tpu_strategy(tpu: str) -> tf.distribute.TPUStrategy:
     logger.info("Connecting to the TPU %s ...", tpu or "of this machine")
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
-        _check_answers(resolver.master())
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ImportError, OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"tpu_name is {tpu!r}, but no TPU answers ({reason}). Use local, or grpc://HOST:8470."
-        ) from error
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
+    _check_answers(resolver.master())
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
 
 
@@ -181,20 +174,14 @@ _OLDEST_CUDA = {
 }
 
 
-class Choice(NamedTuple):
-    """A precision, and the reason for it."""
-
-    precision: str
-    reason: str
-
-
 @functools.cache
-def choose_precision() -> Choice:
+def choose_precision() -> str:
     """Return the precision that `auto` selects on this machine."""
     if tf.config.list_logical_devices("TPU"):
-        return Choice("mixed_bfloat16", "TPUs multiply bfloat16")
-    found = _gpu_capabilities()
-    return precision_for_gpu(min(found)) if found else precision_for_cpu()
+        return "mixed_bfloat16"
+    if found := _gpu_capabilities():
+        return "mixed_bfloat16" if min(found) >= _GPU_CAPABILITY else "float32"
+    return precision_for_cpu()
 
 
 def _gpu_capabilities() -> list[tuple[int, int]]:
@@ -225,25 +212,10 @@ def gpu_compiler_problem() -> str | None:
     return None
 
 
-def precision_for_gpu(capability: tuple[int, int]) -> Choice:
-    """Choose by the lowest compute capability of the GPUs, such as (8, 0)."""
-    name = ".".join(map(str, capability))
-    if capability >= _GPU_CAPABILITY:
-        return Choice("mixed_bfloat16", f"GPUs of compute capability {name} multiply bfloat16")
-    return Choice("float32", f"GPUs of compute capability {name} do not multiply bfloat16")
-
-
-def precision_for_cpu() -> Choice:
+def precision_for_cpu() -> str:
     """Choose by the processor's instructions; float32 on systems that do not name them."""
-    flags = cpu_flags()
-    if flags is None:
-        return Choice(
-            "float32", f"{CPU_INFO}, which names the processor's instructions, does not exist"
-        )
-    for name in BFLOAT16_FLAGS:
-        if name in flags:
-            return Choice("mixed_bfloat16", f"the processor has {name}")
-    return Choice("float32", f"the processor has neither {' nor '.join(BFLOAT16_FLAGS)}")
+    has_bfloat16 = set(BFLOAT16_FLAGS) & set(cpu_flags() or ())
+    return "mixed_bfloat16" if has_bfloat16 else "float32"
 
 
 def int8_instruction() -> str | None:

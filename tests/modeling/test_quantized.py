@@ -63,7 +63,7 @@ def test_the_rounded_values_are_near():
 
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-4), ("bfloat16", 0.2)])
 def test_a_product_is_that_of_the_rounded_values(dtype, tolerance):
-    if dtype == "bfloat16" and precision_for_cpu().precision == "float32":
+    if dtype == "bfloat16" and precision_for_cpu() == "float32":
         pytest.skip("the operation ends the process on a processor without bfloat16")
     np.testing.assert_allclose(run(affine(), dtype), expected(), atol=tolerance)
 

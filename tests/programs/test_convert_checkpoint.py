@@ -29,7 +29,7 @@ from tiny_tf2 import Encoder, save_hub_encoder
 from bert_tf.interop.initial import initialize
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.model_files import read_task
-from bert_tf.model_folder import load_model_folder
+from bert_tf.model_folder import load_model
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.programs import convert_checkpoint
 from bert_tf.registry import TYPES
@@ -98,7 +98,7 @@ def test_pooler_that_the_class_has_no_place_for_stands_in_a_file_of_its_own(tmp_
 def test_our_run_goes_to_huggingface_and_back_with_its_task(tmp_path, sentence_model):
     there = convert(sentence_model, tmp_path / "there", "huggingface")
     back = convert(there, tmp_path / "back", "tf1")
-    expected, found = load_model_folder(str(sentence_model)), load_model_folder(str(back))
+    expected, found = load_model(str(sentence_model)), load_model(str(back))
     assert found.task.arguments() == expected.task.arguments()
     assert found.tokenizer.vocab == expected.tokenizer.vocab
     for ours, theirs in zip(found.model.weights, expected.model.weights, strict=True):
@@ -115,7 +115,7 @@ def test_classifier_of_huggingface_becomes_a_model_that_can_be_exported(tmp_path
     )
     (tmp_path / "hf" / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
     ours = convert(source, tmp_path / "ours", "tf1", is_pair=True, max_seq_length=7)
-    trained = load_model_folder(str(ours))
+    trained = load_model(str(ours))
     assert trained.task.labels == tuple(LABELS.split(","))
     assert (trained.task.is_pair, trained.max_seq_length) == (True, 7)
     config = read_checkpoint(ours).config

@@ -11,7 +11,7 @@ import pytest
 from bert_tf.config import BertConfig
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.pretraining.wordpieces import first_tokens
-from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab, warn_of_lost_letters
+from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
@@ -64,22 +64,6 @@ def test_a_text_that_cannot_be_read_is_named(options, tmp_path, content, place):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(ValueError, match=place):
         create_vocab(dataclasses.replace(options, input_file=f"{tmp_path}/a.txt"))
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("한국어는", "100% of the letters change, such as '한국어는' to 'ᄒ ᅡ ᆫ"),
-        ("Größe", "20% .*'größe' to 'große'"),
-        ("Чужой май", "25% .*'чужой' to"),
-        ("STRASSE 1,5 % – “quoted” 數學有 Ω ØÆ ł", None),
-        (f"é {'e' * 200}", None),
-    ],
-)
-def test_letters_that_an_uncased_vocabulary_changes_are_named(caplog, text, message):
-    warn_of_lost_letters([text])
-    assert bool(caplog.text) == bool(message)
-    assert message is None or re.search(message, caplog.text)
 
 
 def test_characters_that_are_left_out_are_counted(options, tmp_path, caplog):

@@ -14,7 +14,7 @@ import tensorflow as tf
 from packed_windows import pack_windows
 
 from bert_tf.data.packing import pack
-from bert_tf.model_folder import load_model_folder
+from bert_tf.model_folder import load_model
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.text_ops.packing import graph_document_windows
 
@@ -84,12 +84,12 @@ def packed_arrays(trained, texts):
 
 @pytest.fixture(scope="module")
 def single(sentence_model):
-    return load_model_folder(str(sentence_model))
+    return load_model(str(sentence_model))
 
 
 @pytest.fixture(scope="module")
 def pair(pair_model):
-    return load_model_folder(str(pair_model))
+    return load_model(str(pair_model))
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +273,7 @@ def windowed(sentence_model, tmp_path_factory):
 def test_a_classifier_with_windows_reads_the_whole_text(windowed, tmp_path, length):
     export(windowed, tmp_path / "1", max_seq_length=length, signature="serving_default")
     function = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
-    trained = load_model_folder(str(windowed))
+    trained = load_model(str(windowed))
     tokenizer = trained.tokenizer
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     texts = [*TEXTS, "sad cat " * 10 + "happy owl " * 10]

@@ -17,7 +17,7 @@ from tiny_runs import script_command
 
 import bert_tf
 from bert_tf.data.packing import pack_texts
-from bert_tf.model_folder import load_model_folder
+from bert_tf.model_folder import load_model
 from bert_tf.modeling.bert import BertModel
 from bert_tf.options import OptionError
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
@@ -42,7 +42,7 @@ def export(model_dir, folder, **options):
 @pytest.fixture(scope="module")
 def ids(sentence_model):
     """The ids of TEXTS, padded to the longest, as a client of another runtime makes them."""
-    trained = load_model_folder(str(sentence_model))
+    trained = load_model(str(sentence_model))
     rows = [pack_texts(trained.tokenizer, text, None, 19) for text in TEXTS]
     longest = max(sum(row.input_mask) for row in rows)
     return {n: np.array([getattr(row, n)[:longest] for row in rows], np.int32) for n in NAMES}
@@ -50,7 +50,7 @@ def ids(sentence_model):
 
 @pytest.fixture(scope="module")
 def logits(sentence_model, ids):
-    return load_model_folder(str(sentence_model)).model(ids)["logits"].numpy()
+    return load_model(str(sentence_model)).model(ids)["logits"].numpy()
 
 
 def test_the_metadata_say_what_the_file_is(sentence_model, exported):

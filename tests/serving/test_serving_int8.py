@@ -9,7 +9,7 @@ import tensorflow as tf
 from tiny_served import INPUTS, SENTENCES, served, trained
 from tiny_served import MOODS as TEXTS
 
-from bert_tf.model_folder import load_model_folder
+from bert_tf.model_folder import load_model
 from bert_tf.modeling.inference_layout import WORDS, products
 from bert_tf.options import OptionError
 from bert_tf.prediction.text_model import padded, trimmed
@@ -44,7 +44,7 @@ def test_an_export_answers_nearly_like_the_model_and_describes_each_product(
     sentence_model, tmp_path
 ):
     values = export(sentence_model, tmp_path)
-    model = load_model_folder(str(sentence_model)).model
+    model = load_model(str(sentence_model)).model
     described = values["quantization"]
     assert list(described) == [WORDS, *products(model)]
     assert all(0 < product["error"] < 0.1 for product in described.values())

@@ -9,7 +9,7 @@ from tiny_served import MOODS as TEXTS
 
 import bert_tf
 from bert_tf.data.packing import pack_texts
-from bert_tf.model_folder import load_model_folder
+from bert_tf.model_folder import load_model
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
 pytest.importorskip("openvino")
@@ -18,7 +18,7 @@ pytest.importorskip("nncf")
 
 @pytest.fixture(scope="module")
 def ids(sentence_model):
-    tokenizer = load_model_folder(str(sentence_model)).tokenizer
+    tokenizer = load_model(str(sentence_model)).tokenizer
     rows = [pack_texts(tokenizer, text, None, 16) for text in TEXTS[::9]]
     return {
         name: np.array([getattr(row, name) for row in rows], np.int32) for name in rows[0]._fields
@@ -27,7 +27,7 @@ def ids(sentence_model):
 
 @pytest.fixture(scope="module")
 def logits(sentence_model, ids):
-    return load_model_folder(str(sentence_model)).model(ids)["logits"].numpy()
+    return load_model(str(sentence_model)).model(ids)["logits"].numpy()
 
 
 @pytest.fixture(scope="module")
