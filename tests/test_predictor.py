@@ -53,23 +53,20 @@ def test_no_more_tokens_are_named_than_there_are(filler):
 
 def test_a_text_without_a_mask_is_refused(filler):
     for text in ("the cat", "the [mask] cat", ""):
-        with pytest.raises(ValueError, match=r"There is no \[MASK\] in "):
+        with pytest.raises(ValueError, match=r"needs a \[MASK\]"):
             filler.predict(text)
 
 
 def test_a_mask_beyond_the_longest_input_is_refused(filler):
     last = "cat " * 20 + "[MASK]"  # the 22nd of 23 tokens, before [SEP]
     assert len(filler.predict(last)) == 1
-    message = r"A \[MASK\] in 'cat cat .* is beyond the longest input, 23 tokens"
-    with pytest.raises(ValueError, match=message):
-        filler.predict("cat " + last)
-    with pytest.raises(ValueError, match="is beyond"):
-        filler.predict("[MASK] cat " + last)
+    for text in ("cat " + last, "[MASK] cat " + last):
+        with pytest.raises(ValueError, match="within 23 tokens"):
+            filler.predict(text)
 
 
 def test_only_a_pre_trained_model_fills_masks(sentence_model, tmp_path):
-    message = r"a fine-tuned model, and only a pre-trained one can fill a \[MASK\]"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"\[MASK\]"):
         MaskFiller(str(sentence_model))
     with pytest.raises(ValueError, match="no checkpoint"):
         MaskFiller(str(tmp_path))

@@ -261,14 +261,13 @@ def test_a_run_goes_on_only_with_the_labels_it_began_with(sentence_model, tmp_pa
         do_train=True,
         **COLUMNS,
     )
-    with pytest.raises(ValueError, match="BAD, GOOD"):
+    with pytest.raises(ValueError, match="BAD"):
         run_classifier(options)
 
 
 def test_a_model_of_pairs_is_not_evaluated_on_single_sentences(pair_model, tmp_path):
     file = write_table(tmp_path / "single.tsv", [("the cat", "0"), ("the dog", "1")])
-    message = "The data are single sentences, but the model was trained on pairs .*text_b_column"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="is_pair"):
         run_classifier(evaluation(pair_model, eval_file=file, **COLUMNS))
 
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from tiny_runs import checkpoint_arrays, read_results
-from tiny_words_and_choices import ner_options, ner_training
+from tiny_words_and_choices import ner_options
 
 from bert_tf.data.label_schemes import breaks
 from bert_tf.data.token_classification import read_conll
@@ -97,19 +97,3 @@ def test_labels_that_break_the_scheme_are_read_as_conlleval_reads_them(
     assert "2 labels break the scheme iob2" in caplog.text
     plain, splits = read_data(dataclasses.replace(options, crf=False))
     assert plain.crf is None and splits["train"][4].labels == ("O", "I-A")
-
-
-def test_a_folder_without_a_crf_gets_none(ner_model, crf_model, conll_folder, tmp_path):
-    options = ner_options(
-        tmp_path / "output",
-        init_checkpoint=str(ner_model),
-        eval_file=str(conll_folder / "valid.txt"),
-        do_eval=True,
-        crf=True,
-    )
-    with pytest.raises(ValueError, match="crf"):
-        run_ner(options)
-    for folder, crf, there in ((ner_model, True, "None"), (crf_model, False, "iob2")):
-        resumed = ner_training(ner_model, conll_folder, folder, crf=crf)
-        with pytest.raises(ValueError, match=rf"output_dir.*`crf` {there}"):
-            run_ner(resumed)

@@ -217,8 +217,6 @@ def test_an_ensemble_does_not_replace_answers_of_a_run_or_of_others(
     (tmp_path / "report.html").write_text("foreign")
     with pytest.raises(ValueError, match=r"report\.html"):
         run_squad(SquadOptions(output_dir=str(tmp_path), **given))
-    with pytest.raises(ValueError, match="predictions"):
-        run_squad(SquadOptions(output_dir=str(tmp_path), **{**given, "predictions": ","}))
 
 
 def test_a_model_trained_with_characters_cuts_its_answers_by_characters(
@@ -315,7 +313,6 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(training, 
         ({"do_eval": True}, "predict_file"),
         ({"do_train": False, "predictions": "x"}, "predict_file"),
         ({"predictions": "x"}, "predictions"),
-        ({"evaluate_steps": 5}, "evaluate_steps"),
         ({"null_score_diff_threshold": float("nan")}, "null_score_diff_threshold"),
     ],
 )

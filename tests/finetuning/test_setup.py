@@ -58,8 +58,6 @@ def test_chosen_layers_fit_a_configuration_of_the_checkpoint_or_of_the_model(num
     chosen, config = initial_weights.with_init_layers(options, source, given)
     assert config == dataclasses.replace(CONFIG, num_hidden_layers=2)
     assert chosen.arrays["bert/encoder/layer_1/bias"].tolist() == [2, 2]
-    with pytest.raises(ValueError, match="init_layers"):
-        initial_weights.with_init_layers(options, source, CONFIG)
 
 
 def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differences(tmp_path):
@@ -68,10 +66,10 @@ def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differen
     same_run.check_same_architecture(str(tmp_path), CONFIG)  # there is no checkpoint yet
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
     same_run.check_same_architecture(str(tmp_path), other)
-    with pytest.raises(ValueError, match="another model") as refused:
+    with pytest.raises(ValueError, match="another architecture") as refused:
         same_run.check_same_architecture(str(tmp_path), CONFIG)
-    assert "  num_attention_heads: 4 there, 2 now\n" in str(refused.value)
-    assert "  hidden_dropout_prob: 0.3 there, 0.1 now\n" in str(refused.value)
+    assert "  num_attention_heads: 4 there, 2 now" in str(refused.value)
+    assert "  hidden_dropout_prob: 0.3 there, 0.1 now" in str(refused.value)
     assert "hidden_size" not in str(refused.value)
 
 

@@ -108,8 +108,4 @@ def test_predict_chooses_between_what_tabs_separate(swag_model, tmp_path):
     text = "in the barn\tthe rude dog\tthe kind cat\nin the barn\n"
     first, second = answers_of_predict(swag_model, tmp_path, text)
     assert first["choice"] == "the kind cat"
-    assert second == {
-        "text": "in the barn",
-        "error": f"{tmp_path}/input.txt:2: There are 0 choices for 'in the barn', but must be 2 or "
-        "more.",
-    }
+    assert second["text"] == "in the barn" and f"{tmp_path}/input.txt:2: " in second["error"]

@@ -94,10 +94,9 @@ def test_one_pass_finds_the_cut_of_each_target(tmp_path_factory, contents, max_g
     assert sorted({*cuts, total}) == list(ends)
 
 
-def test_a_corpus_without_empty_lines_is_one_group_with_a_warning(tmp_path, caplog):
+def test_a_corpus_without_empty_lines_is_one_group(tmp_path):
     (group,) = plan_groups(write(tmp_path, ["aaaa\n" * 2000]), 100)
     assert group_size(group) == 10_000
-    assert "1 groups instead of 100" in caplog.text
 
 
 def test_a_corpus_within_the_limit_is_one_group_of_all_files(tmp_path):

@@ -1,6 +1,5 @@
 """Instances as rows, in memory or in a file, and as records."""
 
-import tempfile
 from array import array
 
 import numpy as np
@@ -75,14 +74,6 @@ def test_rows_in_a_file_are_the_same_as_rows_in_memory(kept_in_memory, typecode)
     rows.close()
     assert found == order
     assert len(rows) == 2500
-
-
-def test_a_temporary_folder_without_room_is_named_with_the_remedy(monkeypatch):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "wb"))  # noqa: SIM115
-    rows = InstanceRows(pretraining_features(5, 1), kept_in_memory=0)
-    with pytest.raises(OSError, match=rf"folder {tempfile.gettempdir()} .*No space left.*TMPDIR"):
-        rows.append(array("i", [1, 2, 3]), 1, 0, [0], [1])
-    rows.close()
 
 
 def test_bits_that_were_for_the_masker_do_not_go_into_the_record():

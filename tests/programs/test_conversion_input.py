@@ -79,7 +79,7 @@ def test_classifier_that_says_nothing_of_itself_is_an_error(tmp_path):
 @pytest.mark.parametrize("labels", ["a,b", "a,b,c,d,d"])
 def test_labels_that_do_not_fit_are_an_error(tmp_path, labels):
     source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
-    with pytest.raises(ValueError, match=r"has 5 outputs. Give one label per output, each once"):
+    with pytest.raises(ValueError, match="5 outputs"):
         convert(source, tmp_path / "out", "tf1", head="classification", labels=labels)
 
 

@@ -59,7 +59,9 @@ def test_existing_files_are_kept(options, name):
     assert [path.name for path in file.parent.iterdir()] == [name]
 
 
-@pytest.mark.parametrize("content, place", [(b"\n \n", "a.txt"), (b"low\nZ\xfcrich\n", "a.txt:2:")])
+@pytest.mark.parametrize(
+    "content, place", [(b"\n \n", "vocab_size"), (b"low\nZ\xfcrich\n", "a.txt:2:")]
+)
 def test_a_text_that_cannot_be_read_is_named(options, tmp_path, content, place):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(ValueError, match=place):

@@ -294,16 +294,6 @@ def test_pipe_is_read_once(run, tmp_path):
     assert line["text"] == "the cat"
 
 
-@pytest.mark.parametrize("levels", [1, 2])
-def test_folder_above_a_saved_model_names_the_newest_version(tmp_path, levels):
-    parent = tmp_path if levels == 1 else tmp_path / "name"
-    for name in ("1", "9", "10", "v6"):
-        (parent / name).mkdir(parents=True)
-        (parent / name / "saved_model.pb").touch()
-    with pytest.raises(ValueError, match=r"/10"):
-        predict(PredictionOptions(model_dir=str(tmp_path)))
-
-
 def test_script_answers_a_pipe_and_ends_when_the_reader_does(exported, tmp_path):
     (tmp_path / "input.txt").write_text("the sad cat\n" * 20_000)
     flags = {"model_dir": exported.single, "input_file": tmp_path / "input.txt"}

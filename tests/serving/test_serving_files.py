@@ -187,7 +187,6 @@ def test_in_bfloat16_the_layout_is_for_cpus_unless_there_is_a_gpu(tmp_path, monk
         ({"format": "onnx", "precision": "int8"}, "precision"),
         ({"format": "tflite", "signature": "serving_default"}, "signature"),
         ({"precision": "int8"}, "calibration_file"),
-        ({"is_pair": True}, "is_pair"),
     ],
 )
 def test_what_does_not_go_together_is_refused(sentence_model, tmp_path, options, option):
@@ -268,13 +267,3 @@ def test_the_script_exports_and_says_how_the_model_is_asked(sentence_model, tmp_
     assert done.returncode == 0, done.stderr
     assert "tokens: input_ids int32 [None, None]" in done.stderr + done.stdout
     assert "largest difference" in done.stderr + done.stdout
-
-
-@pytest.mark.parametrize(
-    "name, is_warned", [("v6", True), ("6.1", True), ("new", True), ("6", False)]
-)
-def test_a_version_that_a_server_ignores_has_a_warning(tmp_path, caplog, name, is_warned):
-    (tmp_path / "5").mkdir()
-    with pytest.raises(FileNotFoundError):  # the model is missing
-        export(tmp_path / "model", tmp_path / name)
-    assert ("ignores folders whose name is not a number" in caplog.text) == is_warned

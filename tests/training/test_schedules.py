@@ -34,7 +34,7 @@ def test_the_schedule_takes_the_optimizers_step_counter():
 
 @pytest.mark.parametrize("steps", [(0, 0), (-1, 0), (5, 6), (5, -1)])
 def test_numbers_of_steps_out_of_range_are_refused(steps):
-    with pytest.raises(ValueError, match="_steps` is"):
+    with pytest.raises(ValueError, match="num_warmup_steps"):
         WarmupDecay(1e-3, *steps)
 
 

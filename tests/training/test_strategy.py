@@ -1,6 +1,5 @@
 """Which devices a run gets for which flags."""
 
-import logging
 from types import SimpleNamespace
 
 import pytest
@@ -37,14 +36,6 @@ def test_the_devices_follow_from_the_flags(monkeypatch, num_gpus, arguments, exp
     pretend(monkeypatch, num_gpus)
     kind, devices = make_strategy(**arguments)
     assert (kind, [device.removeprefix("/device:") for device in devices]) == expected
-
-
-@pytest.mark.parametrize("tpu", ["", "grpc://127.0.0.1:9"])  # nothing listens at port 9
-def test_a_tpu_that_does_not_answer_is_an_error_with_remedies(tpu, caplog):
-    caplog.set_level(logging.INFO)
-    with pytest.raises(ValueError, match=f"tpu_name is '{tpu}'"):
-        make_strategy("tpu", tpu=tpu)
-    assert f"Connecting to the TPU {tpu or 'of this machine'} ..." in caplog.text
 
 
 def test_the_description_names_devices_and_the_batch_of_each():
