@@ -279,7 +279,7 @@ def test_options_are_checked_when_made(options, changes, name):
 
 
 def test_missing_tensorboard_is_an_error_before_anything_else(options, monkeypatch):
-    monkeypatch.setattr("bert_tf.training.options.find_spec", lambda name: None)
+    monkeypatch.setattr("bert_tf.options.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="tensorboard"):
         dataclasses.replace(options, tensorboard=True)
 
