@@ -14,7 +14,7 @@ Importing this package does not import TensorFlow or Keras. The names below are 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "2.0.0"
+__version__ = "3.0.0.dev0"
 
 if TYPE_CHECKING:
     from bert_tf.config import BertConfig

@@ -37,7 +37,7 @@ REMOVED = {
     "lr_power": "the decay is linear; --lr_schedule=cosine is another",
     "margin": "the margin of cosines is 0.5",
     "masked_lm_prob_end": "mask a constant fraction with --masked_lm_prob",
-    "max_accuracy_loss": "evaluate an export: --do_eval with --init_checkpoint=EXPORT",
+    "max_accuracy_loss": "predict a labelled file with the export, --model_dir=EXPORT, and compare",
     "max_difference": "certify left: export_saved_model compares each export with the model",
     "max_flipped": "certify left: export_saved_model compares each export with the model",
     "max_gradient_norm": "gradients are clipped at norm 1, as in the reference",

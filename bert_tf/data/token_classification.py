@@ -103,28 +103,29 @@ def read_conll(
 
 
 def relabelled_lines(
-    path: str, labels: Iterable[str], columns: Columns, *, append: bool = False
+    path: str, labels: Iterable[str], columns: Columns, gold: Iterable[str] | None = None
 ) -> Iterator[str]:
     """Yield the lines of a file that `read_conll` has read, with other labels.
 
     Args:
         labels: one for each word of the file, in order.
-        append: add a column of labels and leave out -DOCSTART- and comments, as input of conlleval.
-            Otherwise the labels replace the file's. A file without labels always gets a new column.
+        gold: the file's labels as they were read, with the letters of BIOES. Add a column of `labels`
+            to them and leave out -DOCSTART- and comments, as input of conlleval. Default: `labels`
+            replace the file's. A file without labels always gets a new column.
     """
-    labels = iter(labels)
+    labels, true_labels = iter(labels), iter(gold or ())
     for row in _rows(path, columns):
         if row is None:
             yield ""
         elif isinstance(row, str) or row[0] == DOCSTART:
-            if not append:
+            if gold is None:
                 yield "".join(row)
         else:
-            target = None if append else columns.label_index(len(row[::2]))
-            if target is None:
+            target = columns.label_index(len(row[::2]))
+            if target is not None:
+                row[2 * target] = next(labels if gold is None else true_labels)
+            if target is None or gold is not None:
                 row += [row[1] if len(row) > 1 else "\t", next(labels)]
-            else:
-                row[2 * target] = next(labels)
             yield "".join(row)
 
 

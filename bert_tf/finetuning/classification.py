@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -269,7 +269,8 @@ def read_data(
     if "train" in splits and task.kind.has_labels:
         counts = count_labels(task, splits["train"])
         classes = [f"{label} ({n})" for label, n in zip(task.labels, counts, strict=True)]
-        logger.info("Classes, with training examples: %s", listed(classes))
+        of_f1 = f"; f1 is that of {task.labels[1]}" if len(classes) == 2 else ""
+        logger.info("Classes, with training examples: %s%s", listed(classes), of_f1)
     return task, splits
 
 
@@ -349,15 +350,24 @@ def _labels(
         found = {name for example in examples for name in example.names}
         return spelled_as(trained.labels, sorted(found))
     if options.train_file:
-        return _inferred(read_examples(options.train_file, layout, labelled=True), layout)
+        return _inferred(list(read_examples(options.train_file, layout, labelled=True)), layout)
     raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
 
 
-def _inferred(examples: Iterable[InputExample], layout: TableLayout) -> Sequence[str]:
+_MAX_UNLABELLED = 0.1  # fraction of -1, above which it may be a class, as in -1, 0, 1
+
+
+def _inferred(examples: Sequence[InputExample], layout: TableLayout) -> Sequence[str]:
     """Return the labels of a table, without NO_LABEL if two or more others remain."""
     labels = infer_labels(examples)
     named = [label for label in labels if label not in NO_LABEL]
-    return named if layout.problem_type == "single_label" and len(named) > 1 else labels
+    if layout.problem_type != "single_label" or len(named) < 2:
+        return labels
+    share = sum(example.label == "-1" for example in examples) / len(examples)
+    if share > _MAX_UNLABELLED:
+        text = f"-1 is the label of {share:.0%} of the rows: name all labels, with -1 or without."
+        raise OptionError("labels", text)
+    return named
 
 
 def _without_unlabelled(

@@ -26,6 +26,8 @@ from bert_tf.training.checkpoints import (
     DATA,
     FLAGS,
     INITIAL,
+    RESUMED,
+    checkpoint_step,
     latest_checkpoint,
     read_note,
     write_note,
@@ -119,8 +121,14 @@ def note_training(
     if options.init_checkpoint:
         path = options.init_checkpoint  # an absolute path is valid in every working folder
         flags["init_checkpoint"] = path if "://" in path else os.path.abspath(path)
-    if latest_checkpoint(options.output_dir) is not None:
+    if (prefix := latest_checkpoint(options.output_dir)) is not None:
         there = read_note(options.output_dir)
+        options_now = {name: note[name] for name in _rules(options) if name in note}
+        changes = _changes(there, options_now, options)
+        before = [f"{name} {shown_value(value)}" for name, (value, _) in changes.items()]
+        text = f"Resumed at step {checkpoint_step(prefix)}; before: {', '.join(before)}."
+        if resumed := there.get(RESUMED, []) + [text] * bool(before):
+            note[RESUMED] = resumed
         if FLAGS in there:
             flags = {name: value for name, value in flags.items() if name not in INITIAL}
             flags |= {name: there[FLAGS][name] for name in INITIAL if name in there[FLAGS]}

@@ -169,7 +169,8 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     logger.info("***** Running evaluation *****")
     logger.info("  Num sentences = %d", len(sentences))
     kept = run.outputs(sentences, "eval", options.eval_batch_size)
-    _write_predictions(run, kept, sentences[0].file, "eval", append=True)
+    gold = [label for sentence in sentences for label in sentence.labels]
+    _write_predictions(run, kept, sentences[0].file, "eval", gold)
     f1 = task.scores(kept).overall.f1
     of_text = {} if task.word_labels else _compare_with_text(run, sentences, f1)
     results = _write_scores(run, kept, "eval", of_text)
@@ -192,7 +193,7 @@ def predict(run: NerRun, sentences: Sequence[Sentence]) -> None:
     logger.info("***** Running prediction *****")
     logger.info("  Num sentences = %d", len(sentences))
     kept = run.outputs(sentences, "test", run.options.predict_batch_size)
-    _write_predictions(run, kept, sentences[0].file, "test", append=False)
+    _write_predictions(run, kept, sentences[0].file, "test")
     if sentences[0].labels is not None:
         _write_scores(run, kept, "test", {})
 
@@ -257,14 +258,18 @@ def _entities_in_text(
 
 
 def _write_predictions(
-    run: NerRun, kept: Mapping[str, np.ndarray], source: str, name: str, append: bool
+    run: NerRun,
+    kept: Mapping[str, np.ndarray],
+    source: str,
+    name: str,
+    gold: Sequence[str] | None = None,
 ) -> None:
     options = run.options
     labels = [label for row in run.task.sentence_labels(kept, "predictions") for label in row]
     columns = columns_of(options, "test" if name == "test" else "dev")
     path = run.path(f"{name}_predictions.txt")
     with open_whole(path) as file:
-        for line in relabelled_lines(source, labels, columns, append=append):
+        for line in relabelled_lines(source, labels, columns, gold):
             file.write(line + "\n")
     logger.info("Wrote %d predictions to %s", len(labels), path)
 

@@ -30,7 +30,7 @@ from bert_tf.limits import read_json
 from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, code, without_folders
 from bert_tf.tasks.base import Task
-from bert_tf.training.checkpoints import DATA, FLAGS, USED, read_note
+from bert_tf.training.checkpoints import DATA, FLAGS, RESUMED, USED, read_note
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ def write_training_card(options: Any, task: Task, num_parameters: int, step: int
             "step": int(step),
             "flags": as_flags(flags, ("output_dir",), without_folders),
             "used": record.get(USED, {}),
+            "resumed": record.get(RESUMED, []),
             "versions": f"bert_tf {__version__}, TensorFlow {tf.__version__}, "
             f"Keras {keras.__version__}, Python {platform.python_version()}.",
         },
@@ -177,6 +178,7 @@ def _training(training: Mapping[str, Any]) -> str:
     return (
         f"{by}{training['step']:,} steps. Flags that differ from their defaults:\n\n"
         f"```\n{flags}\n```\n\nThe run used:\n\n{_table(training['used'].items())}\n\n"
+        f"{' '.join([*training.get('resumed', ()), ''])}"
         f"{training['versions']}"
     )
 

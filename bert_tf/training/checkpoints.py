@@ -301,6 +301,7 @@ ALL_STEPS = "steps"  # of the whole training, without `stop_step`
 FLAGS = "flags"  # name -> value of those that differ from their defaults
 USED = "used"  # name -> text of resolved values
 DATA = "data"  # rows of the data in the model card
+RESUMED = "resumed"  # texts about resumptions with other options
 # Flags that a run that resumes does not use. FLAGS keeps those of the first run.
 INITIAL = ("init_checkpoint", "init_layers", "init_optimizer")
 

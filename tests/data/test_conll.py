@@ -133,7 +133,7 @@ def test_rows_of_conll_u_that_are_no_words_are_skipped_and_kept_in_the_file(writ
     assert "a.conll: 3 comments and rows" in caplog.text
     labels = [*first.labels, *second.labels]
     assert list(relabelled_lines(path, labels, columns)) == lines
-    appended = [line for line in relabelled_lines(path, labels, columns, append=True) if line]
+    appended = [line for line in relabelled_lines(path, labels, columns, labels) if line]
     assert [line.split("\t")[1] for line in appended] == ["It", "'s", "dog", "1.5"]
 
 

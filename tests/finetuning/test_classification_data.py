@@ -53,6 +53,7 @@ def test_class_weights_count_a_repeated_label_once(tmp_path):
         (" ", {"problem_type": "multi_label"}, "train.tsv: .*label_column"),
         ("", {}, "train.tsv: .*no examples"),
         ("neg pos", {"labels": "pos,mixed"}, "train.tsv:2: .*'neg'"),
+        ("-1 0 1 0", {}, "labels: -1"),
         ("rare often", {"class_weights": "seldom=2"}, "class_weights.*seldom"),
         ("rare often", {"class_weights": "rare=much"}, "class_weights.*much"),
         ("rare often", {"class_weights": "rare=0"}, "class_weights.*rare=0"),
@@ -83,7 +84,7 @@ NLI_COLUMNS = {
     "train, dev, labels",
     [
         (["neutral", "-", "entailment", "neutral"], ["-", "neutral"], ("entailment", "neutral")),
-        ([1, -1, 0, 2], [-1, 2], ("0", "1", "2")),
+        ([1, -1, 0, 2, *([1] * 7)], [-1, 2], ("0", "1", "2")),
     ],
 )
 def test_rows_without_a_label_are_left_out(tmp_path, caplog, train, dev, labels):
@@ -95,9 +96,9 @@ def test_rows_without_a_label_are_left_out(tmp_path, caplog, train, dev, labels)
     options = table_options(tmp_path, [], do_eval=True, **files, **NLI_COLUMNS)
     task, splits = read_data(options)
     assert task.labels == labels
-    assert [example.text_a for example in splits["train"]] == ["a0", "a2", "a3"]
+    assert [example.text_a for example in splits["train"]][:3] == ["a0", "a2", "a3"]
     assert [example.text_a for example in splits["dev"]] == ["a1"]
-    assert "1 of 4 rows of the train set have no label" in caplog.text
+    assert f"1 of {len(train)} rows of the train set have no label" in caplog.text
     assert "1 of 2 rows of the dev set have no label" in caplog.text
     evaluation = dataclasses.replace(options, do_train=False)
     assert len(read_data(evaluation, task)[1]["dev"]) == 1  # by the trained model

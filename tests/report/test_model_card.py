@@ -175,3 +175,9 @@ def test_a_conversion_for_transformers_keeps_what_is_known_and_says_how_it_is_lo
     back = convert(target, tmp_path / "back", "tf1")
     assert "\nlibrary_name: bert_tf\n" in card(back)
     assert section(back, "Metrics") == section(trained, "Metrics")
+
+
+def test_a_resumption_with_other_options_stands_in_the_card(trained, pretrained, mood_tables):
+    step = int(read_results(trained)["global_step"])
+    short_training(pretrained, mood_tables, trained, num_train_epochs=12.4)
+    assert f"Resumed at step {step}; before: num_train_epochs " in section(trained, "Training")
