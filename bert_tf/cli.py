@@ -71,7 +71,7 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         try:
             options = options_from_flags(options_class, arguments=argv[1:])
             unread = _given_flags(options_class)
-            workflow(_recorded(options, unread))
+            workflow(recorded(options, unread))
         except KeyboardInterrupt:
             resumes = hasattr(options, "save_checkpoints_steps")
             again = " The same command resumes from the last checkpoint, if any." if resumes else ""
@@ -132,7 +132,7 @@ def _given_flags(options_class: type) -> set[str]:
     return {name for name, _, _ in _fields(options_class) if flags.FLAGS[name].present}
 
 
-def _recorded(options: Any, unread: set[str]) -> Any:
+def recorded(options: Any, unread: set[str]) -> Any:
     """Return `options`, whose options leave `unread` when the program reads them."""
     options_class = type(options)
 

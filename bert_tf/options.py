@@ -109,6 +109,10 @@ class Options:
     def __post_init__(self) -> None:
         check_ranges(self)
 
+    def with_values(self, **changes: Any) -> Any:
+        """Return a copy with other values. `dataclasses.replace` would count as reading them all."""
+        return type(self)(**{**vars(self), **changes})
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderFilesOptions(Options):

@@ -11,6 +11,7 @@ standard deviation are over the seeds. The best of several runs is an optimistic
 """
 
 import itertools
+import shlex
 import statistics
 import subprocess
 import sys
@@ -52,6 +53,9 @@ def run_all(output_dir: Path, values: dict[str, list[str]], command: list[str]) 
         name = ",".join(f"{flag}={value}" for flag, value in settings.items())
         results = output_dir / name / RESULTS
         print(f"=== {number} of {len(combinations)}: {name}", flush=True)
+        made_by = results.parent / "command.txt"
+        if made_by.exists() and made_by.read_text(encoding="utf-8") != shlex.join(command):
+            sys.exit(f"error: {made_by} has another command: use another --output_dir")
         if not results.exists():
             flags = [f"--{flag}={value}" for flag, value in settings.items()]
             done = subprocess.run([*command, *flags, f"--output_dir={results.parent}"])  # noqa: S603
@@ -60,6 +64,7 @@ def run_all(output_dir: Path, values: dict[str, list[str]], command: list[str]) 
             if done.returncode or not results.exists():
                 print(f"failed with code {done.returncode}: {name}", flush=True)
                 continue
+            made_by.write_text(shlex.join(command), encoding="utf-8")
         settings.pop("seed", None)
         setting = ",".join(f"{flag}={value}" for flag, value in settings.items())
         metrics[setting].append(read_metrics(results))

@@ -24,7 +24,7 @@ from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.same_run import check_same_data, note_training
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.options import OptionError
-from bert_tf.report.model_card import write_card, write_training_card
+from bert_tf.report.model_card import described_step, write_card, write_training_card
 from bert_tf.report.run_facts import changed_options, data_rows, resolved_values
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
@@ -207,7 +207,7 @@ def train(
             tensorboard=options.tensorboard,
             speed=Speed(options.train_batch_size, flops),
         )
-    if trainer.is_chief and not is_over:
+    if trainer.is_chief and (not is_over or described_step(folder) != trainer.step):
         write_training_card(command or options, task, num_parameters(trainer.model), trainer.step)
     results, is_new = evaluations.at(trainer.step)
     if is_new and trainer.is_chief:

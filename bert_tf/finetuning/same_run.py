@@ -137,7 +137,8 @@ def note_training(
 
 
 def _noted(options: TrainingOptions) -> dict[str, object]:
-    noted = {name: getattr(options, name) for name in _rules(options)}
+    values = vars(options)  # so that `cli` does not take the options for read
+    noted = {name: values[name] for name in _rules(options)}
     noted["learning_rate"] = options.base_learning_rate
     return {**noted, "precision": options.policy}  # auto may differ between machines
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -458,12 +459,19 @@ def make_writer(
         nonlocal writer
         names = (*model.columns, "error")
         if writer is None:  # later inputs must have the same columns
-            delimiter = "," if output_format == "csv" else "\t"
             columns = dict.fromkeys((*shown, *names))
-            writer = csv.DictWriter(output, columns, delimiter=delimiter, lineterminator="\n")
+            writer = csv.DictWriter(output, columns, lineterminator="\n")
+            if output_format == "tsv":  # which has no quotes, as our tables read it
+                form = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
+                writer = csv.DictWriter(output, columns, lineterminator="\n", **form)
             writer.writeheader()
         row = {**shown, **{name: _at(answer, name) for name in names}}
-        writer.writerow({name: _cell(value) for name, value in row.items()})
+        cells = {name: _cell(value) for name, value in row.items()}
+        if output_format == "tsv":
+            cells = {
+                n: re.sub("[\t\n]", " ", c) if isinstance(c, str) else c for n, c in cells.items()
+            }
+        writer.writerow(cells)
 
     return write
 

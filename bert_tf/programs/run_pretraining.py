@@ -272,7 +272,7 @@ def _read_tasks(
     if options.do_train:
         task = tasks["train"]
         most = task.max_predictions_per_seq
-        options = replace(options, objective=task.objective, max_predictions_per_seq=most)
+        options = options.with_values(objective=task.objective, max_predictions_per_seq=most)
         checked_lengths(options, setup.devices, record_sets["train"].files)
     return options, record_sets, tasks
 

@@ -68,6 +68,11 @@ def write_training_card(options: Any, task: Task, num_parameters: int, step: int
     _write_facts(options.output_dir, facts)
 
 
+def described_step(folder: str) -> int | None:
+    """Return the step of the training that the facts in `folder` describe, if any."""
+    return _read_facts(folder).get("training", {}).get("step")
+
+
 def write_conversion_card(
     folder: str,
     source: str,

@@ -26,11 +26,9 @@ def changed_options(options: Any) -> dict[str, Any]:
     Args:
         options: dataclass of a program's flags.
     """
-    values = {
-        field.name: (getattr(options, field.name), field.default)
-        for field in dataclasses.fields(options)
-    }
-    return {n: value for n, (value, default) in values.items() if value not in (default, None)}
+    values = vars(options)  # so that `cli` does not take the options for read
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    return {n: values[n] for n, default in defaults.items() if values[n] not in (default, None)}
 
 
 def as_flags(

@@ -18,6 +18,7 @@ from tiny_runs import (
     write_table,
 )
 
+from bert_tf import cli
 from bert_tf.finetuning.classification import ClassifierOptions, read_data, run_classifier
 
 MOODS = ("bad", "good")
@@ -321,3 +322,11 @@ def test_training_keeps_the_order_of_the_labels_of_the_model_that_it_begins_with
     assert (tmp_path / "third" / "labels.txt").read_text().split() == ["bad", "good"]
     assert "The checkpoint's head is for 2 other labels." in caplog.text
     assert "has no head" not in caplog.text
+
+
+@pytest.mark.usefixtures("steps_without_training")
+def test_given_flags_that_a_training_does_not_read_are_known(pretrained, mood_tables, tmp_path):
+    options = sentence_options(pretrained, mood_tables, tmp_path, language="en", tpu_zone="z")
+    unread = {"language", "tpu_zone", "learning_rate", "label_column"}
+    run_classifier(cli.recorded(options, unread))
+    assert unread == {"language", "tpu_zone"}
