@@ -48,10 +48,8 @@ SHORTER = {
     "--num_warmup_steps=200": "--num_warmup_steps=1",
     "--train_batch_size=256": "--train_batch_size=8",
     "--vocab_size=30522": "--vocab_size=150",
-    "--bert_config_file=model/": "--vocab_file=model/vocab.txt --bert_config_file=tiny/",
     "--init_layers=0,2,4,6,8,10": "--init_layers=0",  # checkpoints of one layer
     "--layers=-1,-2,-3,-4": "--layers=-1",  # so that checkpoints of one layer will do
-    "--eval_file=labelled.tsv": "--eval_file=labelled.tsv --max_accuracy_loss=100",
     "--direct_num_workers=4": "--direct_num_workers=2",
     'BertConfig.from_name("mini",': 'BertConfig.from_name("tiny", num_hidden_layers=1,',
 }
@@ -82,6 +80,7 @@ NOT_RUN = (
     NotRun(r"^make ", "minutes to hours; `make test` is what runs this file"),
     NotRun(r"^pip install ", "changes the environment that the tests run in"),
     NotRun(r"^python examples/", "test_examples.py runs them"),
+    NotRun(r"run_scripts/sweep\.py", "trains six models; test_sweep.py runs a short one"),
     NotRun(r"^python benchmarks/", "minutes to hours, with data and peers that need not be there"),
     NotRun(r"^python docs/make_", "writes into docs/; test_documents.py compares the pages"),
     NotRun(r"^# bert_tf/", "tests/test_design.py runs the worked example"),
@@ -130,7 +129,7 @@ class Command:
 
 # ----- out of the text
 
-PROGRAMS = [path.stem for path in (ROOT / "run_scripts").glob("*.py")]
+PROGRAMS = [path.stem for path in (ROOT / "run_scripts").glob("*.py") if path.stem != "sweep"]
 FIRST_WORDS = {"curl", "docker", "echo", "export", "make", "pip", "printf", "python", *PROGRAMS}
 
 _CODE = re.compile(
@@ -194,7 +193,7 @@ def program_calls(code: str) -> Iterator[tuple[str, list[str]]]:
     for call in split_at(words, ("|", "&&", "&", ";")):
         paths = {f"run_scripts/{name}.py": name for name in PROGRAMS} | {n: n for n in PROGRAMS}
         place = next((number for number, word in enumerate(call) if word in paths), None)
-        if place is not None:
+        if place is not None and "run_scripts/sweep.py" not in call:
             arguments = itertools.takewhile(lambda word: word not in (">", "<"), call[place + 1 :])
             yield paths[call[place]], list(arguments)
 

@@ -1,28 +1,18 @@
 """Processes and threads on the same files and the same model: right answers, or one clear error."""
 
-import dataclasses
-import itertools
-import os
-import shutil
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tiny_text_models as tiny
 
 import bert_tf
 from bert_tf.data.files import new_folder, open_whole, whole_file
-from bert_tf.data.records import make_once
-from bert_tf.interop.checkpoint import LazyArrays, shape_of
-from bert_tf.model_folder import load_model
 from bert_tf.prediction.text_model import SequenceRunner
 from bert_tf.predictor import Predictor
-from bert_tf.training.checkpoints import save_checkpoint, training_variables
 
 IN_USE = "is being written by another process"
 
@@ -41,23 +31,6 @@ def at_once(count, function):
 
 # ---- Files ----------------------------------------------------------------------------------------
 # A lock is of an open file, so that two threads exclude each other as two processes do.
-
-
-def test_of_two_that_make_the_same_records_one_writes_and_the_other_waits(tmp_path):
-    path, written = tmp_path / "cache" / "train.tf_record", []
-
-    def write(name):
-        written.append(name)
-        with whole_file(name) as temporary, open(temporary, "wb") as file:
-            for number in range(7):
-                file.write(bytes([number]))
-                time.sleep(0.01)
-        return 7
-
-    assert at_once(4, lambda _: make_once(str(path), "key", write)) == [7] * 4
-    assert written == [str(path)]
-    assert path.read_bytes() == bytes(range(7))
-    assert sorted(file.name for file in path.parent.iterdir()) == [path.name, f"{path.name}.json"]
 
 
 def test_of_two_that_write_the_same_file_the_second_is_refused(tmp_path):
@@ -161,40 +134,3 @@ def test_no_thread_waits_for_the_mask_of_another(monkeypatch):
     model = Predictor(tiny.pretrained())
     found = at_once(2, lambda k: model.fill_mask("a [MASK]", top_k=k + 2))
     assert [len(best) for (best,) in found] == [2, 3]
-
-
-@pytest.mark.parametrize("num_read", [None, 0, 7])
-def test_a_folder_is_read_while_a_training_replaces_its_checkpoint(
-    sentence_model, tmp_path, monkeypatch, num_read
-):
-    """It is replaced once `num_read` arrays are read; None: before the names of the arrays are."""
-    folder = tmp_path / "run"
-    shutil.copytree(sentence_model, folder, ignore=shutil.ignore_patterns("model.ckpt-*"))
-    variables = training_variables(load_model(str(sentence_model)).model)
-    read, step = bert_tf.model_folder.read_checkpoint, 0
-
-    def save():
-        nonlocal step
-        step += 1
-        arrays = {n: np.full(v.shape, step, "float32") for n, v in variables.items()}
-        save_checkpoint(str(folder), arrays, step, keep_max=1)
-
-    def read_checkpoint(path):
-        if num_read is None and step == 1:
-            save()
-        checkpoint, count = read(path), itertools.count()
-
-        def array_of(name):
-            if next(count) == num_read and step == 1:
-                save()
-            return checkpoint.arrays[name]
-
-        shapes = {name: shape_of(checkpoint.arrays, name) for name in checkpoint.arrays}
-        return dataclasses.replace(checkpoint, arrays=LazyArrays(shapes, array_of))
-
-    save()
-    monkeypatch.setattr("bert_tf.model_folder.read_checkpoint", read_checkpoint)
-    weights = load_model(str(folder)).model.weights
-    found = {float(value) for weight in weights for value in np.unique(weight.numpy())}
-    assert step == 2 and found in ({1.0}, {2.0})  # one checkpoint, whole
-    assert os.listdir(folder).count("checkpoint") == 1

@@ -53,6 +53,6 @@ def test_the_example_of_a_new_type_of_task_works(tmp_path, monkeypatch):
     assert "eval_loss" in trainer.fit(data, evaluate=data)
     (answer,) = bert_tf.load(tmp_path).predict([("a dog .", "a cat .")])
     assert np.isfinite(answer["score"])
-    with pytest.raises(ValueError, match=r"similarity.*`served`.*head=encoder"):
+    with pytest.raises(ValueError, match="head=encoder"):
         bert_tf.export(tmp_path, tmp_path / "served")
     assert entry.usage in (tmp_path / "README.md").read_text()

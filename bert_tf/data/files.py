@@ -263,7 +263,8 @@ def new_folder(folder: str, name: str) -> Iterator[str]:
     check_new_folder(folder, name)
     target = os.path.realpath(folder) if os.path.islink(folder) else folder.rstrip("/")
     temporary = target + TEMPORARY_SUFFIX
-    assert not os.path.islink(temporary)  # noqa: S101  # or the target would be emptied
+    if os.path.islink(temporary):  # or its target would be emptied
+        raise ValueError(f"{name}: {temporary} is a link. Remove it.")
     with removing_new_parents(target), _only_writer(temporary, folder, is_folder=True):
         try:
             check_new_folder(folder, name)  # again: another process may just have made it

@@ -143,10 +143,10 @@ def test_flags_of_beam_need_a_runner():
     [
         (
             {"a.txt": "the dog\n", "bad.txt": b"the dog\r\n\r\nthe \xff cat\r\n"},
-            r"bad\.txt:3: .* 15 of",
+            r"bad\.txt:3: .* 15 ",
         ),
-        ({"bad.txt": b"the dog\nthe caf\xc3"}, r"bad\.txt:2: .* 15 of"),
-        ({"bad.txt": b"\xc3\xa9" * 700_001 + b"\xe9\n"}, r"bad\.txt:1: .* 1400002 of"),
+        ({"bad.txt": b"the dog\nthe caf\xc3"}, r"bad\.txt:2: .* 15 "),
+        ({"bad.txt": b"\xc3\xa9" * 700_001 + b"\xe9\n"}, r"bad\.txt:1: .* 1400002 "),
         ({"empty.txt": "\n\n \t\n\u200b\n\u00ad\n"}, r"empty\.txt"),
         ({"wiki_00": '<doc id="5" title="T">\nT\n\nThe dog barked.\n</doc>\n'}, "wiki_00"),
         ({"a.txt": "the dog\n".encode("utf-16")}, r"a\.txt"),
