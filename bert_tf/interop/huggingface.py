@@ -251,9 +251,9 @@ def config_values(
     Raises:
         ValueError: Hugging Face's BERT cannot express this configuration.
     """
-    if config.attention_direction != "bidirectional":
+    if config.attention_direction != "bidirectional" or config.num_bilstm_layers:
         raise ValueError(
-            f"Hugging Face's format has no `attention_direction` {config.attention_direction!r}: use "
+            "Hugging Face's format has no `attention_direction` but bidirectional and no BiLSTM: use "
             "the format tf1."
         )
     values = config.to_dict()

@@ -100,5 +100,5 @@ def test_it_is_new_on_top_of_a_checkpoint_without_one():
 
 
 def test_hugging_face_has_no_place_for_it():
-    with pytest.raises(ValueError, match="bilstm_0"):
+    with pytest.raises(ValueError, match="BiLSTM"):
         config_values(with_bilstm(), TYPES["encoder"])

@@ -97,17 +97,8 @@ def test_lengths_and_settings_may_differ_from_those_of_the_export(folder):
     settings = {**shorter, "n_best_size": 3, "max_answer_length": 2}
     found = Predictor(questions, **settings).predict(INPUTS["questions"])
     assert_equal(found, Predictor(trained("questions"), **settings).predict(INPUTS["questions"]))
-    windows = folder("windows")
-    for given, message in (
-        ({"n_best_size": 3}, "n_best_size is 3, but .* question_answering"),
-        (
-            {"precision": "mixed_bfloat16"},
-            "precision",
-        ),
-        ({"max_seq_length": 99}, "99"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            Predictor(windows, **given)
+    with pytest.raises(ValueError, match="99"):
+        Predictor(folder("windows"), max_seq_length=99)
 
 
 def test_functions_that_were_not_exported_are_refused(folder):

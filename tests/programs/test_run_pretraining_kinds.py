@@ -123,7 +123,7 @@ def test_an_invalid_id_after_the_first_records_is_named(
             if number == 150:
                 example.features.feature["input_ids"].int64_list.value[1] = vocab_size
             writer.write(example.SerializeToString())
-    message = rf"`input_ids` is {vocab_size} in record 150 of .*bad.tf_record, .*again\."
+    message = rf"`input_ids` is {vocab_size} in record 150 of .*bad.tf_record"
     with pytest.raises(ValueError, match=message):
         run_pretraining(dataclasses.replace(options, **{flag: path}))
 
@@ -183,7 +183,6 @@ def test_every_evaluation_has_the_same_masks_whatever_the_seed(make_options):
 @pytest.mark.parametrize(
     "kind, changes, named",
     [
-        ("masked_nsp", {"do_whole_word_mask": True}, "do_whole_word_mask"),
         ("unmasked_nsp", {"bert_config_file": "alone"}, "vocab_file"),
         ("masked_nsp", {"vocab_file": "other"}, "vocab"),
         ("unmasked_nsp", {"vocab_file": "other"}, "vocab"),
