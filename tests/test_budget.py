@@ -5,15 +5,15 @@ from test_package import ORDER
 
 # Code lines, files and raises of each room.
 ROOMS = {
-    "(root)": (1_992, 20, 46),
-    "data": (2_375, 17, 55),
+    "(root)": (1_994, 20, 46),
+    "data": (2_376, 17, 56),
     "finetuning": (3_311, 18, 59),
     "interop": (1_709, 14, 50),
     "metrics": (436, 4, 1),
     "modeling": (1_762, 19, 19),
     "prediction": (1_080, 10, 12),
     "pretraining": (1_316, 9, 12),
-    "programs": (1_953, 8, 26),
+    "programs": (1_961, 8, 26),
     "report": (997, 9, 0),
     "serving": (1_411, 14, 5),
     "tasks": (2_141, 13, 29),
@@ -21,14 +21,14 @@ ROOMS = {
     "training": (1_949, 15, 25),
 }
 WHOLE = {
-    "lines": 35_160,
-    "code lines": 23_006,
+    "lines": 35_176,
+    "code lines": 23_017,
     "files": 174,
-    "raises": 344,
+    "raises": 345,
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 7,
-    "lines of tests": 30_121,
+    "lines of tests": 30_052,
     "lines of documents": 6_924,
 }
 UPWARD_IMPORTS = 4

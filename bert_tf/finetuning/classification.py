@@ -347,8 +347,7 @@ def _labels(
         return in_order_of(known_labels if trained is None else trained.labels, labels)
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
         examples = itertools.chain(*splits.values())
-        found = {name for example in examples for name in example.names}
-        return spelled_as(trained.labels, sorted(found))
+        return spelled_as(trained.labels, sorted({n for each in examples for n in each.names}))
     if options.train_file:
         return _inferred(list(read_examples(options.train_file, layout, labelled=True)), layout)
     raise OptionError("labels", "names the model's outputs in their order; or give train_file.")

@@ -198,7 +198,7 @@ def openvino_name(port: Any) -> str:
     return min(port.get_names(), key=lambda name: ("/" in name or ":" in name, name))
 
 
-RUNTIMES = {
+RUNTIMES: Mapping[str, Callable[..., Runtime]] = {
     "saved_model": SavedModel,
     "tflite": Lite,
     "onnx": Onnx,

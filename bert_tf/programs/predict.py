@@ -460,10 +460,10 @@ def make_writer(
         names = (*model.columns, "error")
         if writer is None:  # later inputs must have the same columns
             columns = dict.fromkeys((*shown, *names))
-            writer = csv.DictWriter(output, columns, lineterminator="\n")
+            form: Any = {}
             if output_format == "tsv":  # which has no quotes, as our tables read it
                 form = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
-                writer = csv.DictWriter(output, columns, lineterminator="\n", **form)
+            writer = csv.DictWriter(output, columns, lineterminator="\n", **form)
             writer.writeheader()
         row = {**shown, **{name: _at(answer, name) for name in names}}
         cells = {name: _cell(value) for name, value in row.items()}
