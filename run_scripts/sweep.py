@@ -56,15 +56,13 @@ def run_all(output_dir: Path, values: dict[str, list[str]], command: list[str]) 
         made_by = results.parent / "command.txt"
         if made_by.exists() and made_by.read_text(encoding="utf-8") != shlex.join(command):
             sys.exit(f"error: {made_by} has another command: use another --output_dir")
+        results.parent.mkdir(parents=True, exist_ok=True)
+        made_by.write_text(shlex.join(command), encoding="utf-8")
         if not results.exists():
             flags = [f"--{flag}={value}" for flag, value in settings.items()]
             done = subprocess.run([*command, *flags, f"--output_dir={results.parent}"])  # noqa: S603
-            if done.returncode in (130, 143):  # Ctrl-C, SIGTERM
-                sys.exit(done.returncode)
             if done.returncode or not results.exists():
-                print(f"failed with code {done.returncode}: {name}", flush=True)
-                continue
-            made_by.write_text(shlex.join(command), encoding="utf-8")
+                sys.exit(f"error: {name} failed with code {done.returncode}")
         settings.pop("seed", None)
         setting = ",".join(f"{flag}={value}" for flag, value in settings.items())
         metrics[setting].append(read_metrics(results))

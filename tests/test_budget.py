@@ -28,7 +28,7 @@ WHOLE = {
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 7,
-    "lines of tests": 30_052,
+    "lines of tests": 30_059,
     "lines of documents": 6_924,
 }
 UPWARD_IMPORTS = 4
