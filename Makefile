@@ -10,7 +10,7 @@ PROCESSES = 3
 export PYTHONDONTWRITEBYTECODE =
 TESTS = $(VENV)/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 
-.PHONY: quickstart test test-slow test-all faults fuzz coverage docs lint format clean
+.PHONY: quickstart test test-night test-all faults fuzz coverage docs lint format clean
 
 quickstart: $(VENV)/.installed
 	$(VENV)/bin/python examples/quickstart.py
@@ -19,14 +19,14 @@ test: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(TESTS) -m "not slow"
+	$(TESTS) -m "not night"
 
 # Faults, fuzzing, the commands of the documents, several workers, examples, packaging.
-test-slow: $(VENV)/.installed-test
-	$(TESTS) -m "slow and not long"
+test-night: $(VENV)/.installed-test
+	$(TESTS) -m "night and not weekly"
 
-test-all: test test-slow
-	$(TESTS) -m long
+test-all: test test-night
+	$(TESTS) -m weekly
 
 # The long forms of tests/faults and of the fuzzing of readers.
 faults: $(VENV)/.installed-test

@@ -52,13 +52,13 @@ from tiny_words_and_choices import (  # noqa: E402, F401
 
 
 def pytest_collection_modifyitems(items):
-    """A long test is slow; `long_cases` marks the parametrized cases that begin so."""
+    """A weekly test is one of the night; `weekly_cases` marks the parametrized cases that begin so."""
     for item in items:
-        marker = item.get_closest_marker("long_cases")
+        marker = item.get_closest_marker("weekly_cases")
         case = item.name.partition("[")[2]
         if marker is not None and case.startswith(marker.args):
-            item.add_marker("long")
-        if item.get_closest_marker("long") or "run_script" in item.fixturenames:
-            item.add_marker("slow")
+            item.add_marker("weekly")
+        if item.get_closest_marker("weekly") or "run_script" in item.fixturenames:
+            item.add_marker("night")
     # The longest begin first, so that no process is idle during the last minutes.
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    items.sort(key=lambda item: item.get_closest_marker("night") is None)

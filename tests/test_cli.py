@@ -321,7 +321,7 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_1(run_script, argumen
     assert "Traceback" not in output
 
 
-@pytest.mark.long_cases("True-0")
+@pytest.mark.weekly_cases("True-0")
 @pytest.mark.parametrize("chosen", [None, "0"])
 @pytest.mark.parametrize("only_answers", [False, True])
 def test_packed_kernels_are_kept_where_no_weight_changes(

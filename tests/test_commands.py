@@ -21,7 +21,7 @@ from bert_tf import cli
 from bert_tf.__main__ import PROGRAMS
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_commands_of_the_readme_do_what_it_says(tmp_path):
     ran = Walks(tmp_path).walk("README.md")
     assert len(ran) > 10 and any(command.is_python for command in ran)

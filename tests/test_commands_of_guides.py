@@ -3,7 +3,7 @@
 import pytest
 from document_commands import GUIDES, PRETRAINING, Walks, commands_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +32,11 @@ LONG = (
 )
 
 
-@pytest.mark.long_cases("squad.md")
+@pytest.mark.weekly_cases("squad.md")
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.long] if name in LONG else [])
+        pytest.param(name, marks=[pytest.mark.weekly] if name in LONG else [])
         for name in GUIDES
         if name not in PRETRAINING and has_some_to_run(name)
     ],

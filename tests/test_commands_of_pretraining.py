@@ -3,7 +3,7 @@
 import pytest
 from document_commands import PRETRAINING, Walks
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.weekly
 
 
 @pytest.mark.parametrize("name", PRETRAINING)

@@ -84,7 +84,7 @@ with whole_file(sys.argv[1]), new_folder(sys.argv[2], "export_dir"):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
     file, folder = tmp_path / "file", tmp_path / "folder"
     process = subprocess.Popen(

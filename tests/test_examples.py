@@ -17,7 +17,7 @@ import tiny_text_models as tiny
 
 import bert_tf
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -114,7 +114,7 @@ def test_prepare_corpus_writes_a_sentence_per_line(tmp_path):
     ]
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 def test_keras_fit_learns_and_the_saved_model_says_so():
     printed = run("keras_fit.py")
     accuracies = re.findall(r"val_accuracy: ([\d.]+)", printed)
@@ -124,7 +124,7 @@ def test_keras_fit_learns_and_the_saved_model_says_so():
     assert answers["good"].startswith("A quiet room")
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 def test_the_custom_head_counts_and_leaves_a_folder(tmp_path):
     printed = run("custom_head.py", f"--output_dir={tmp_path}")
     assert float(re.search(r"^eval_exact +([\d.]+)$", printed, re.M)[1]) > 0.9

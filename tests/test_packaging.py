@@ -12,7 +12,7 @@ import pytest
 
 import bert_tf
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 ROOT = Path(__file__).parents[1]
 # What a working tree may hold besides the repository.

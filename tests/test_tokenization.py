@@ -136,8 +136,8 @@ def test_bytes_are_utf8_and_what_is_not_is_left_out(make_tokenizer):
 # Against the written-down rules.
 
 
-@pytest.mark.slow
-@pytest.mark.long_cases("False")
+@pytest.mark.night
+@pytest.mark.weekly_cases("False")
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_every_code_point_is_treated_as_the_rules_say(do_lower_case):
     tokenize = BasicTokenizer(do_lower_case).tokenize

@@ -154,8 +154,8 @@ write_text("/dev/stdout", "new\\n")
 """
 
 
-@pytest.mark.slow
-@pytest.mark.long_cases("False")
+@pytest.mark.night
+@pytest.mark.weekly_cases("False")
 @pytest.mark.parametrize("to_file", [True, False])
 def test_standard_output_is_written_into_and_keeps_what_was_there(tmp_path, to_file):
     """A pipe, and a file to which a shell appends."""

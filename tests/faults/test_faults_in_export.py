@@ -15,7 +15,7 @@ from fault_runs import (
 )
 from tiny_runs import script_command
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 TEXTS = ["the happy cat in the barn", "", "a sad owl"]
 
@@ -32,7 +32,7 @@ def command(sentence_model):
     )
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 def test_no_room_for_an_export(command, exported, tmp_path, fault_seed):
     folder = tmp_path / "1"
     limit = random.Random(fault_seed).randint(2_000, 30_000)
@@ -59,7 +59,7 @@ def predicted(prediction, tmp_path_factory):
     return file.read_bytes()
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 def test_prediction_killed_at_a_random_moment(prediction, predicted, tmp_path, fault_seed):
     rng, file = random.Random(fault_seed), tmp_path / "answers.jsonl"
     kill_after(prediction(file), lambda: any(tmp_path.iterdir()), rng.random())

@@ -20,7 +20,7 @@ from tiny_runs import (
 from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import latest_checkpoint
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 NUM_STEPS = 40
 PER_SEED = 5  # places in a file; each is a run in this process
@@ -103,7 +103,7 @@ def spoil(folder, how, rng):
     return prefix
 
 
-@pytest.mark.long_cases("0-data gone", "0-data cut off", "0-a bit of", "0-`checkpoint` cut off")
+@pytest.mark.weekly_cases("0-data gone", "0-data cut off", "0-a bit of", "0-`checkpoint` cut off")
 @pytest.mark.parametrize(
     "how", ["data gone", "data cut off", "a bit of data flipped", "`checkpoint` cut off"]
 )

@@ -13,7 +13,7 @@ from fault_runs import (
     write_corpus,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 SECONDS_OF_WORK = 1.0  # about; a kill after the end is no fault, and a test says so
 
@@ -36,7 +36,7 @@ def whole(command, tmp_path_factory):
     return contents(folder)
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 def test_no_room_for_a_file(command, whole, tmp_path, fault_seed):
     folder = tmp_path / "out"
     limit = random.Random(fault_seed).randint(2_000, 40_000)

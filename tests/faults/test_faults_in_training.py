@@ -15,7 +15,7 @@ from fault_runs import (
 )
 from tiny_runs import assert_bit_equal, checkpoint_arrays
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 NUM_STEPS = 60  # of training_command
 
@@ -40,7 +40,7 @@ def assert_same_end(command, folder, whole):
     assert not list(folder.rglob("*.tmp")) and not list(folder.rglob("*.tempstate*"))
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 def test_no_room_for_a_checkpoint(records, toy_text, whole, tmp_path, fault_seed):
     folder = tmp_path / "output"
     command = training_command(records, toy_text, folder)

@@ -25,7 +25,7 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification import read_data, run_classifier
 from bert_tf.finetuning.setup import trained_task
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 NLI = ("contradiction", "entailment", "neutral")
 
@@ -208,7 +208,7 @@ def test_records_are_made_once(pair_model, mrpc_folder, tmp_path, caplog):
     assert "Wrote 9 records" in caplog.text
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("changes", "steps"),
     [

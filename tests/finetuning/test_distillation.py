@@ -30,7 +30,7 @@ from bert_tf.tasks.distillation import student_task
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint, save_checkpoint
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_student_is_a_model_like_any_other(student, mood_tables, tmp_path):
     evaluated = {"do_eval": True, "eval_file": mood_tables.dev, "num_train_epochs": 10.0}
     run_classifier(student(**evaluated))
@@ -135,7 +135,7 @@ def test_choices_have_the_logits_of_the_teacher(swag_model, choice_files, tmp_pa
     np.testing.assert_allclose(features["teacher_logits"][real], expected[real], atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_student_resumes_exactly(student, tmp_path, monkeypatch):
     changes = {"save_checkpoints_steps": 2, "num_train_epochs": 1.0}
     run_classifier(student("whole", **changes))

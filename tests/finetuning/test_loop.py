@@ -138,9 +138,9 @@ def test_flags_choose_the_optimizer_and_its_settings(tmp_path):
     assert type(trainer.optimizer) is AdamW
 
 
-@pytest.mark.long_cases("lamb")
+@pytest.mark.weekly_cases("lamb")
 @pytest.mark.parametrize(
-    "optimizer", ["adam_weight_decay", pytest.param("lamb", marks=pytest.mark.slow)]
+    "optimizer", ["adam_weight_decay", pytest.param("lamb", marks=pytest.mark.night)]
 )
 def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(optimizer, tmp_path):
     file = write_lengths(tmp_path / "train", [3, 17, 41, 9])
@@ -178,7 +178,7 @@ def test_batches_by_length_give_what_the_full_length_gives_in_the_order_of_the_f
     assert len({tuple(row) for row in found["full"]["logits"].tolist()}) == len(lengths)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
     """One batch that is the whole set: the same examples whatever the order."""
     losses = []
@@ -203,7 +203,7 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
     np.testing.assert_allclose(losses[1:], [losses[0]] * 3, rtol=1e-5)
 
 
-@pytest.mark.long_cases("true")
+@pytest.mark.weekly_cases("true")
 @pytest.mark.parametrize(("jit_compile", "all_parts"), [("false", (1, 4)), ("true", (1, 2))])
 def test_packed_rows_in_parts_make_the_step_of_the_whole_batch(tmp_path, jit_compile, all_parts):
     file = write_lengths(tmp_path / "train", [3, 17, 30, 9, 21, 5, 12, 8])

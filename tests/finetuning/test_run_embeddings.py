@@ -111,7 +111,7 @@ def evaluated(pretrained, embedding_files, tmp_path_factory):
     return evaluate
 
 
-@pytest.mark.long_cases("pairs-2-triplet")
+@pytest.mark.weekly_cases("pairs-2-triplet")
 @pytest.mark.parametrize(
     ("kind", "num_texts", "loss"),
     [

@@ -221,7 +221,7 @@ def test_document_context_is_trained_with_and_kept_to(pretrained, conll_folder, 
 # ------------------------------------------------------------------------------------- feature-based
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_feature_based_way_learns_and_leaves_the_encoder_as_it_was(
     pretrained, conll_folder, tmp_path
 ):

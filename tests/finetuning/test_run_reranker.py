@@ -203,7 +203,7 @@ def test_the_longest_input_is_that_of_the_first_reranker(
     assert task.max_seq_length == length
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.skipif(not find_spec("sentence_transformers"), reason="an optional peer")
 def test_sentence_transformers_gives_the_same_scores(reranker, tmp_path):
     import sentence_transformers

@@ -28,7 +28,7 @@ from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.registry import TYPES
 from bert_tf.training.checkpoints import latest_checkpoint
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 # Program -> what it starts from.
 PROGRAMS = {
@@ -108,7 +108,7 @@ def options_of(request, toy_text, tmp_path):
     return options_of
 
 
-@pytest.mark.long_cases("run_squad", "run_ner", "run_swag", "run_classifier")
+@pytest.mark.weekly_cases("run_squad", "run_ner", "run_swag", "run_classifier")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_the_same_command_ends_with_the_bits_of_one_run_and_then_finds_nothing_to_train(
     program, folders, options_of, monkeypatch, caplog, tmp_path

@@ -13,7 +13,7 @@ from bert_tf.text_ops.tokenizer import GraphTokenizer
 from bert_tf.tokenization import FullTokenizer
 from reference import wordpiece_rules
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 WORDS = [b"the", b"happy", b"owl", b"barn", b"."]
 SNAGS = [b"\x00", b"\xff", b"\xed\xa0\x80", b"\xe2\x80\xa8"]

@@ -133,7 +133,7 @@ def test_evaluation_with_another_problem_type_is_refused(sentence_model, mood_ta
         evaluate(checkpoint, mood_tables, tmp_path / "out", problem_type="single_label")
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 def test_training_permutes_the_classes_and_starts_a_new_classifier_for_other_labels(
     sentence_model, mood_tables, tmp_path, caplog
 ):

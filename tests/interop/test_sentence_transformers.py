@@ -125,7 +125,7 @@ def test_a_cross_encoder_of_labels_with_a_sigmoid_is_multi_label(tmp_path, activ
         assert key in answer
 
 
-@pytest.mark.long_cases("None-tf1", "3-huggingface")
+@pytest.mark.weekly_cases("None-tf1", "3-huggingface")
 @pytest.mark.parametrize("format", ["huggingface", "tf1"])
 @pytest.mark.parametrize("projection_size", [None, 3])
 def test_an_embedder_keeps_its_pooling_and_projection(tmp_path, format, projection_size):

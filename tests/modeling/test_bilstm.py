@@ -12,7 +12,7 @@ from bert_tf.modeling.feature_based import BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForSequenceClassification, BertForTokenClassification
 from bert_tf.registry import TYPES
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 PLAIN = BertConfig(
     vocab_size=23,

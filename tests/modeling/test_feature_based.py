@@ -84,7 +84,7 @@ def test_layers_that_are_not_there_are_refused():
         check_feature_layers("concat_last_four_hidden", 3)
 
 
-@pytest.mark.long_cases(
+@pytest.mark.weekly_cases(
     "embeddings", "second_to_last_hidden", "last_hidden", "weighted_sum_last_four_hidden"
 )
 @pytest.mark.parametrize("name", FEATURE_LAYERS)

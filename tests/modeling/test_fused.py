@@ -174,7 +174,7 @@ def loss_and_gradients(hidden_act: str, dtype: str, used: bool, compiled: bool =
     return float(loss), {v.path: g.numpy() for v, g in zip(variables, gradients, strict=True)}
 
 
-@pytest.mark.long_cases("relu")
+@pytest.mark.weekly_cases("relu")
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_erf", "relu"])
 def test_a_whole_model_has_the_loss_and_gradients_of_the_plain_layers(hidden_act):
     loss, gradients = loss_and_gradients(hidden_act, "float32", used=True)
@@ -184,7 +184,7 @@ def test_a_whole_model_has_the_loss_and_gradients_of_the_plain_layers(hidden_act
         np.testing.assert_allclose(gradient, expected[path], rtol=2e-3, atol=2e-6, err_msg=path)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_fused_parts_may_stand_inside_a_compiled_step():
     loss, gradients = loss_and_gradients("gelu", "float32", used=True, compiled=True)
     expected_loss, expected = loss_and_gradients("gelu", "float32", used=False)
@@ -193,7 +193,7 @@ def test_the_fused_parts_may_stand_inside_a_compiled_step():
         np.testing.assert_allclose(gradient, expected[path], rtol=2e-3, atol=2e-6, err_msg=path)
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 def test_in_bfloat16_the_gradients_are_no_worse_than_those_of_the_plain_layers():
     _, exact = loss_and_gradients("gelu", "float32", used=False)
 

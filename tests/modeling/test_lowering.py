@@ -24,7 +24,7 @@ MODELS = (
 # Heads without a structure of their own, and optimizers other than the default and Muon, are long.
 NOT_LONG = ("BertForPreTraining", "bilstm_crf", "muon")
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.night,
     pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed"),
 ]
 
@@ -218,7 +218,7 @@ def check(found, forward_has_loops=False):
 
 
 def some_long(names):
-    return [pytest.param(n, marks=() if n in NOT_LONG else pytest.mark.long) for n in names]
+    return [pytest.param(n, marks=() if n in NOT_LONG else pytest.mark.weekly) for n in names]
 
 
 @pytest.mark.parametrize("model", some_long(MODELS))

@@ -199,7 +199,7 @@ def test_one_token_is_taken_without_a_warning():
     np.testing.assert_array_equal(outputs["attention_probs"][0], np.ones((1, 2, 1, 1)))
 
 
-@pytest.mark.long_cases("masked_lm", "tokens", "answers", "embedding", "bilstm")
+@pytest.mark.weekly_cases("masked_lm", "tokens", "answers", "embedding", "bilstm")
 @EVERY_MODEL
 def test_the_export_of_keras_has_the_names_and_types_and_answers_like_the_model(kind, tmp_path):
     model, inputs = MODELS[kind](), batch(kind)

@@ -104,7 +104,7 @@ def test_the_threshold_decides_about_no_answer(squad2_model):
 
 
 @pytest.mark.parametrize(
-    "version_2", [pytest.param(False, marks=[pytest.mark.slow, pytest.mark.long]), True]
+    "version_2", [pytest.param(False, marks=[pytest.mark.night, pytest.mark.weekly]), True]
 )
 def test_a_saved_model_answers_as_the_folder(request, tmp_path, version_2):
     if version_2:

@@ -56,14 +56,14 @@ SLOW = set(INPUTS) - {"single", "encoder", "masks", "crf", "questions"}
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in SLOW)) for kind in INPUTS]
+    "kind", [pytest.param(kind, marks=[pytest.mark.night] * (kind in SLOW)) for kind in INPUTS]
 )
 def test_saved_models_answer_as_the_model(folder, kind):
     found = bert_tf.load(folder(kind), batch_size=3).predict(INPUTS[kind])
     assert_equal(found, text_model(kind).answers(INPUTS[kind]))
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("kind", ["encoder", "masks", "choices"])
 def test_tflite_files_answer_as_the_model(tmp_path, kind):
     write_lite(served(kind), str(tmp_path / "1"), "float32")
@@ -91,7 +91,7 @@ def test_windows_of_an_export_are_no_longer_than_its_inputs(tmp_path):
     assert_equal(found.predict(INPUTS["entities"]), expected.predict(INPUTS["entities"]))
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_lengths_and_settings_may_differ_from_those_of_the_export(folder):
     questions, shorter = folder("questions"), {"max_seq_length": 9, "doc_stride": 2}
     settings = {**shorter, "n_best_size": 3, "max_answer_length": 2}

@@ -42,7 +42,7 @@ def four_layers():
     return trained, [outputs_alone(trained, text) for text in TEXTS]
 
 
-@pytest.mark.long_cases("1")
+@pytest.mark.weekly_cases("1")
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled", "concat_last_four"])
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_padding_and_neighbours_cannot_be_seen_in_an_embedding(four_layers, pooling, batch_size):

@@ -245,7 +245,7 @@ def pseudo_log_likelihood(trained, ids):
     return total
 
 
-@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), 7])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.night), 7])
 def test_pseudo_perplexity_masks_each_token_in_turn(batch_size):
     trained = tiny.pretrained()
     texts = [text for text in TEXTS if text]

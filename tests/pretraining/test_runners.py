@@ -11,7 +11,7 @@ from tiny_groups import command_with_small_groups, contents, corpus_of, run_grou
 
 from bert_tf.pretraining.manifest import read_manifest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 
 def test_what_a_worker_finds_wrong_is_raised_here_and_what_is_done_stays(tmp_path):

@@ -262,7 +262,7 @@ def test_whole_chinese_words_are_masked_together_where_spaces_divide_the_text(tm
 LIMITS = {"vocab_size": ("`vocab_size`", len(VOCAB)), "max_seq_length": ("--max_seq_length", 24)}
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_records_do_not_depend_on_the_number_of_workers(tmp_path):
     summary = run_groups(tmp_path, "one")
     run_groups(tmp_path, "three", num_workers=3)

@@ -25,7 +25,7 @@ from bert_tf.model_files import read_task
 from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import latest_checkpoint
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 UNMASKED = {"masking": "none", "max_predictions_per_seq": None}
 KINDS = {
@@ -100,13 +100,15 @@ def without_manifest(file, folder):
 # ------------------------------------------------------------------------------------ invalid ids
 
 
-@pytest.mark.long_cases("masked_nsp-eval", "unmasked")
+@pytest.mark.weekly_cases("masked_nsp-eval", "unmasked")
 @pytest.mark.parametrize(
     "kind, flag, changes",
     [
         ("masked_nsp", "input_file", {}),
         ("masked_nsp", "eval_file", {}),
-        pytest.param("masked_nsp", "input_file", {"pack_sequences": True}, marks=pytest.mark.long),
+        pytest.param(
+            "masked_nsp", "input_file", {"pack_sequences": True}, marks=pytest.mark.weekly
+        ),
         ("unmasked_nsp", "input_file", {}),
     ],
 )
@@ -131,7 +133,7 @@ def test_an_invalid_id_after_the_first_records_is_named(
 # ------------------------------------------------------------------------------------ without masks
 
 
-@pytest.mark.parametrize("whole_words", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("whole_words", [True, pytest.param(False, marks=pytest.mark.weekly)])
 def test_new_masks_have_the_same_bits_in_an_interrupted_run(
     make_options, whole_words, tmp_path, monkeypatch
 ):
@@ -167,7 +169,7 @@ def test_masked_words_are_learned_from_records_without_masks(make_options):
     assert read_task(options.output_dir).arguments()["objective"] == "mlm_nsp"
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 def test_every_evaluation_has_the_same_masks_whatever_the_seed(make_options):
     options = make_options("unmasked_nsp")
     results = run_pretraining(options)
@@ -261,7 +263,7 @@ def test_another_case_than_that_of_the_records_is_refused(make_options, cased, p
 # ---------------------------------------------------------------------------------------- objectives
 
 
-@pytest.mark.long_cases("unmasked")
+@pytest.mark.weekly_cases("unmasked")
 @pytest.mark.parametrize("kind", ["masked_mlm", "unmasked_mlm"])
 def test_single_sequences_have_masked_words_only(make_options, kind):
     options = make_options(kind)
@@ -280,7 +282,7 @@ def test_single_sequences_have_masked_words_only(make_options, kind):
     assert read_task(options.output_dir).objective == "mlm"
 
 
-@pytest.mark.long_cases("masked")
+@pytest.mark.weekly_cases("masked")
 @pytest.mark.parametrize("kind", ["masked_sop", "unmasked_sop"])
 def test_records_of_ordered_pairs_have_the_keys_of_next_sentences(make_options, kind, pretrained):
     options = make_options(kind)
@@ -289,7 +291,7 @@ def test_records_of_ordered_pairs_have_the_keys_of_next_sentences(make_options, 
     assert read_task(options.output_dir).objective == "mlm_sop"
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 def test_without_pairs_the_head_stays_as_it_was_and_a_run_can_go_on(
     make_options, tmp_path, monkeypatch
 ):
@@ -312,7 +314,7 @@ def test_without_pairs_the_head_stays_as_it_was_and_a_run_can_go_on(
     assert (expected["cls/predictions/output_bias"] != early["cls/predictions/output_bias"]).any()
 
 
-@pytest.mark.long
+@pytest.mark.weekly
 def test_the_labels_of_pairs_can_be_left_alone(make_options):
     options = make_options("masked_nsp", objective="mlm")
     assert "next_sentence_loss" not in run_pretraining(options)

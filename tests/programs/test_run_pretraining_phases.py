@@ -18,7 +18,7 @@ from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import LOCK_FILE, folder_lock
 from reference import numpy_bert
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 STEPS = 8
 
@@ -106,7 +106,7 @@ def test_carrying_over_the_optimizer_needs_a_run_of_ours(options, tmp_path):
         )
 
 
-@pytest.mark.long_cases("changes1")
+@pytest.mark.weekly_cases("changes1")
 def test_a_run_goes_on_only_with_the_optimizer_that_began_it(options):
     changes = {"optimizer": "lamb"}
     run_pretraining(dataclasses.replace(options, stop_step=2))

@@ -15,7 +15,7 @@ SLOW = set(INPUTS) - {"single", "crf"}
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in SLOW)) for kind in INPUTS]
+    "kind", [pytest.param(kind, marks=[pytest.mark.night] * (kind in SLOW)) for kind in INPUTS]
 )
 def test_a_saved_model_of_every_type_answers_as_the_model(tmp_path, kind):
     model = served(kind)
@@ -27,7 +27,7 @@ def test_a_saved_model_of_every_type_answers_as_the_model(tmp_path, kind):
         assert outputs and all(0 <= difference < 1e-4 for difference in outputs.values())
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("kind", ["choices", "masks", "crf"])
 @pytest.mark.parametrize(
     "format, write, module",

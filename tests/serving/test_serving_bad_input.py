@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 BAD = {
     "empty": b"",
@@ -56,7 +56,7 @@ def served(request, tmp_path_factory):
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(n, marks=() if n in NOT_LONG else pytest.mark.long) for n in MODELS],
+    params=[pytest.param(n, marks=() if n in NOT_LONG else pytest.mark.weekly) for n in MODELS],
 )
 def model(request, served):
     """Signatures on text, what each takes, and the SavedModel."""

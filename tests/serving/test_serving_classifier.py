@@ -136,7 +136,7 @@ def ask(calls, **environment):
     return json.loads(process.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_new_process_needs_nothing_but_tensorflow_and_tensorflow_text(calls, served):
     found = ask(calls)
     assert found["more"] == []
@@ -160,7 +160,7 @@ def test_sentences_of_every_kind_are_answered_as_by_the_keras_model(served, sing
     assert served[0]["label"][0] == "good"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_kernels_that_are_packed_once_answer_every_request_as_before(exported, served):
     # Requests of several sizes, the same words at other places, and two models in one process.
     firsts, seconds = zip(*PAIRS, strict=True)
@@ -214,7 +214,7 @@ def test_an_export_does_not_replace_what_is_there(sentence_model, tmp_path, cont
     assert sorted(tmp_path.iterdir()) == [export_dir]
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_an_export_that_is_killed_leaves_no_folder_and_the_next_one_succeeds(
     sentence_model, tmp_path, monkeypatch
 ):
@@ -267,7 +267,7 @@ def windowed(sentence_model, tmp_path_factory):
     return folder
 
 
-@pytest.mark.long_cases("9")
+@pytest.mark.weekly_cases("9")
 @pytest.mark.parametrize("length", [3, 9])
 def test_a_classifier_with_windows_reads_the_whole_text(windowed, tmp_path, length):
     export(windowed, tmp_path / "1", max_seq_length=length, signature="serving_default")

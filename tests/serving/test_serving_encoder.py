@@ -55,7 +55,7 @@ def encoder(pretrained):
     return encode
 
 
-@pytest.mark.long_cases("max", "pooled")
+@pytest.mark.weekly_cases("max", "pooled")
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
 def test_embeddings_are_pooled_from_the_real_tokens_alone(pretrained, encoder, tmp_path, pooling):
     """They have the length 1 unless that is switched off; here, for all poolings but the default."""

@@ -106,7 +106,7 @@ def test_only_the_signatures_that_were_asked_for_are_written(ner_model, tmp_path
     assert values["differences"].keys() == values["signatures"].keys()
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_file_for_ids_has_no_custom_operation_and_loads_with_tensorflow_alone(
     sentence_model, tmp_path, ids, logits
 ):
@@ -236,7 +236,7 @@ def test_a_model_with_a_bilstm_is_no_lite_model(tmp_path, monkeypatch, of_encode
     assert not (tmp_path / "lite").exists()
 
 
-@pytest.mark.long_cases("float16")
+@pytest.mark.weekly_cases("float16")
 @pytest.mark.parametrize("precision, atol", [("float16", 0.05), ("int8", 0.5)])
 def test_a_lite_model_answers_batches_of_any_shape(
     sentence_model, tmp_path, ids, logits, precision, atol
@@ -258,7 +258,7 @@ def test_a_lite_model_answers_batches_of_any_shape(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_script_exports_and_says_how_the_model_is_asked(sentence_model, tmp_path):
     flags = {"model_dir": sentence_model, "export_dir": tmp_path / "1", "signature": "tokens"}
     done = subprocess.run(

@@ -10,7 +10,7 @@ import tensorflow_text
 
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 LIBRARY = Path(tensorflow_text.__file__).parent / c_client.LIBRARY
 FIRSTS = ("the happy cat in the barn", "", "The HÄPPY cât 猫", "calm dog " * 300)
@@ -48,9 +48,9 @@ def int8(sentence_model, tmp_path):
     return folder
 
 
-@pytest.mark.long_cases("pair")
+@pytest.mark.weekly_cases("pair")
 @pytest.mark.parametrize(
-    "kind", ["single", "pair", pytest.param("int8", marks=[pytest.mark.slow, pytest.mark.long])]
+    "kind", ["single", "pair", pytest.param("int8", marks=[pytest.mark.night, pytest.mark.weekly])]
 )
 def test_requests_go_in_and_the_outputs_that_python_gets_come_out(program, exported, kind, request):
     folder = request.getfixturevalue("int8") if kind == "int8" else getattr(exported, kind)

@@ -39,7 +39,7 @@ def export(model_dir, folder, **options):
     return json.loads((folder / "1" / "assets.extra" / "export.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_an_export_answers_nearly_like_the_model_and_describes_each_product(
     sentence_model, tmp_path
 ):
@@ -134,12 +134,12 @@ def lines_of(items):
             yield "\t".join([first, *rest])
 
 
-@pytest.mark.long_cases(
+@pytest.mark.weekly_cases(
     "choices", "crf", "embedder", "entities", "multi_label", "pair", "regression"
 )
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "windows")) for kind in INPUTS],
+    [pytest.param(kind, marks=[pytest.mark.night] * (kind != "windows")) for kind in INPUTS],
 )
 def test_the_ids_are_those_of_the_python_classes(tmp_path, kind):
     """Every window of a text is one row without padding."""

@@ -76,7 +76,7 @@ FAST = {"classifier", "encoder"}  # every type takes about two seconds
 
 
 def slow(kind):
-    return pytest.param(kind, marks=pytest.mark.slow)
+    return pytest.param(kind, marks=pytest.mark.night)
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +131,8 @@ def equal(found, expected):
 HF_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
 
-@pytest.mark.slow
-@pytest.mark.long_cases("chooser", "regression", "answerer", "tagger")
+@pytest.mark.night
+@pytest.mark.weekly_cases("chooser", "regression", "answerer", "tagger")
 @pytest.mark.parametrize(
     "kind", ["classifier", *map(slow, ("regression", "answerer", "tagger", "chooser"))]
 )
@@ -154,7 +154,7 @@ def test_an_encoder_gives_its_vectors(signatures):
         np.testing.assert_allclose(found[name], outputs[own], rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_masked_lm_gives_the_logits_of_every_position(signatures):
     ids = some_ids()
     logits = ask(signatures("masked_lm")["hugging_face"], HF_NAMES, ids)["logits"]
@@ -168,7 +168,7 @@ def test_a_masked_lm_gives_the_logits_of_every_position(signatures):
     np.testing.assert_allclose(best, expected["probability"], rtol=1e-5)
 
 
-@pytest.mark.long_cases("answerer", "pairs", "regression", "tagger")
+@pytest.mark.weekly_cases("answerer", "pairs", "regression", "tagger")
 @pytest.mark.parametrize("kind", ["classifier", "encoder", *map(slow, sorted(KINDS.keys() - FAST))])
 def test_examples_are_answered_as_their_texts_are_bit_for_bit(signatures, kind):
     columns = TEXT_INPUTS[kind]

@@ -62,8 +62,8 @@ def assert_equal(pair, texts):
         assert ids == full.encode(text), repr(text)[:200]
 
 
-@pytest.mark.slow
-@pytest.mark.long_cases("False")
+@pytest.mark.night
+@pytest.mark.weekly_cases("False")
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_every_code_point_becomes_what_full_tokenizer_says(tokenizer_pairs, do_lower_case):
     # Behind a sigma, on which it may have an effect, and before a mark that may change places.
@@ -130,7 +130,7 @@ assert not any(name.startswith("bert_tf") for name in sys.modules)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_saved_model_that_holds_it_loads_without_this_package(tokenizer_pairs, tmp_path):
     full, graph = tokenizer_pairs[True]
     texts = ["ΑΣ 한é\u302e漢", "a" * 201 + " b\xadc", "İ!"]

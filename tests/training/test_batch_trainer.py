@@ -114,9 +114,9 @@ def test_two_replicas_take_the_same_twenty_steps_as_one_device(twenty_steps):
 
 
 # 5 examples in 2 parts of one device (2 and 3), in 5 of 1, and in 2 of the 3 and 2 of each of two.
-@pytest.mark.long_cases("2", "1-5")
+@pytest.mark.weekly_cases("2", "1-5")
 @pytest.mark.parametrize(
-    "devices, parts", [(ONE, 2), (ONE, 5), pytest.param(TWO, 2, marks=pytest.mark.slow)]
+    "devices, parts", [(ONE, 2), (ONE, 5), pytest.param(TWO, 2, marks=pytest.mark.night)]
 )
 def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(
     tmp_path, twenty_steps, devices, parts
@@ -144,7 +144,7 @@ def test_large_tables_are_learned_in_parts_in_call_after_call(tmp_path):
     assert [line["step"] for line in metrics_in(tmp_path)] == [1, 2, 3]
 
 
-@pytest.mark.long_cases("4")
+@pytest.mark.weekly_cases("4")
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_a_batch_of_any_size_is_dealt_out_to_two_replicas(tmp_path, batch_size):
     kernels = []

@@ -15,7 +15,7 @@ from tiny_training import P, S, endless, pretrainer, pretraining_batches
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.schedules import WarmupDecay
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 STEPS = 20
 
@@ -147,7 +147,7 @@ def test_evaluation_over_two_processes_gives_every_example_once_and_in_order(
         np.testing.assert_allclose(found[name], value, rtol=5e-3, atol=1e-3, err_msg=name)
 
 
-@pytest.mark.long  # test_run_on_workers.py ends and resumes a whole program
+@pytest.mark.weekly  # test_run_on_workers.py ends and resumes a whole program
 def test_a_run_of_two_processes_goes_on_where_it_stopped(two_workers, tmp_path):
     folder, _ = two_workers
     run_workers(tmp_path / "run", 10)

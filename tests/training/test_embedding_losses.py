@@ -172,7 +172,7 @@ PEERS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("widths", [(), (4, 2)])
 @pytest.mark.parametrize("name", PEERS)
 def test_value_and_gradient_equal_those_of_sentence_transformers(name, widths):

@@ -82,7 +82,7 @@ def test_such_a_gpu_trains_without_xla_unless_that_is_asked_for(
     assert ("XLA is too old" in caplog.text) is not is_compiled
 
 
-@pytest.mark.parametrize("kind", ["false", pytest.param("auto", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["false", pytest.param("auto", marks=pytest.mark.night)])
 def test_without_compilation_not_even_dropout_is_compiled(kind):
     trainer = pretrainer(dropout=0.2, jit_compile=kind)
     iterator = trainer._iterator(endless(pretraining_batches()))

@@ -89,16 +89,16 @@ def whole(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("whole"))
 
 
-@pytest.mark.long_cases("1-3-false", "1-1-auto", "1-5-auto", "1-2-true")
+@pytest.mark.weekly_cases("1-3-false", "1-1-auto", "1-5-auto", "1-2-true")
 @pytest.mark.parametrize(
     ("devices", "parts", "jit_compile"),
     [
         (ONE, 3, "false"),  # of 4, 3 and 3 examples
         (TWO, 1, "false"),
-        pytest.param(TWO, 2, "false", marks=(pytest.mark.slow, pytest.mark.long)),
-        pytest.param(ONE, 1, "auto", marks=pytest.mark.slow),
-        pytest.param(ONE, 5, "auto", marks=pytest.mark.slow),
-        pytest.param(ONE, 2, "true", marks=pytest.mark.slow),
+        pytest.param(TWO, 2, "false", marks=(pytest.mark.night, pytest.mark.weekly)),
+        pytest.param(ONE, 1, "auto", marks=pytest.mark.night),
+        pytest.param(ONE, 5, "auto", marks=pytest.mark.night),
+        pytest.param(ONE, 2, "true", marks=pytest.mark.night),
     ],
 )
 def test_parts_and_devices_do_not_change_the_gradient(tmp_path, whole, devices, parts, jit_compile):
@@ -109,8 +109,8 @@ def test_parts_and_devices_do_not_change_the_gradient(tmp_path, whole, devices, 
         np.testing.assert_allclose(values[name], value, atol=2e-5, err_msg=name)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.weekly
+@pytest.mark.night
 def test_devices_with_different_numbers_of_examples_do_not_change_it_either(tmp_path):
     expected, _ = trained(tmp_path / "a", size=N - 1)
     found, _ = trained(tmp_path / "b", TWO, size=N - 1)
@@ -121,7 +121,7 @@ def test_devices_with_different_numbers_of_examples_do_not_change_it_either(tmp_
     ("dropout", "whole_parts"),
     [
         (0.0, 1),
-        pytest.param(0.3, 4, marks=pytest.mark.slow),  # both passes of a part draw the same masks
+        pytest.param(0.3, 4, marks=pytest.mark.night),  # both passes of a part draw the same masks
     ],
 )
 def test_the_gradient_is_that_of_the_loss_of_all_examples(dropout, whole_parts):
@@ -171,7 +171,7 @@ def test_the_gradient_is_that_of_the_loss_of_all_examples(dropout, whole_parts):
     assert np.linalg.norm(found - wanted) < 1e-6 * np.linalg.norm(wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_resumed_run_in_parts_ends_with_the_bits_of_an_uninterrupted_one(tmp_path):
     dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.3)
     settings = {"parts": 4, "num_texts": 1, "loss": "batch_all_triplet", "sizes": dropout}
@@ -188,7 +188,7 @@ def test_a_resumed_run_in_parts_ends_with_the_bits_of_an_uninterrupted_one(tmp_p
     assert_bit_equal(checkpoint_arrays(tmp_path / "model.ckpt-5"), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_teacher_is_compared_over_the_whole_batch_too(tmp_path, whole):
     expected, _ = trained(tmp_path / "a", taught=True)
     assert expected[0] != whole[0][0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow  # of two devices: test_batch_trainer.py
+pytestmark = pytest.mark.night  # of two devices: test_batch_trainer.py
 _OTHERS = ((8, 1, "false"), (4, 1, "auto"))
 
 # Eight CPU devices, in a process of their own because their number is fixed once TensorFlow computes.
@@ -65,7 +65,7 @@ def run(*arguments):
 
 @pytest.mark.parametrize(
     "devices, parts, kind",
-    [(4, 2, "false"), *(pytest.param(*case, marks=pytest.mark.long) for case in _OTHERS)],
+    [(4, 2, "false"), *(pytest.param(*case, marks=pytest.mark.weekly) for case in _OTHERS)],
 )
 def test_many_devices_pretrain_and_evaluate_as_one_does(devices, parts, kind):
     found = run(devices, parts, kind)

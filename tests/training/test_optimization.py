@@ -249,7 +249,7 @@ def test_lamb_trains_a_variable_that_is_zero_and_leaves_one_without_update():
     np.testing.assert_array_equal(still, np.ones(3))
 
 
-@pytest.mark.long_cases("AdamW")
+@pytest.mark.weekly_cases("AdamW")
 @pytest.mark.parametrize("kind", [AdamW, Lamb, Muon])
 def test_a_resumed_optimizer_takes_the_steps_of_one_that_never_stopped(kind, tmp_path):
     results = []

@@ -90,7 +90,7 @@ def cases():
     for name in TASKS:
         for parts in (1, 2):
             is_main = parts == 2 and name in NOT_LONG
-            marks = [pytest.mark.slow] if is_main else [pytest.mark.slow, pytest.mark.long]
+            marks = [pytest.mark.night] if is_main else [pytest.mark.night, pytest.mark.weekly]
             yield pytest.param(name, parts, marks=marks)
 
 
@@ -112,7 +112,7 @@ def test_a_step_of_a_task_is_one_function_without_anything_dynamic(tmp_path, nam
     assert re.findall(r"custom-call|infeed|outfeed|send\(|recv\(", hlo) == []
 
 
-@pytest.mark.long_cases("1")
+@pytest.mark.weekly_cases("1")
 @pytest.mark.parametrize("parts", [1, 2])
 def test_outputs_of_two_devices_are_compared_in_static_shapes(tmp_path, monkeypatch, parts):
     """The graph of a TPU with several cores; only the collective operations are those of CPUs."""

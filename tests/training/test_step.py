@@ -28,14 +28,14 @@ def last_line(folder):
     return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
 
 
-@pytest.mark.long_cases("auto")
+@pytest.mark.weekly_cases("auto")
 @pytest.mark.parametrize(
     "jit_compile, devices",
     [
         ("auto", ONE),
         ("true", ONE),
-        pytest.param("auto", TWO, marks=[pytest.mark.slow, pytest.mark.long]),
-        pytest.param("true", TWO, marks=[pytest.mark.slow, pytest.mark.long]),
+        pytest.param("auto", TWO, marks=[pytest.mark.night, pytest.mark.weekly]),
+        pytest.param("true", TWO, marks=[pytest.mark.night, pytest.mark.weekly]),
     ],
 )
 def test_a_compiled_step_is_that_of_single_operations_dropout_included(
