@@ -6,6 +6,8 @@ import re
 
 import keras
 
+from bert_tf.options import OptionError
+
 
 def layer_learning_rate_factors(num_hidden_layers: int, decay: float) -> dict[str, float]:
     """Return smaller rates for layers nearer to the input: part of a path -> fraction of the rate.
@@ -34,7 +36,7 @@ def parse_frozen(text: str) -> tuple[str | tuple[int, int], ...]:
     ('embeddings', (0, 5), (7, 7))
 
     Raises:
-        ValueError: a part is not "embeddings", "encoder", "pooler", a layer, or a range of layers.
+        OptionError: a part is not "embeddings", "encoder", "pooler", a layer, or a range of layers.
     """
     parts: list[str | tuple[int, int]] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -44,9 +46,9 @@ def parse_frozen(text: str) -> tuple[str | tuple[int, int], ...]:
         elif part in ("embeddings", "encoder", "pooler"):
             parts.append(part)
         else:
-            raise ValueError(
-                f"freeze={text}: {part!r} is none of embeddings, encoder, pooler, and numbers or ranges "
-                "of layers such as 0-5."
+            raise OptionError(
+                "freeze",
+                f"{part!r} is none of embeddings, encoder, pooler, and layers or ranges such as 0-5.",
             )
     return tuple(parts)
 
@@ -62,16 +64,17 @@ def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
         Paths of the frozen variables.
 
     Raises:
-        ValueError: a part or layer does not exist.
+        OptionError: a part or layer does not exist.
     """
     wanted: list[str] = []
     for part in parse_frozen(text):
         if isinstance(part, tuple):
             first, last = part
             if last >= num_hidden_layers:
-                raise ValueError(
-                    f"freeze={text}: layer {last} does not exist. `num_hidden_layers` of the model is "
-                    f"{num_hidden_layers}, so its layers are 0 to {num_hidden_layers - 1}."
+                raise OptionError(
+                    "freeze",
+                    f"layer {last} does not exist. The layers of the model are 0 to "
+                    f"{num_hidden_layers - 1}.",
                 )
             wanted += [_part_of_path(layer) for layer in range(first, last + 1)]
         else:
