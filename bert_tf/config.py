@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.huggingface_config import HUGGINGFACE_KEYS, translate_huggingface
-from bert_tf.limits import read_json, suggestion
+from bert_tf.limits import DataError, read_json, suggestion
 
 # Keys of the published files that this architecture does not use. Kept and written back, as in the
 # reference.
@@ -164,7 +164,7 @@ class BertConfig:
         try:
             return cls.from_dict(values)
         except ValueError as error:
-            raise ValueError(f"{os.fspath(json_file)}: {error}") from error
+            raise DataError(os.fspath(json_file), f"{error}") from error
 
     def check_sequence_length(self, max_seq_length: int, least: int = 1) -> None:
         """Raise unless the model has a position for every token of a sequence.

@@ -16,6 +16,17 @@ MAX_WHOLE_FILE = 64 * MEBIBYTE  # configurations, vocabularies; the largest know
 MAX_DOCUMENT = 1024 * MEBIBYTE  # JSON of questions or answers; SQuAD 2.0 has 40, its n-best 600
 
 
+class DataError(ValueError):
+    """A file has content that cannot be used. `location` is "file:line" or "file"."""
+
+    def __init__(self, location: str, text: str) -> None:
+        super().__init__(location, text)  # `args`, from which pickle makes it again
+        self.location = location
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
+
+
 def read_whole(path: str | os.PathLike, max_bytes: int = MAX_WHOLE_FILE) -> bytes:
     """Return the bytes of a file, local or remote (`tf.io.gfile`).
 
@@ -43,10 +54,7 @@ def read_at_most(stream: Any, name: str, max_bytes: int) -> bytes:
     while block := stream.read(MEBIBYTE):
         size += len(block)
         if size > max_bytes:
-            raise ValueError(
-                f"{name} has more than {max_bytes:,} bytes. It is damaged or has another format: name "
-                "another file, or split it."
-            )
+            raise DataError(name, f"more than {max_bytes:,} bytes. Split it, or name another file.")
         blocks.append(block)
     return b"".join(blocks)
 
@@ -82,9 +90,9 @@ def read_json(path: str | os.PathLike, max_bytes: int = MAX_WHOLE_FILE, kind: ty
     try:
         values = parse_json(read_whole(path, max_bytes).decode("utf-8-sig"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{os.fspath(path)}: this is not JSON in UTF-8: {error}") from error
+        raise DataError(os.fspath(path), f"not JSON in UTF-8: {error}") from error
     if not isinstance(values, kind):
-        raise ValueError(f"{os.fspath(path)} must have a {kind.__name__}, as Python calls it.")
+        raise DataError(os.fspath(path), f"must have a {kind.__name__}, as Python calls it.")
     return values
 
 

@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Collection, Iterable
 
-from bert_tf.limits import read_whole
+from bert_tf.limits import DataError, read_whole
 
 
 def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) -> dict[str, int]:
@@ -35,9 +35,8 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{name}:{line}: byte 0x{data[error.start]:02x} is not UTF-8: save the file as UTF-8."
-        ) from error
+        problem = f"byte 0x{data[error.start]:02x} is not UTF-8: save the file as UTF-8."
+        raise DataError(f"{name}:{line}", problem) from error
     lines = text.removeprefix("\ufeff").split("\n")
     if not lines[-1]:  # the empty part after the last "\n"
         lines.pop()
@@ -46,13 +45,11 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
         token = content.strip()
         first = vocab.setdefault(token, index)
         if first != index:
-            raise ValueError(
-                f"{name}:{index + 1}: the token {token!r} duplicates line {first + 1}: replace it by a "
-                "placeholder such as [unused0]."
-            )
+            problem = f"{token!r} duplicates line {first + 1}: replace it, such as by [unused0]."
+            raise DataError(f"{name}:{index + 1}", problem)
     missing = [token for token in required if token not in vocab]
     if missing:
-        raise ValueError(f"{name} has {len(vocab)} tokens, but not {', '.join(missing)}.")
+        raise DataError(name, f"{len(vocab)} tokens, but not {', '.join(missing)}.")
     return vocab
 
 

@@ -245,7 +245,7 @@ def test_bytes_that_are_not_utf8_are_an_error(tmp_path):
 def test_missing_special_tokens_are_named(tmp_path):
     path = vocab_file(tmp_path, "[PAD]\n[UNK]\n[SEP]\na\n")
     assert load_vocab(path) == {"[PAD]": 0, "[UNK]": 1, "[SEP]": 2, "a": 3}
-    with pytest.raises(ValueError, match=r"vocab\.txt has 4 tokens, but not \[CLS\], \[MASK\]"):
+    with pytest.raises(ValueError, match=r"vocab\.txt: 4 tokens, but not \[CLS\], \[MASK\]"):
         load_vocab(path, required=tokenization.SPECIAL_TOKENS)
     with pytest.raises(ValueError, match=r"has 1 tokens, but not \[UNK\]"):
         FullTokenizer(vocab_file(tmp_path, "a\n"))

@@ -19,6 +19,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.limits import DataError
+
 GZIP_MAGIC = b"\x1f\x8b\x08"
 STANDARD_INPUT = "-"
 BLOCK = 1 << 20  # bytes that are read at once
@@ -40,7 +42,9 @@ def open_binary(file: str) -> Iterator[io.BufferedReader]:
             raw = _RemoteFile(opened) if remote else opened
             yield _decompressed(io.BufferedReader(raw, BLOCK))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{file}: cannot be decompressed ({error}). Copy it again.") from error
+        raise DataError(
+            place_of(file), f"cannot be decompressed ({error}). Copy it again."
+        ) from error
 
 
 def compression_of(file: str) -> str:
@@ -114,10 +118,9 @@ def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = Non
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{file}:{_line_number(file, offset)}: byte 0x{line[error.start]:02x} at offset "
-                    f"{offset + error.start} is not UTF-8. Convert the file with iconv."
-                ) from error
+                byte = f"byte 0x{line[error.start]:02x} at offset {offset + error.start}"
+                number = _line_number(file, offset)
+                raise DataError(f"{file}:{number}", f"{byte} is not UTF-8. Use iconv.") from error
             if offset == 0:
                 text = text.removeprefix("\ufeff")
             offset += len(line)
@@ -132,7 +135,7 @@ def _utf16_lines(file: str, stream: Any) -> Iterator[str]:
         for line in text:
             yield line.removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} begins as UTF-16, but cannot be decoded: {error}.") from error
+        raise DataError(file, f"begins as UTF-16, but cannot be decoded: {error}.") from error
     finally:
         text.detach()  # `text` would close standard input
 

@@ -26,6 +26,7 @@ from bert_tf.characters import is_blank
 from bert_tf.data.files import expand_files
 from bert_tf.data.lines import read_lines
 from bert_tf.data.tables import Row, ending_of, read_csv, read_table
+from bert_tf.limits import DataError, listed
 
 _LABEL_COLUMNS = ("label", "answer", "answerkey")
 
@@ -61,7 +62,7 @@ def read_questions(path: str) -> list[Question]:
         rows = iter(())
     questions = [_question(row) for row in rows]
     if not questions:
-        raise ValueError(f"{path}: no question found in .csv (SWAG, ARC), .jsonl or RACE's folder.")
+        raise DataError(path, "no question found in .csv (SWAG, ARC), .jsonl or RACE's folder.")
     return questions
 
 
@@ -83,9 +84,9 @@ def _question(row: _Row) -> Question:
         texts.pop()  # rows of a table have equal numbers of columns
     # Without an empty choice, the numbers of the later ones would change.
     if len(texts) < 3 or not all(isinstance(text, str) and not is_blank(text) for text in texts):
-        raise ValueError(
-            f"{row.origin}: the question and its choices must be 3 or more texts, but are "
-            f"{[row.text_a, *row.choices]!r:.60}."
+        raise DataError(
+            row.origin,
+            f"{[row.text_a, *row.choices]!r:.60} must be a question and 2 or more choices.",
         )
     text_a, *texts = map(str.strip, texts)
     keys, label = list(row.keys[: len(texts)]), None
@@ -95,8 +96,8 @@ def _question(row: _Row) -> Question:
         if key not in keys and key.isdecimal() and keys[0] == "A":
             key = dict(enumerate(string.ascii_uppercase, 1)).get(int(key), key)
         if key not in keys:
-            raise ValueError(
-                f"{row.origin}: the answer is {row.key!r}, but must be one of {', '.join(keys)}."
+            raise DataError(
+                row.origin, f"the answer is {row.key!r}, but must be one of {', '.join(keys)}."
             )
         label = keys.index(key)
     return Question(row.guid, text_a, tuple(texts), label, row.origin)
@@ -113,14 +114,14 @@ def _csv_rows(path: str) -> Iterator[_Row]:
     names = [name.strip().lower() for name in first]
     columns = _header_columns(names)
     if columns is None and ("sent1" in names or names[-1] in _LABEL_COLUMNS or len(first) < 4):
-        raise ValueError(
-            f"{first.place}: the columns are {','.join(first)[:60]!r}, but must be sent1 (or text_a, "
-            "question), ending0 (or choice0), ... and label."
+        raise DataError(
+            first.place,
+            f"no sent1 (or text_a, question), ending0 (or choice0), ... in {listed(first)}.",
         )
     for row in rows if columns else chain([first], rows):
         if len(row) != len(first):
-            raise ValueError(
-                f"{row.place}: found {len(row)} columns, but the first row has {len(first)}."
+            raise DataError(
+                row.place, f"found {len(row)} columns, but the first row has {len(first)}."
             )
         if columns:
             yield _swag_row(row, columns)
@@ -213,7 +214,7 @@ def _race_rows(values: Mapping[str, Any], guid: str, origin: str) -> Iterator[_R
     questions, options = (_list(values, name, origin) for name in ("questions", "options"))
     answers = _list(values, "answers", origin) if "answers" in values else [None] * len(questions)
     if not len(questions) == len(options) == len(answers):
-        raise ValueError(f"{origin}: the numbers of questions, options and answers must be equal.")
+        raise DataError(origin, "the numbers of questions, options and answers must be equal.")
     for index, (question, choices, key) in enumerate(zip(questions, options, answers, strict=True)):
         texts = [_filled(question, choice) for choice in choices]
         keys = string.ascii_uppercase
@@ -224,7 +225,7 @@ def _list(values: Mapping[str, Any], name: str, origin: str) -> list[Any]:
     """Return the list under a name, or an empty one."""
     found = values.get(name, [])
     if not isinstance(found, list):
-        raise ValueError(f'{origin}: "{name}" is {found!r:.60}, but must be a list.')
+        raise DataError(origin, f'"{name}" is {found!r:.60}, but must be a list.')
     return found
 
 

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.characters import is_blank
 from bert_tf.data.lines import open_binary
-from bert_tf.limits import MAX_DOCUMENT, parse_json, read_at_most
+from bert_tf.limits import MAX_DOCUMENT, DataError, parse_json, read_at_most
 
 # Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -148,7 +148,7 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
             passage = Passage(_value(paragraph, "context", str, at))
             examples += [_example(qa, passage, where) for qa, where in _items(paragraph, "qas", at)]
     if not examples:
-        raise ValueError(f"{file}: no question found.")
+        raise DataError(file, "no question found.")
     _check_distinct_names(examples)
     return examples
 
@@ -172,7 +172,7 @@ def _entries(file: str) -> list[tuple[Any, str]]:
                     rows.append((parse_json(line), place))
             return rows
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{place}: not JSON in UTF-8: {error}.") from error
+        raise DataError(place, f"not JSON in UTF-8: {error}.") from error
     if isinstance(values, list):
         return [(entry, f"{file}: [{index}]") for index, entry in enumerate(values)]
     if isinstance(values, dict) and "context" in values:  # one line
@@ -227,7 +227,7 @@ _JSON_NAMES = {
 def _value(values: Any, key: str, kind: Any, place: str) -> Any:
     value = values.get(key) if isinstance(values, dict) else None
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise ValueError(f'{place}: "{key}" is {value!r:.60}, but must be {_JSON_NAMES[kind]}.')
+        raise DataError(place, f'"{key}" is {value!r:.60}, but must be {_JSON_NAMES[kind]}.')
     return value
 
 
@@ -235,7 +235,7 @@ def _check_distinct_names(examples: Iterable[SquadExample]) -> None:
     places: dict[str, str] = {}
     for example in examples:  # or predictions.json would lose one
         if example.qas_id in places:
-            raise ValueError(f"{example.place}: {places[example.qas_id]} has the same id.")
+            raise DataError(example.place, f"{places[example.qas_id]} has the same id.")
         places[example.qas_id] = example.place
 
 
@@ -260,7 +260,7 @@ def examples_to_train(
         is_usable = version_2_with_negative if example.is_impossible else example.answers
         if not is_usable:
             remedy = '"answers", or "is_impossible": true with version_2_with_negative'
-            raise ValueError(f"{example.place}: a question to train on needs {remedy}.")
+            raise DataError(example.place, f"a question to train on needs {remedy}.")
         if example.is_impossible:
             answer = None
         else:

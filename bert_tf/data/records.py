@@ -25,7 +25,7 @@ from bert_tf.data.features import FeatureSpec, check_specs, encode_example, pars
 from bert_tf.data.files import whole_file, write_text
 from bert_tf.data.lines import compression_of
 from bert_tf.data.parallel import map_in_order
-from bert_tf.limits import read_whole
+from bert_tf.limits import DataError, listed, read_whole
 from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def check_records(
         for number, record in _first_records(file, _CHECKED_RECORDS if id_limits else 1):
             if number == 1:
                 _check_first_record(file, record, specs)
-            _check_ids(f"record {number} of {file}", record, id_limits or {})
+            _check_ids(f"{file}: record {number}", record, id_limits or {})
             empty = False
     if empty:
         raise ValueError(f"No record found in {first_names(files)}. Write the records again.")
@@ -112,15 +112,14 @@ def naming_damaged_file(
                 for _ in tf.data.TFRecordDataset(file, compression_of(file)):
                     number += 1
             except tf.errors.DataLossError:
-                raise ValueError(
-                    f"{file} is damaged, or not a TFRecord file: record {number + 1} cannot be read."
-                ) from error
+                place = f"{file}: record {number + 1}"
+                raise DataError(place, "damaged, or not a TFRecord file.") from error
         raise
     except tf.errors.InvalidArgumentError as error:
         if _INVALID_ID in error.message:
             for file in files:
                 for number, record in _first_records(file, -1):
-                    _check_ids(f"record {number} of {file}", record, id_limits or {})
+                    _check_ids(f"{file}: record {number}", record, id_limits or {})
             limits = ", ".join(
                 f"`{name}` below {limit}" for name, limit in (id_limits or {}).items()
             )
@@ -149,7 +148,7 @@ def _features(record: bytes, place: str) -> Mapping[str, Any]:
     try:
         return tf.train.Example.FromString(record).features.feature
     except Exception as error:  # DecodeError, whose module differs between protobuf versions
-        raise ValueError(f"{place} is not a tf.train.Example.") from error
+        raise DataError(place, "not a tf.train.Example.") from error
 
 
 def _values(feature: tf.train.Feature) -> Sequence[Any]:
@@ -161,19 +160,16 @@ def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) 
     features = _features(record, f"{file}: record 1")
     for spec in specs:
         if spec.name not in features:
-            raise ValueError(
-                f"{file}: feature `{spec.name}` is missing; record 1 has "
-                f"{', '.join(sorted(features)) or 'none'}."
-            )
+            names = listed(sorted(features)) or "none"
+            raise DataError(file, f"feature `{spec.name}` is missing; record 1 has {names}.")
         feature = features[spec.name]
         kind = "int64_list" if spec.dtype == "int32" else "float_list"
         found = (len(_values(feature)), feature.WhichOneof("kind"))
         expected = (math.prod(spec.shape), kind)
         if found != expected:
-            raise ValueError(
-                f"{file}: feature `{spec.name}` has {found[0]} values ({found[1]}) in record 1, but "
-                f"{expected[0]} ({kind}) are expected. {_length_remedy(spec, found[0])}"
-            )
+            wrong = f"has {found[0]} values ({found[1]}) in record 1, but {expected[0]} ({kind})"
+            remedy = _length_remedy(spec, found[0])
+            raise DataError(file, f"feature `{spec.name}` {wrong} are expected. {remedy}")
 
 
 def _check_ids(place: str, record: bytes, id_limits: Mapping[str, int]) -> None:
@@ -181,10 +177,8 @@ def _check_ids(place: str, record: bytes, id_limits: Mapping[str, int]) -> None:
     for name, limit in id_limits.items():
         beyond = [number for number in features[name].int64_list.value if not 0 <= number < limit]
         if beyond:
-            raise ValueError(
-                f"`{name}` is {beyond[0]} in {place}, but the model's ids are 0 to {limit - 1}. Use "
-                "the vocabulary and the labels of the records."
-            )
+            problem = f"`{name}` is {beyond[0]}, but the model's ids are 0 to {limit - 1}. Use the"
+            raise DataError(place, f"{problem} vocabulary and the labels of the records.")
 
 
 def assert_ids(features: Mapping[str, tf.Tensor], id_limits: Mapping[str, int]) -> None:

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from bert_tf.data.lines import place_of, read_lines
-from bert_tf.limits import listed, parse_json, suggestion
+from bert_tf.limits import DataError, listed, parse_json, suggestion
 
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
@@ -47,9 +47,10 @@ class TableRow(_Placed, dict):
     def column(self, name: str, flag: str) -> Any:
         """Return the value of a column. The error for a missing one names the flag."""
         if name not in self:
-            raise ValueError(
-                f"{self.place}: no column {name!r}{suggestion(name, self)} The columns are "
-                f"{listed(self)}. Set {flag} or column_separator."
+            raise DataError(
+                self.place,
+                f"no column {name!r}{suggestion(name, self)} The columns are "
+                f"{listed(self)}. Set {flag} or column_separator.",
             )
         return self[name]
 
@@ -103,7 +104,7 @@ def read_table(
     file = os.fspath(path)
     format = format or ending_of(file)
     if format not in TABLE_FORMATS:
-        raise ValueError(f"{file}: the name of a table must end in .{', .'.join(TABLE_FORMATS)}.")
+        raise DataError(file, f"the name of a table must end in .{', .'.join(TABLE_FORMATS)}.")
     if format == "jsonl":
         return _json_rows(file)
     delimiter = SEPARATORS.get(separator or ("comma" if format == "csv" else "tab"), separator)
@@ -130,10 +131,8 @@ def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
                 yield Row(columns, file, number)
             number = reader.line_num + 1
     except csv.Error as error:
-        raise ValueError(
-            f"{place_of(file, number)}: {error}. Double a quotation mark inside an enclosed column, or "
-            "write the table as JSON lines."
-        ) from error
+        problem = f"{error}. Double a quotation mark inside a column, or write .jsonl."
+        raise DataError(place_of(file, number), problem) from error
 
 
 def _named_rows(rows: Iterator[Row], has_header: bool) -> Iterator[TableRow]:
@@ -144,15 +143,13 @@ def _named_rows(rows: Iterator[Row], has_header: bool) -> Iterator[TableRow]:
     if not has_header:
         names, rows = [str(number) for number in range(len(first))], chain([first], rows)
     if len(set(names)) < len(names):
-        raise ValueError(
-            f"{first.place}: the first line must name each column once, but has {listed(names)}."
+        raise DataError(
+            first.place, f"the first line must name each column once, but has {listed(names)}."
         )
     for row in rows:
         if len(row) != len(names):
-            raise ValueError(
-                f"{row.place}: found {len(row)} columns, but {len(names)} are expected "
-                f"({listed(names)})."
-            )
+            found = f"found {len(row)} columns, but {len(names)} are expected"
+            raise DataError(row.place, f"{found} ({listed(names)}).")
         yield TableRow(zip(names, row, strict=True), row.file, row.line)
 
 
@@ -163,10 +160,10 @@ def _json_rows(file: str) -> Iterator[TableRow]:
         try:
             values = parse_json(line, unique_keys=True)
         except json.JSONDecodeError as error:
-            raise ValueError(f"{place_of(file, number)}: invalid JSON ({error}).") from error
+            raise DataError(place_of(file, number), f"invalid JSON ({error}).") from error
         if not isinstance(values, dict):
-            raise ValueError(
-                f"{place_of(file, number)}: each line must be one JSON object, but is {line[:60]!r}."
+            raise DataError(
+                place_of(file, number), f"each line must be one JSON object, but is {line[:60]!r}."
             )
         yield TableRow(values, file, number)
 

@@ -23,6 +23,7 @@ from itertools import chain
 
 from bert_tf.data.label_schemes import WORDS, entity_label
 from bert_tf.data.lines import read_lines
+from bert_tf.limits import DataError
 
 logger = logging.getLogger(__name__)
 
@@ -91,14 +92,13 @@ def read_conll(
             num_columns = len(cells)
             _check_columns(columns, num_columns, f"{path}:{number}")
         if len(cells) != num_columns:
-            raise ValueError(
-                f"{path}:{number}: found {len(cells)} columns, but the first row has {num_columns}."
-            )
+            problem = f"found {len(cells)} columns, but the first row has {num_columns}."
+            raise DataError(f"{path}:{number}", problem)
         rows[number] = cells
     if num_skipped:
         logger.info("%s: %d comments and rows that are no words were skipped", path, num_skipped)
     if not sentences:
-        raise ValueError(f"{path} contains no word.")
+        raise DataError(path, "it contains no word.")
     return sentences
 
 
@@ -158,7 +158,7 @@ def _check_columns(columns: Columns, num_columns: int, place: str) -> None:
         label = 1
     for flag, index in (("word_column", columns.word - 1), ("label_column", label)):
         if index is not None and not 0 <= index < num_columns:
-            raise ValueError(f"{place}: found {num_columns} columns, but --{flag} is {index + 1}.")
+            raise DataError(place, f"found {num_columns} columns, but --{flag} is {index + 1}.")
 
 
 def _sentence(
@@ -169,7 +169,7 @@ def _sentence(
     labels = None
     for number, row in rows.items():
         if not row[columns.word - 1] or (index is not None and not row[index]):
-            raise ValueError(f"{path}:{number}: a word or its label is missing in {row!r:.60}.")
+            raise DataError(f"{path}:{number}", f"a word or its label is missing in {row!r:.60}.")
     if index is not None:
         labels = tuple(_label(row[index], label_scheme, f"{path}:{n}") for n, row in rows.items())
     return Sentence(words, labels, document, path, tuple(rows))
@@ -178,7 +178,7 @@ def _sentence(
 def _label(text: str, label_scheme: str, place: str) -> str:
     label = text if label_scheme == WORDS else entity_label(text)
     if label is None:
-        raise ValueError(
-            f"{place}: {text!r} is not like B-PER or O. Labels of words need --label_scheme=words."
+        raise DataError(
+            place, f"{text!r} is not like B-PER or O. Labels of words need --label_scheme=words."
         )
     return label

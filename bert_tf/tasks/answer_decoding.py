@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.span_windows import TokenSpan, Window
-from bert_tf.limits import MAX_DOCUMENT, read_json
+from bert_tf.limits import MAX_DOCUMENT, DataError, read_json
 from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 
 # Conversion between answers and word pieces, for training and prediction: by whole words, as in the
@@ -345,15 +345,12 @@ def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -
     file = os.path.join(path, NBEST_FILE) if tf.io.gfile.isdir(path) else path
     nbest = read_json(file, MAX_DOCUMENT)
     if missing := [name for name in names if not nbest.get(name)]:
-        raise ValueError(
-            f"{file}: no answer to question {missing[0]}. Predict the same predict_file."
-        )
+        raise DataError(file, f"no answer to question {missing[0]}. Predict the same predict_file.")
     # Only a run with version_2_with_negative lists no answer, "", for each question.
     has_none = all(any(not entry["text"] for entry in nbest[name]) for name in names)
     if has_none != version_2_with_negative:
-        raise ValueError(
-            f"{file} was made with version_2_with_negative={has_none}. Set the same here."
-        )
+        problem = f"made with version_2_with_negative={has_none}. Set the same here."
+        raise DataError(file, problem)
     return nbest
 
 

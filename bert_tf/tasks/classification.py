@@ -18,6 +18,7 @@ from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.packing import PackedSequence
 from bert_tf.data.record_makers import SentenceRecords, SentenceRow
 from bert_tf.data.records import content_key
+from bert_tf.limits import DataError
 from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.tasks.base import ExampleTask, Tensors
@@ -172,6 +173,10 @@ class InputExample:
     origin: str = ""
 
     @property
+    def place(self) -> str:
+        return self.origin or self.guid
+
+    @property
     def names(self) -> Sequence[str]:
         """Labels of a classification: one, several or none."""
         label: Any = self.label
@@ -297,10 +302,8 @@ class ClassificationTask(ExampleTask):
     def _check_number_of_texts(self, example: InputExample) -> None:
         is_pair = example.text_b is not None
         if self.is_pair is not None and is_pair != self.is_pair:
-            raise ValueError(
-                f"{example.origin or example.guid}: the example has {1 + is_pair} texts, but the task "
-                f"has is_pair={self.is_pair}."
-            )
+            problem = f"{1 + is_pair} texts, but the task has is_pair={self.is_pair}."
+            raise DataError(example.place, problem)
 
     def rows(self, examples: Sequence[InputExample]) -> list[SentenceRow]:
         _check_all_labelled(examples)
@@ -382,10 +385,9 @@ def _check_all_labelled(examples: Sequence[InputExample]) -> None:
     """Raise if some examples have a label and others none, which would be learned as the first one."""
     unlabelled = [example for example in examples if example.label is None]
     if unlabelled and len(unlabelled) < len(examples):
-        place = unlabelled[0].origin or unlabelled[0].guid
-        raise ValueError(
-            f"{place}: the label is None, as in {len(unlabelled)} of "
-            f"{len(examples)} examples. Leave them out, or write them to a file of their own."
+        problem = f"the label is None, as in {len(unlabelled)} of {len(examples)} examples. Leave"
+        raise DataError(
+            unlabelled[0].place, f"{problem} them out, or give them a file of their own."
         )
 
 
@@ -402,9 +404,9 @@ def _encoded_label(example: InputExample, ids: Mapping[str, int], kind: ProblemT
         return kind.encode(label, ids)
     except (KeyError, TypeError, ValueError) as error:
         label = error.args[0] if isinstance(error, KeyError) else label
-        raise ValueError(
-            f"{example.origin or example.guid}: the label is {label!r}, but the labels of this task are "
-            f"{', '.join(map(repr, ids)) or 'finite numbers'}."
+        valid = ", ".join(map(repr, ids)) or "finite numbers"
+        raise DataError(
+            example.place, f"the label is {label!r}, but the labels of this task are {valid}."
         ) from error
 
 

@@ -22,6 +22,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.features import ANCHOR_FEATURES, FeatureSpec, sequence_specs
 from bert_tf.data.record_makers import TextsRecords, TextsRow
 from bert_tf.data.records import content_key
+from bert_tf.limits import DataError
 from bert_tf.metrics.retrieval import class_metrics, pair_metrics, ranking_metrics, unit
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.modeling.pooling import POOLINGS
@@ -228,12 +229,10 @@ class EmbeddingTask(ExampleTask):
         """Raise unless the task has room for the texts of an example."""
         place, count = example.origin or f"Example {index}", len(example.texts)
         if not min(2, self.num_texts) <= count <= self.num_texts:
-            raise ValueError(f"{place} has {count} texts, but num_texts is {self.num_texts}.")
+            raise DataError(place, f"{count} texts, but num_texts is {self.num_texts}.")
         is_scored = EMBEDDING_LOSSES[self.loss][2] == SCORES and count > 1
         if is_scored and not (0 <= example.label <= 1 or math.isnan(example.label)):
-            raise ValueError(
-                f"{place} has the label {example.label:g}, but a score is from 0 to 1."
-            )
+            raise DataError(place, f"the label is {example.label:g}, but a score is from 0 to 1.")
 
     def texts(self, example: EmbeddingExample) -> Iterable[str]:
         return example.texts

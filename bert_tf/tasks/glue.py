@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_tf.characters import is_blank
 from bert_tf.data.tables import Row, read_tsv
+from bert_tf.limits import DataError
 from bert_tf.tasks.classification import InputExample, Label
 
 logger = logging.getLogger(__name__)
@@ -217,8 +218,8 @@ def read_glue(
             continue
         if len(row) < needed:
             if not task.has_broken_rows:
-                raise ValueError(
-                    f"{row.place}: {task.name} needs {needed} columns, but this row has {len(row)}."
+                raise DataError(
+                    row.place, f"{task.name} needs {needed} columns, but this row has {len(row)}."
                 )
             broken.append(row)
             continue
@@ -259,4 +260,4 @@ def _label(task: GlueTask, layout: Split, row: Row) -> Label:
     try:
         return float(label)
     except ValueError as error:
-        raise ValueError(f"{row.place}: {label!r} must be a number.") from error
+        raise DataError(row.place, f"{label!r} must be a number.") from error

@@ -18,6 +18,7 @@ from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.multiple_choice import Question
 from bert_tf.data.record_makers import ChoiceRecords, ChoiceRow
 from bert_tf.data.records import content_key
+from bert_tf.limits import DataError
 from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForMultipleChoice
 from bert_tf.tasks.base import ExampleTask, Tensors
@@ -78,10 +79,8 @@ class MultipleChoiceTask(ExampleTask):
     def rows(self, questions: Sequence[Question]) -> list[ChoiceRow]:
         for question in questions:
             if len(question.choices) > self.num_choices:
-                raise ValueError(
-                    f"{question.origin}: there are {len(question.choices)} choices, but the task has at "
-                    f"most {self.num_choices}."
-                )
+                found = f"there are {len(question.choices)} choices, but the task has at most"
+                raise DataError(question.origin, f"{found} {self.num_choices}.")
         # A test set has no labels. Its records contain an unused 0.
         return [ChoiceRow(each.text_a, each.choices, each.label or 0) for each in questions]
 

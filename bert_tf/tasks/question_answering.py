@@ -39,6 +39,7 @@ from bert_tf.data.span_windows import (
     make_windows,
     tokenize_passage,
 )
+from bert_tf.limits import DataError
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.modeling.models import BertForQuestionAnswering
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
@@ -374,7 +375,7 @@ def official_metrics(
             remedy = (
                 "" if example.answers is None else " For SQuAD 2.0 give version_2_with_negative."
             )
-            raise ValueError(f"{example.place}: the question has no reference answer.{remedy}")
+            raise DataError(example.place, f"the question has no reference answer.{remedy}")
     answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
     texts = {name: prediction.text for name, prediction in predictions.items()}
     if not version_2_with_negative:

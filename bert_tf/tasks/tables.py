@@ -18,6 +18,7 @@ from typing import Any
 
 from bert_tf.characters import is_blank
 from bert_tf.data.tables import TableRow, read_table
+from bert_tf.limits import DataError
 from bert_tf.tasks.classification import InputExample, Label
 
 # Labels of rows without one: of SNLI, whose annotators did not agree, and of a ClassLabel of `datasets`.
@@ -139,6 +140,6 @@ def _number(row: TableRow, column: str, value: Any) -> float:
 
 def _check(row: TableRow, column: str, value: Any, expected: str, is_valid: bool) -> None:
     if not is_valid:
-        raise ValueError(
-            f"{row.place}: column {column!r} contains {value!r:.60}, but must contain {expected}."
+        raise DataError(
+            row.place, f"column {column!r} contains {value!r:.60}, but must contain {expected}."
         )

@@ -36,6 +36,7 @@ from bert_tf.data.record_makers import (
 )
 from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.token_classification import Sentence
+from bert_tf.limits import DataError
 from bert_tf.metrics.conlleval import Scores, as_entities, conlleval
 from bert_tf.modeling.crf import best_labels, log_likelihood, sentence_chains
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
@@ -204,10 +205,8 @@ class TokenClassificationTask(ExampleTask):
             labels = in_scheme(labels, self.crf)
         for index, label in (*enumerate(sentence.labels), *enumerate(labels)):
             if label not in ids:
-                raise ValueError(
-                    f"{sentence.place(index)}: the label is {label!r}, but the labels of this model "
-                    f"are {', '.join(self.labels)}."
-                )
+                problem = f"the label is {label!r}, but must be of {', '.join(self.labels)}."
+                raise DataError(sentence.place(index), problem)
         return sentence.words, [ids[label] for label in labels]
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:

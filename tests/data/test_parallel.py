@@ -8,11 +8,12 @@ import time
 import pytest
 
 from bert_tf.data.parallel import map_in_order
+from bert_tf.limits import DataError
 
 
 def square(number):
     if number < 0:
-        raise ValueError(f"{number} is negative")
+        raise DataError(f"a.tsv:{number}", "negative.")
     return number * number
 
 
@@ -52,8 +53,10 @@ def test_parts_are_taken_as_they_are_needed():
 def test_the_error_of_a_part_is_raised_when_it_is_its_turn(num_workers):
     results = map_in_order(square, [3, -1, 2], num_workers)
     assert next(results) == 9
-    with pytest.raises(ValueError, match="-1 is negative"):
+    with pytest.raises(DataError) as error:
         next(results)
+    assert error.value.location == "a.tsv:-1"
+    assert str(error.value) == "a.tsv:-1: negative."
 
 
 def test_a_worker_that_was_killed_is_told():
