@@ -1,57 +1,34 @@
-"""Two processes cannot train in one folder, and a killed one leaves it free."""
+"""Two runs cannot train in one folder, and one that was killed leaves it free."""
 
 import errno
 import fcntl
 import os
-import signal
-import subprocess
-import sys
+import threading
 
 import pytest
 
+from bert_tf.data.files import open_locked
 from bert_tf.training.checkpoints import LOCK_FILE, folder_lock
 
-HOLDER = """\
-import sys, time
-from bert_tf.training.checkpoints import folder_lock
-with folder_lock(sys.argv[1]):
-    print("locked", flush=True)
-    time.sleep(60)
-"""
+# A lock is of an open file, so that two in one process exclude each other as two processes do.
 
 
-@pytest.fixture
-def holder(tmp_path):
-    """Another process that holds the lock of `tmp_path`."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "locked\n"
-    yield process
-    process.kill()
-    process.wait()
-
-
-def test_a_second_process_is_told_who_the_first_is_and_refused_until_that_is_killed(
-    tmp_path, holder
-):
+def test_folder_lock_is_refused_to_a_second_run_and_free_after_a_kill(tmp_path):
     path = tmp_path / LOCK_FILE
-    refused = pytest.raises(ValueError, match=f"process {holder.pid} ")
-    with refused, folder_lock(str(tmp_path)):
-        raise AssertionError("both hold the lock")
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.wait()
-    assert path.exists()
+    path.write_text("12345")  # the system has released the lock of a killed process
     with folder_lock(str(tmp_path)):
         assert path.read_text() == str(os.getpid())
+        with pytest.raises(ValueError, match=str(os.getpid())), folder_lock(str(tmp_path)):
+            raise AssertionError("both hold the lock")
+    assert not path.exists()
 
 
-def test_a_remote_folder_is_not_locked():
+def test_folder_lock_of_a_remote_folder_locks_nothing():
     with folder_lock("gs://bucket/folder"):
         pass
 
 
-def test_a_file_system_without_locks_is_not_locked(tmp_path, monkeypatch):
+def test_folder_lock_on_a_file_system_without_locks_locks_nothing(tmp_path, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -60,14 +37,23 @@ def test_a_file_system_without_locks_is_not_locked(tmp_path, monkeypatch):
         pass
 
 
-def test_a_file_that_its_holder_removed_meanwhile_is_made_anew(tmp_path, monkeypatch):
-    flock, removed = fcntl.flock, []
+def test_open_locked_makes_a_file_anew_that_its_holder_removed(tmp_path):
+    path = tmp_path / LOCK_FILE
+    holder = os.fdopen(open_locked(str(path)))
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(open_locked(str(path), wait=True)))
+    waiting.start()
+    while not (opened := [f for f in os.listdir("/proc/self/fd") if _is_at(f, path)])[1:]:
+        assert waiting.is_alive(), opened
+    path.unlink()
+    holder.close()
+    waiting.join()
+    assert os.path.samestat(os.fstat(found[0]), path.stat())
+    os.close(found[0])
 
-    def remove_first(file, how):
-        if not removed:
-            removed.append((tmp_path / LOCK_FILE).unlink())
-        flock(file, how)
 
-    monkeypatch.setattr(fcntl, "flock", remove_first)
-    with folder_lock(str(tmp_path)):
-        assert removed and (tmp_path / LOCK_FILE).read_text() == str(os.getpid())
+def _is_at(descriptor, path):
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}") == str(path)
+    except OSError:
+        return False

@@ -1,103 +1,137 @@
-"""Which devices a run gets for which flags."""
+"""Which devices a run gets for which flags, and the precision for them."""
 
 from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
+from tiny_training import TWO, strategy_on
 
 from bert_tf.training import strategy
-from bert_tf.training.strategy import describe, distribute, make_strategy, needs_static_shapes
-
-
-def pretend(monkeypatch, num_gpus):
-    """As if so many GPUs were visible; they are the two CPU devices under other names."""
-    devices = {
-        "CPU": ["/device:CPU:0", "/device:CPU:1"],
-        "GPU": [f"/device:GPU:{i}" for i in range(num_gpus)],
-    }
-    made = {kind: [tf.config.LogicalDevice(n, kind) for n in devices[kind]] for kind in devices}
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: made[kind])
-    monkeypatch.setattr(tf.distribute, "OneDeviceStrategy", lambda name: ("one_device", [name]))
-    monkeypatch.setattr(strategy, "mirrored_strategy", lambda names: ("mirrored", names))
-
-
-@pytest.mark.parametrize(
-    "num_gpus, arguments, expected",
-    [
-        (0, {}, ("one_device", ["CPU:0"])),
-        (0, {"name": "mirrored"}, ("mirrored", ["CPU:0", "CPU:1"])),
-        (1, {}, ("one_device", ["GPU:0"])),
-        (3, {}, ("mirrored", ["GPU:0", "GPU:1", "GPU:2"])),
-        (3, {"name": "one_device"}, ("one_device", ["GPU:0"])),
-        (1, {"name": "mirrored"}, ("mirrored", ["GPU:0"])),
-    ],
+from bert_tf.training.strategy import (
+    choose_precision,
+    describe,
+    distribute,
+    gpu_compiler_problem,
+    make_strategy,
+    needs_static_shapes,
+    precision_for_cpu,
 )
-def test_the_devices_follow_from_the_flags(monkeypatch, num_gpus, arguments, expected):
-    pretend(monkeypatch, num_gpus)
-    kind, devices = make_strategy(**arguments)
-    assert (kind, [device.removeprefix("/device:") for device in devices]) == expected
+
+
+def test_the_devices_follow_from_the_flags(pretend):
+    two = strategy_on(TWO)
+    for num_gpus, name, expected in (
+        (0, "auto", ["CPU:0"]),
+        (0, "mirrored", ["CPU:0", "CPU:1"]),
+        (1, "auto", ["GPU:0"]),
+        (3, "auto", ["GPU:0", "GPU:1", "GPU:2"]),
+        (3, "one_device", ["GPU:0"]),
+        (1, "mirrored", ["GPU:0"]),
+    ):
+        pretend([(9, 0)] * num_gpus)
+        if num_gpus and name != "one_device" and (num_gpus > 1 or name == "mirrored"):
+            listed = ", ".join(f"/device:{device}" for device in expected)
+            with pytest.raises(ValueError, match=f"than {listed}"):  # a second mirrored strategy
+                make_strategy(name)
+            continue
+        made = make_strategy(name)
+        assert isinstance(made, type(two)) is (name == "mirrored")
+        assert [d.rpartition("device:")[2] for d in made.extended.worker_devices] == expected
 
 
 def test_the_description_names_devices_and_the_batch_of_each():
-    one, two = tf.distribute.OneDeviceStrategy("CPU:0"), make_two_replicas()
+    one, two = tf.distribute.OneDeviceStrategy("CPU:0"), strategy_on(TWO)
     assert describe(one, 6) == "OneDeviceStrategy on CPU:0; batch 6 = 1 x 6"
     assert describe(two, 6) == "MirroredStrategy on CPU:0, CPU:1; batch 6 = 2 x 3"
     assert describe(two, 7) == "MirroredStrategy on CPU:0, CPU:1; batch 7 = 2 x 3.5"
-
-
-def test_shapes_may_vary_where_there_is_no_tpu():
-    assert not needs_static_shapes(make_two_replicas())
-
-
-def make_two_replicas():
-    devices = tf.config.list_logical_devices("CPU")
-    return strategy.mirrored_strategy(tuple(device.name for device in devices))
+    assert not needs_static_shapes(two)
 
 
 def test_two_runs_in_one_process_share_the_strategy_and_their_reductions_do_not_clash():
-    assert make_two_replicas() is make_two_replicas()
-    with pytest.raises(ValueError, match="other devices than CPU:7"):
-        strategy.mirrored_strategy(("CPU:7",))
+    two = strategy_on(TWO)
+    assert strategy_on(TWO) is two
 
     @tf.function
     def total(values):
         def replica(values):
             return tf.distribute.get_replica_context().all_reduce("SUM", values * 1)
 
-        return make_two_replicas().run(replica, args=(values,)).values[1]
+        return two.run(replica, args=(values,)).values[1]
 
     assert total(tf.constant(2.0)).numpy() == 4
     assert total(tf.constant([1.0, 2.0, 3.0])).numpy().tolist() == [2, 4, 6]
 
 
-@pytest.mark.parametrize("device", ["CPU:0", "GPU:0"])  # nothing is computed on it
-def test_one_device_reads_the_dataset_itself_without_a_thread_that_tunes_it(device):
+def test_one_device_reads_the_dataset_itself_without_a_thread_that_tunes_it():
     dataset = tf.data.Dataset.range(8).batch(4)
-    read = distribute(tf.distribute.OneDeviceStrategy(device), dataset)
-    assert isinstance(read, tf.data.Dataset)
-    assert read.options().autotune.enabled is False
-    assert [batch.tolist() for batch in read.as_numpy_iterator()] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    for device in ("CPU:0", "GPU:0"):  # nothing is computed on it
+        read = distribute(tf.distribute.OneDeviceStrategy(device), dataset)
+        assert isinstance(read, tf.data.Dataset)
+        assert read.options().autotune.enabled is False
+        assert [batch.tolist() for batch in read.as_numpy_iterator()] == [
+            [0, 1, 2, 3],
+            [4, 5, 6, 7],
+        ]
 
 
 def test_several_workers_share_each_batch_also_if_it_comes_from_files(tmp_path):
     """Else each reads other files, and a run that resumes skips examples that it has not seen."""
-    files = [str(tmp_path / name) for name in "ab"]
-    for file in files:
-        with tf.io.TFRecordWriter(file) as writer:
+    for name in "ab":
+        with tf.io.TFRecordWriter(str(tmp_path / name)) as writer:
             writer.write(b"1")
-    dataset = tf.data.TFRecordDataset(files).batch(2)
-    workers = SimpleNamespace(
-        extended=SimpleNamespace(worker_devices=["/job:worker/replica:0/task:0/device:GPU:0"]),
-        experimental_distribute_dataset=lambda dataset: dataset,
-    )
+    dataset = tf.data.TFRecordDataset([str(tmp_path / name) for name in "ab"]).batch(2)
+    workers = SimpleNamespace(experimental_distribute_dataset=lambda dataset: dataset)
     policy = distribute(workers, dataset).options().experimental_distribute.auto_shard_policy
     assert policy == tf.data.experimental.AutoShardPolicy.DATA
 
 
 def test_several_devices_share_each_batch():
-    mirrored = make_two_replicas()
+    mirrored = strategy_on(TWO)
     read = distribute(mirrored, tf.data.Dataset.range(8).batch(4))
     assert isinstance(read, tf.distribute.DistributedDataset)
     per_batch = [mirrored.experimental_local_results(each) for each in read]
     assert all(len(parts) == mirrored.num_replicas_in_sync for parts in per_batch)
     assert [value for parts in per_batch for part in parts for value in part.numpy()] == [*range(8)]
+
+
+# ---- --precision=auto and XLA -------------------------------------------------------------------
+
+
+def test_precision_for_cpu_follows_from_its_flags(tmp_path, monkeypatch):
+    file = tmp_path / "cpuinfo"
+    monkeypatch.setattr(strategy, "CPU_INFO", file)
+    assert precision_for_cpu() == "float32"  # a system that does not name its instructions
+    for flags, precision in {
+        "fpu sse4_2 amx_bf16": "mixed_bfloat16",
+        "fpu avx512_bf16": "mixed_bfloat16",
+        "fpu avx512f avx512_bf16x": "float32",
+    }.items():
+        file.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: amx_bf16\n")
+        assert precision_for_cpu() == precision, flags
+
+
+def test_choose_precision_is_bfloat16_on_tpus_and_where_the_oldest_gpu_has_it(pretend):
+    choose = choose_precision.__wrapped__  # what it says is kept otherwise
+    for capabilities, num_tpus, precision in (
+        ([(9, 0), (7, 5)], 0, "float32"),
+        ([(9, 0), (8, 0)], 0, "mixed_bfloat16"),
+        ([], 1, "mixed_bfloat16"),
+        ([], 0, precision_for_cpu()),
+    ):
+        pretend(capabilities, num_tpus=num_tpus)
+        assert choose() == precision, capabilities
+
+
+def test_gpu_compiler_problem_is_a_gpu_that_is_newer_than_xla(pretend):
+    for capability, cuda, is_known in (
+        ((9, 0), "12.5.1", True),
+        ((12, 0), "12.5.1", False),
+        ((12, 0), "12.8.0", True),
+        ((12, 1), "12.8.0", False),
+        ((10, 0), "12.5.1", False),
+        ((11, 0), "12.9.1", False),
+        ((11, 0), "13.0.0", True),
+        ((12, 0), None, True),  # TensorFlow without CUDA
+    ):
+        pretend([capability], cuda)
+        assert (gpu_compiler_problem() is None) is is_known, (capability, cuda)
