@@ -37,13 +37,10 @@ def test_cross_entropy_is_minus_the_logarithm_of_the_labels_probability():
     np.testing.assert_allclose(found, [math.log(4), math.log(4 / 3)], rtol=1e-6)
 
 
-def test_cross_entropy_is_computed_in_float32_whatever_the_logits_are():
+def test_cross_entropy_is_computed_in_float32_and_finite_for_huge_logits():
     found = cross_entropy(tf.constant([[0.0, 20.0]], tf.float16), tf.constant([0]))
     assert found.dtype == tf.float32
     assert found.numpy() == pytest.approx(20.0)
-
-
-def test_huge_logits_give_a_finite_loss():
     found = cross_entropy(tf.constant([[1e6, -1e6]]), tf.constant([1]))
     assert found.numpy() == pytest.approx(2e6)
 
@@ -107,9 +104,6 @@ def test_the_sums_of_two_parts_give_the_loss_of_the_whole_where_a_mean_of_means_
     assert abs(mean_of_means - whole) > 0.01
 
 
-# --------------------------------------------------------- classification: weights, several, numbers
-
-
 def test_class_weights_make_a_mean_over_weights():
     logits = np.float32([[1, 0], [0, 2], [0.5, 0.5], [9, 9]])
     features = {
@@ -125,19 +119,19 @@ def test_class_weights_make_a_mean_over_weights():
     assert found == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("weights", [None, [1.0, 4.0]])
-def test_the_loss_of_several_labels_is_a_mean_over_labels_and_real_examples(weights):
+def test_the_loss_of_several_labels_is_a_mean_over_labels_and_real_examples():
     logits = np.float32([[1, -2], [0, 3], [7, 7]])
     labels = np.float32([[1, 1], [0, 1], [0, 0]])
     features = {"label_ids": tf.constant(labels), "is_real_example": tf.constant([1, 1, 0])}
-    expected = 0.0
-    for row in range(2):
-        for label in range(2):
+    for weights in (None, [1.0, 4.0]):
+        expected = 0.0
+        for row, label in np.ndindex(2, 2):
             z, y = float(logits[row, label]), labels[row, label]
             probability = 1 / (1 + math.exp(-z))
             weight = 1.0 if weights is None or y == 0 else weights[label]
             expected -= weight * math.log(probability if y else 1 - probability) / 4
-    assert mean(multi_label_loss(weights), {"logits": logits}, features) == pytest.approx(expected)
+        found = mean(multi_label_loss(weights), {"logits": logits}, features)
+        assert found == pytest.approx(expected)
 
 
 def test_the_loss_of_a_regression_is_the_mean_squared_error_of_real_examples():
@@ -149,13 +143,11 @@ def test_the_loss_of_a_regression_is_the_mean_squared_error_of_real_examples():
     assert mean(regression_loss(), outputs, features) == pytest.approx((1 + 9) / 2)
 
 
-@pytest.mark.parametrize("make", [classification_loss, multi_label_loss])
-def test_weights_may_be_whole_numbers(make):
-    labels = [[1.0, 0.0]] if make is multi_label_loss else [1]
-    features = {"label_ids": tf.constant(labels), "is_real_example": tf.constant([1])}
+def test_weights_may_be_whole_numbers():
     outputs = {"logits": tf.constant([[0.3, -0.2]])}
-    whole, fraction = (make(weights).total(outputs, features) for weights in ((1, 5), (1.0, 5.0)))
-    tf.nest.assert_same_structure(whole, fraction)
-    assert [float(value) for value in tf.nest.flatten(whole)] == [
-        float(value) for value in tf.nest.flatten(fraction)
-    ]
+    for make, labels in ((classification_loss, [1]), (multi_label_loss, [[1.0, 0.0]])):
+        features = {"label_ids": tf.constant(labels), "is_real_example": tf.constant([1])}
+        whole, fraction = (make(w).total(outputs, features) for w in ((1, 5), (1.0, 5.0)))
+        tf.nest.assert_same_structure(whole, fraction)
+        whole, fraction = tf.nest.flatten(whole), tf.nest.flatten(fraction)
+        assert list(map(float, whole)) == list(map(float, fraction))

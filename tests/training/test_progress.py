@@ -62,22 +62,19 @@ def test_a_file_gets_a_line_every_20_seconds_and_one_at_the_end():
     assert "\r" not in "".join(lines)
 
 
-@pytest.mark.parametrize(
-    "num_bytes, expected",
-    [
-        (3_000, "read 3,000/3,000 100%  1,000.0 B/s  took 3s\n"),
-        (140_000, "read 140/140 100%  46.7 kB/s  took 3s\n"),
-        (60_000_000, "read 60/60 100%  20.0 MB/s  took 3s\n"),
-        (0, "read 0/0 100%  took 3s\n"),
-    ],
-)
-def test_bytes_have_a_unit_that_fits_and_their_mean_rate(num_bytes, expected):
-    clock, stream = Clock(), io.StringIO()
-    progress = ByteProgress("read", num_bytes, stream=stream, clock=clock)
-    for share in (0.0, 1.0) if num_bytes else (1.0,):
-        clock.pass_by(1.5 if num_bytes else 3)
-        progress.update(num_bytes * share)
-    assert stream.getvalue() == expected
+def test_bytes_have_a_unit_that_fits_and_their_mean_rate():
+    for num_bytes, expected in {
+        3_000: "read 3,000/3,000 100%  1,000.0 B/s  took 3s\n",
+        140_000: "read 140/140 100%  46.7 kB/s  took 3s\n",
+        60_000_000: "read 60/60 100%  20.0 MB/s  took 3s\n",
+        0: "read 0/0 100%  took 3s\n",
+    }.items():
+        clock, stream = Clock(), io.StringIO()
+        progress = ByteProgress("read", num_bytes, stream=stream, clock=clock)
+        for share in (0.0, 1.0) if num_bytes else (1.0,):
+            clock.pass_by(1.5 if num_bytes else 3)
+            progress.update(num_bytes * share)
+        assert stream.getvalue() == expected
 
 
 def test_progress_goes_to_standard_error(capsys):
@@ -86,23 +83,22 @@ def test_progress_goes_to_standard_error(capsys):
     assert captured.out == "" and captured.err.startswith("eval 1/1 100%")
 
 
-@pytest.mark.parametrize(
-    "seconds, text",
-    [
+def test_durations_are_short():
+    for seconds, text in (
         *[(0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (200, "3m20s"), (3599.7, "1h00m")],
         *[(7500, "2h05m"), (172_799, "47h59m"), (172_800, "2d00h"), (30.9 * 86_400, "30d21h")],
-    ],
-)
-def test_durations_are_short(seconds, text):
-    assert duration(seconds) == text
+    ):
+        assert duration(seconds) == text
 
 
-def test_the_metrics_log_holds_a_json_object_per_line_and_is_appended_to(tmp_path):
-    MetricsLog(str(tmp_path)).write("train", 10, {"loss": 2.5})
+def test_the_metrics_log_is_appended_to_and_has_the_rates_since_the_line_before(tmp_path):
+    MetricsLog(str(tmp_path)).write("train", 10, {"learning_rate": 0.25}, {7: 0.5, 10: 0.25})
+    MetricsLog(str(tmp_path)).write("train", 11, {"learning_rate": 0.125}, {11: 0.125})
     MetricsLog(str(tmp_path)).write("eval", 20, {"masked_lm_loss": 1})
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
-        {"kind": "train", "step": 10, "loss": 2.5},
+        {"kind": "train", "step": 10, "learning_rate": 0.25, "learning_rates": {"7": 0.5}},
+        {"kind": "train", "step": 11, "learning_rate": 0.125},
         {"kind": "eval", "step": 20, "masked_lm_loss": 1.0},
     ]
 
@@ -120,11 +116,3 @@ def test_events_hold_the_figures_of_the_log(tmp_path):
             found[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
     rates = {("train/learning_rate", 7): 0.5, ("train/learning_rate", 10): 0.25}
     assert found == {("train/loss", 10): 2.5, ("eval/accuracy", 20): 0.75, **rates}
-
-
-def test_a_line_has_the_rates_of_the_steps_since_the_line_before(tmp_path):
-    MetricsLog(str(tmp_path)).write("train", 10, {"learning_rate": 0.25}, {7: 0.5, 10: 0.25})
-    MetricsLog(str(tmp_path)).write("train", 11, {"learning_rate": 0.125}, {11: 0.125})
-    first, second = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
-    assert (first["learning_rate"], first["learning_rates"]) == (0.25, {"7": 0.5})
-    assert "learning_rates" not in second  # `learning_rate` says it

@@ -28,14 +28,12 @@ def last_line(folder):
     return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
 
 
-@pytest.mark.weekly_cases("auto")
 @pytest.mark.parametrize(
     "jit_compile, devices",
     [
-        ("auto", ONE),
+        pytest.param("auto", ONE, marks=pytest.mark.night),
         ("true", ONE),
-        pytest.param("auto", TWO, marks=[pytest.mark.night, pytest.mark.weekly]),
-        pytest.param("true", TWO, marks=[pytest.mark.night, pytest.mark.weekly]),
+        pytest.param("true", TWO, marks=pytest.mark.weekly),
     ],
 )
 def test_a_compiled_step_is_that_of_single_operations_dropout_included(
@@ -46,7 +44,7 @@ def test_a_compiled_step_is_that_of_single_operations_dropout_included(
         trainer = pretrainer(devices, dropout=0.2, jit_compile=kind)
         folder = tmp_path / kind
         data = endless(pretraining_batches())
-        trainer.train(data, 4, output_dir=str(folder), max_steps_per_loop=1)
+        trainer.train(data, 2, output_dir=str(folder), max_steps_per_loop=1)
         results.append((values_of(trainer), last_line(folder)))
     (expected, expected_line), (found, found_line) = results
     assert found_line["loss"] == pytest.approx(expected_line["loss"], rel=1e-4)
