@@ -5,11 +5,13 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 # torch loads Triton, and Triton crashes if it is loaded after TensorFlow (tensorflow#124205).
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401
 
+import pytest
 import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -25,30 +27,12 @@ tf.config.set_logical_device_configuration(
 if len(os.sched_getaffinity(0)) == 1:
     tf.config.threading.set_inter_op_parallelism_threads(4)
 
-from tiny_embeddings import embedding_files  # noqa: E402, F401  (fixtures for all tests)
-from tiny_rerankers import ranking_files, reranker  # noqa: E402, F401
-from tiny_runs import (  # noqa: E402, F401
-    exported,
-    models_loaded_once,
-    mood_tables,
-    mrpc_folder,
-    once,
-    pair_model,
-    pretrained,
-    records,
-    sentence_model,
-    steps_without_training,
-    toy_text,
-)
-from tiny_squad import squad2_model, squad_model, squad_sets  # noqa: E402, F401
+import models  # noqa: E402
+from models import DATA, golden  # noqa: E402
+from tiny_runs import models_loaded_once, steps_without_training  # noqa: E402, F401
 from tiny_teachers import student  # noqa: E402, F401
-from tiny_words_and_choices import (  # noqa: E402, F401
-    choice_files,
-    conll_folder,
-    crf_model,
-    ner_model,
-    swag_model,
-)
+
+import bert_tf  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):
@@ -62,3 +46,49 @@ def pytest_collection_modifyitems(items):
             item.add_marker("night")
     # The longest begin first, so that no process is idle during the last minutes.
     items.sort(key=lambda item: item.get_closest_marker("night") is None)
+
+
+# Until every test calls models.golden: the folders of finished runs, and their data, by older names.
+FOLDERS = {
+    "pretrained": golden("pretrained"),
+    "sentence_model": golden("classifier"),
+    "pair_model": golden("pair"),
+    "ner_model": golden("ner"),
+    "crf_model": golden("crf"),
+    "squad_model": golden("squad"),
+    "squad2_model": golden("squad2"),
+    "swag_model": golden("swag"),
+    "reranker": golden("reranker"),
+    "toy_text": DATA / "text",
+    "mrpc_folder": DATA / "MRPC",
+    "conll_folder": DATA / "conll",
+    "squad_sets": DATA / "squad",
+    "records": SimpleNamespace(
+        train=f"{DATA}/text/train.tf_record", held_out=f"{DATA}/text/held_out.tf_record"
+    ),
+    "mood_tables": SimpleNamespace(
+        **{name: f"{DATA}/moods/{name}.tsv" for name in ("train", "dev", "test")}
+    ),
+    "choice_files": models.files(f"{DATA}/choices", ".jsonl"),
+    "embedding_files": {
+        name: [f"{DATA}/{name}/train.jsonl", f"{DATA}/{name}/dev.jsonl"]
+        for name in ("pairs", "scores", "classes")
+    },
+    "ranking_files": {
+        "train": f"{DATA}/ranked/train.jsonl",
+        "dev": f"{DATA}/ranked/dev.jsonl",
+        "plain": f"{DATA}/pairs/dev.jsonl",
+        "scores": f"{DATA}/scores/train.jsonl",
+    },
+}
+for _name, _value in FOLDERS.items():
+    globals()[_name] = pytest.fixture(scope="session", name=_name)(lambda value=_value: value)
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """Folders of two SavedModels: `single` and `pair`."""
+    folder = tmp_path_factory.mktemp("exported")
+    for name, kind in (("single", "classifier"), ("pair", "pair")):
+        bert_tf.export(golden(kind), folder / name)
+    return SimpleNamespace(single=folder / "single", pair=folder / "pair")

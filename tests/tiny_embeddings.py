@@ -2,9 +2,7 @@
 
 import random
 
-import pytest
 from tiny_runs import ANIMALS, PLACES, moods
-from tiny_words_and_choices import write_json_lines
 
 
 def pairs(num_rows, seed):
@@ -43,20 +41,6 @@ def options(output_dir, **changes):
         "seed": 3,
     }
     return EmbeddingOptions(**{**values, **changes})
-
-
-@pytest.fixture(scope="session")
-def embedding_files(tmp_path_factory):
-    """File of each kind of examples: name -> training file, evaluation file."""
-    folder = tmp_path_factory.mktemp("data")
-    makers = {"pairs": pairs, "scores": scored, "classes": classes}
-    return {
-        name: [
-            write_json_lines(folder / f"{name}{seed}.jsonl", make(rows, seed))
-            for seed, rows in ((1, 64), (2, 24))
-        ]
-        for name, make in makers.items()
-    }
 
 
 def write(path, text):

@@ -9,17 +9,13 @@
 Fixtures return folders; no test may change what is in them.
 """
 
-import fcntl
 import functools
 import json
 import os
 import random
-import shutil
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -192,36 +188,6 @@ def models_loaded_once():
         yield
 
 
-@pytest.fixture(scope="session")
-def once(tmp_path_factory):
-    """Function (name, make) -> folder, filled by `make(folder)` in the first process that needs it."""
-
-    def folder_of(name: str, make: Callable[[Path], None]) -> Path:
-        shared = tmp_path_factory.getbasetemp()
-        if "PYTEST_XDIST_WORKER" in os.environ:
-            shared = shared.parent
-        folder, done = shared / name, shared / f"{name}.done"
-        with open(shared / f"{name}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not done.exists():
-                shutil.rmtree(folder, ignore_errors=True)  # of a process that failed
-                folder.mkdir()
-                make(folder)
-                done.touch()
-        return folder
-
-    return folder_of
-
-
-@pytest.fixture(scope="session")
-def toy_text(once):
-    """Folder with train.txt, held_out.txt, and vocab.txt and bert_config.json of create_vocab.
-
-    The model of one_layer.json is the same with one layer: its graph is traced in 3/4 of the time.
-    """
-    return once("toy_text", write_toy_text)
-
-
 def write_toy_text(folder):
     from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
 
@@ -256,20 +222,6 @@ def write_records(text_file: Path, output_file: Path, **changes) -> str:
     return str(output_file)
 
 
-@pytest.fixture(scope="session")
-def records(toy_text, once):
-    """The records of the two texts, as `train` and `held_out`."""
-
-    def make(folder):
-        for name in ("train", "held_out"):
-            write_records(toy_text / f"{name}.txt", folder / f"{name}.tf_record")
-
-    folder = once("records", make)
-    return SimpleNamespace(
-        train=f"{folder}/train.tf_record", held_out=f"{folder}/held_out.tf_record"
-    )
-
-
 def pretraining_options(records, toy_text, output_dir, **changes):
     """`PretrainingOptions` of the run that makes `pretrained`, with `changes`."""
     from bert_tf.programs.run_pretraining import PretrainingOptions
@@ -296,17 +248,6 @@ def pretraining_options(records, toy_text, output_dir, **changes):
     return PretrainingOptions(**values)
 
 
-@pytest.fixture(scope="session")
-def pretrained(records, toy_text, once):
-    """--output_dir of a run_pretraining that trained and evaluated."""
-    from bert_tf.programs.run_pretraining import run_pretraining
-
-    return once(
-        "pretrained",
-        lambda folder: run_pretraining(pretraining_options(records, toy_text, folder)),
-    )
-
-
 def classifier_options(output_dir, **changes):
     """`ClassifierOptions` of the toy runs, with `changes`."""
     from bert_tf.finetuning.classification import ClassifierOptions
@@ -324,20 +265,6 @@ def classifier_options(output_dir, **changes):
     return ClassifierOptions(**values)
 
 
-@pytest.fixture(scope="session")
-def mood_tables(once):
-    """Paths of the tables `train`, `dev` and `test` (which has no labels)."""
-
-    def make(folder):
-        write_table(folder / "train.tsv", moods(90, seed=3))
-        write_table(folder / "dev.tsv", moods(29, seed=4))
-        test = ["sentence", *(text for text, _ in moods(7, seed=5))]
-        (folder / "test.tsv").write_text("\n".join(test) + "\n")
-
-    folder = once("moods", make)
-    return SimpleNamespace(**{n: f"{folder}/{n}.tsv" for n in ("train", "dev", "test")})
-
-
 def sentence_options(pretrained, mood_tables, output_dir, **changes):
     """`ClassifierOptions` of the run that makes `sentence_model`, with `changes`."""
     values = {
@@ -353,56 +280,3 @@ def sentence_options(pretrained, mood_tables, output_dir, **changes):
         "num_train_epochs": 12.0,
     }
     return classifier_options(output_dir, **{**values, **changes})
-
-
-@pytest.fixture(scope="session")
-def sentence_model(pretrained, mood_tables, once):
-    """--output_dir of a run_classifier on the moods that trained, evaluated and predicted."""
-    from bert_tf.finetuning.classification import run_classifier
-
-    return once(
-        "sentence_model",
-        lambda folder: run_classifier(sentence_options(pretrained, mood_tables, folder)),
-    )
-
-
-@pytest.fixture(scope="session")
-def mrpc_folder(once):
-    """--data_dir in the layout of MRPC."""
-    splits = {"train": pairs(80, seed=6), "dev": pairs(21, seed=7), "test": pairs(5, seed=8)}
-    return once("glue", lambda folder: write_mrpc(folder / "MRPC", splits)) / "MRPC"
-
-
-@pytest.fixture(scope="session")
-def pair_model(pretrained, mrpc_folder, once):
-    """--output_dir of a run_classifier on MRPC's layout that trained, evaluated and predicted."""
-    from bert_tf.finetuning.classification import run_classifier
-
-    def make(folder):
-        run_classifier(
-            classifier_options(
-                folder,
-                task_name="MRPC",
-                data_dir=str(mrpc_folder),
-                init_checkpoint=str(pretrained),
-                do_train=True,
-                do_eval=True,
-                do_predict=True,
-                num_train_epochs=12.0,
-            )
-        )
-
-    return once("pair_model", make)
-
-
-@pytest.fixture(scope="session")
-def exported(sentence_model, pair_model, once):
-    """Folders of two SavedModels: `single` and `pair`."""
-    from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
-
-    def make(folder):
-        for name, model in (("single", sentence_model), ("pair", pair_model)):
-            export_saved_model(ExportOptions(model_dir=str(model), export_dir=f"{folder}/{name}"))
-
-    folder = once("exported", make)
-    return SimpleNamespace(single=folder / "single", pair=folder / "pair")

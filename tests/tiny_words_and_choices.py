@@ -14,7 +14,6 @@ import json
 import random
 from pathlib import Path
 
-import pytest
 from tiny_runs import ANIMALS, BAD, GOOD, PLACES
 
 
@@ -27,19 +26,6 @@ def conll(num_sentences: int, seed: int) -> str:
         rows += [("the", "B-B"), (rng.choice(PLACES), "I-B")]
         blocks.append("".join(f"{word} x {label}\n" for word, label in rows))
     return "\n".join(blocks)
-
-
-@pytest.fixture(scope="session")
-def conll_folder(once):
-    """train.txt, valid.txt, test.txt."""
-
-    def make(folder):
-        documents = ["-DOCSTART- -X- O\n\n" + conll(30, seed) for seed in (1, 2, 3)]
-        (folder / "train.txt").write_text("\n".join(documents))
-        (folder / "valid.txt").write_text(conll(11, seed=4))
-        (folder / "test.txt").write_text("-DOCSTART- -X- O\n\n" + conll(5, seed=5))
-
-    return once("conll", make)
 
 
 def ner_options(output_dir, **changes):
@@ -60,28 +46,6 @@ def ner_training(pretrained, data_dir, output_dir, **changes):
     """Options of the run that makes `ner_model`, with `changes`."""
     values = {"data_dir": str(data_dir), "init_checkpoint": str(pretrained), "do_train": True}
     return ner_options(output_dir, **{**values, "num_train_epochs": 8.0, **changes})
-
-
-@pytest.fixture(scope="session")
-def ner_model(pretrained, conll_folder, once):
-    from bert_tf.finetuning.token_classification import run_ner
-
-    steps = {"do_eval": True, "do_predict": True}
-    return once(
-        "ner_model",
-        lambda folder: run_ner(ner_training(pretrained, conll_folder, folder, **steps)),
-    )
-
-
-@pytest.fixture(scope="session")
-def crf_model(pretrained, conll_folder, once):
-    from bert_tf.finetuning.token_classification import run_ner
-
-    steps = {"do_eval": True, "do_predict": True, "crf": True}
-    return once(
-        "crf_model",
-        lambda folder: run_ner(ner_training(pretrained, conll_folder, folder, **steps)),
-    )
 
 
 def questions(num_rows: int, seed: int) -> list[dict]:
@@ -108,21 +72,6 @@ def read_json_lines(path) -> list:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
-@pytest.fixture(scope="session")
-def choice_files(once):
-    def make(folder):
-        unanswered = questions(7, seed=3)
-        for row in unanswered:
-            del row["label"]
-        write_json_lines(folder / "train.jsonl", questions(90, seed=1))
-        write_json_lines(folder / "dev.jsonl", questions(31, seed=2))
-        write_json_lines(folder / "test.jsonl", unanswered)
-
-    names = {"train_file": "train", "eval_file": "dev", "predict_file": "test"}
-    folder = once("choices", make)
-    return {flag: f"{folder}/{name}.jsonl" for flag, name in names.items()}
-
-
 def swag_options(output_dir, **changes):
     """`SwagOptions` of the toy runs, with `changes`."""
     from bert_tf.finetuning.multiple_choice import SwagOptions
@@ -135,23 +84,3 @@ def swag_options(output_dir, **changes):
         "jit_compile": "false",
     }
     return SwagOptions(**{**values, **changes})
-
-
-@pytest.fixture(scope="session")
-def swag_model(pretrained, choice_files, once):
-    from bert_tf.finetuning.multiple_choice import run_swag
-
-    def make(folder):
-        run_swag(
-            swag_options(
-                folder,
-                init_checkpoint=str(pretrained),
-                do_train=True,
-                do_eval=True,
-                do_predict=True,
-                num_train_epochs=10.0,
-                **choice_files,
-            )
-        )
-
-    return once("swag_model", make)
