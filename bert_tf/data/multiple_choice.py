@@ -246,5 +246,5 @@ def _race_folder(folder: str) -> Iterator[_Row]:
             try:
                 values = json.loads("\n".join(read_lines(file)))
             except json.JSONDecodeError as error:
-                raise ValueError(f"{file}:{error.lineno}: invalid JSON ({error.msg}).") from error
+                raise DataError(f"{file}:{error.lineno}", f"invalid JSON ({error.msg}).") from error
             yield from _json_rows(values, origin=file)

@@ -1,15 +1,19 @@
-"""Batches by length: every record once, a pure function of seed and number, resumed by arithmetic."""
+"""Batches by length, which depend only on seed and number, and packed batches, which a model cannot tell
+from padded ones."""
 
 import itertools
 import random
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.config import BertConfig
 from bert_tf.data import batching
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.records import RecordWriter, read_records
+from bert_tf.modeling.models import BertForPreTraining
 
 S = 24
 SPECS = (FeatureSpec("input_mask", (S,)), FeatureSpec("unique_ids", role="id"))
@@ -24,42 +28,32 @@ def write(path, lengths, first=0):
 
 
 @pytest.fixture
-def lengths():
-    rng = random.Random(3)
-    return [rng.randint(1, S) for _ in range(47)]
-
-
-@pytest.fixture
-def files(tmp_path, lengths):
+def files(tmp_path):
     """47 records in three files."""
+    rng = random.Random(3)
+    lengths = [rng.randint(1, S) for _ in range(47)]
     bounds = [(0, 20), (20, 21), (21, 47)]
     return [write(tmp_path / f"{a}.tf_record", lengths[a:b], a) for a, b in bounds]
 
 
-def stream(files, num_batches=None, **arguments):
-    """(`unique_ids`, lengths) of the first batches."""
-    arguments = {
-        "batch_size": 4,
-        "shuffle": True,
-        "repeat": True,
-        "drop_remainder": True,
-        "by_length": True,
-    } | arguments
-    dataset = read_records(files, SPECS, **arguments)
-    dataset = dataset if num_batches is None else dataset.take(num_batches)
-    return [
-        (batch["unique_ids"].numpy().tolist(), batch["input_mask"].numpy().sum(axis=1).tolist())
-        for batch in dataset
-    ]
+def dataset(files, **changes):
+    arguments = {"batch_size": 4, "shuffle": True, "repeat": True, "drop_remainder": True}
+    return read_records(files, SPECS, **{**arguments, "by_length": True} | changes)
 
 
-def test_a_pool_is_sorted_by_length_in_steps_and_keeps_the_order_within_a_step():
+def stream(files, num_batches=-1, **changes):
+    """The `unique_ids` of the first batches."""
+    batches = dataset(files, **changes).take(num_batches)
+    return [batch["unique_ids"].numpy().tolist() for batch in batches]
+
+
+def test_order_of_pool_sorts_by_length_in_steps():
     lengths = tf.constant([17, 3, 9, 1, 8, 16])
     order = batching.order_of_pool(lengths, batch_size=2, step=8, seed=None)
     assert order.numpy().tolist() == [1, 3, 4, 2, 5, 0]  # 3 1 8 | 9 16 | 17
 
 
-def test_whole_batches_are_shuffled_and_the_rest_stays_last():
+def test_order_of_pool_shuffles_whole_batches():
     lengths = tf.range(8, 8 * 24, 8)  # 23 lengths, each a step of its own
     seen = set()
     for seed in range(20):
@@ -72,13 +66,13 @@ def test_whole_batches_are_shuffled_and_the_rest_stays_last():
     assert len(seen) > 5
 
 
-def test_the_length_is_that_of_the_longest_choice_and_counts_to_the_last_real_token():
+def test_used_lengths_count_to_the_last_token_of_any_choice():
     masks = tf.constant([[[1, 1, 0, 0], [1, 0, 1, 0]], [[1, 0, 0, 0], [0, 0, 0, 0]]])
     assert batching.used_lengths(masks).numpy().tolist() == [3, 1]
     assert batching.used_lengths(tf.zeros([2, 4], tf.int32)).numpy().tolist() == [0, 0]
 
 
-def test_a_pool_is_an_epoch_at_most_and_always_a_batch():
+def test_pool_batches_are_an_epoch_at_most_and_one_at_least():
     assert batching.pool_batches(32, num_records=10**6) == 50
     assert batching.pool_batches(32, num_records=100) == 3
     assert batching.pool_batches(32, num_records=7) == 1
@@ -89,56 +83,131 @@ def test_a_pool_is_an_epoch_at_most_and_always_a_batch():
         assert batching.pool_batches(size, most) == batching.pool_batches(size, most * 100)
 
 
-def test_every_pool_holds_its_part_of_the_stream(files):
-    plain = stream(files, 33, by_length=False)
-    sorted_ = stream(files, 33)
+def test_in_buckets_keeps_the_records_of_each_pool(files):
+    plain, by_length = stream(files, 33, by_length=False), stream(files, 33)
+    assert plain != by_length
     pool = batching.pool_batches(4, 47)  # 11
     for first in range(0, 33, pool):
-        in_pool = [
-            sorted(itertools.chain.from_iterable(ids for ids, _ in s[first : first + pool]))
-            for s in (plain, sorted_)
-        ]
-        assert in_pool[0] == in_pool[1]
-    assert plain != sorted_
+        found, expected = (
+            sorted(itertools.chain.from_iterable(each[first : first + pool]))
+            for each in (by_length, plain)
+        )
+        assert found == expected
 
 
-@pytest.mark.parametrize("skip_batches", [1, 10, 11, 12, 23, 40])
-def test_a_resumed_stream_is_the_tail_of_the_uninterrupted_one(files, skip_batches):
-    whole = stream(files, 50, seed=3)
+@pytest.mark.parametrize("skip_batches", [1, 11, 23])
+def test_in_buckets_resumes_within_and_between_pools(files, skip_batches):
+    whole = stream(files, 40, seed=3)
     assert (
-        stream(files, 50 - skip_batches, seed=3, skip_batches=skip_batches)
+        stream(files, 40 - skip_batches, seed=3, skip_batches=skip_batches)
         == (whole[skip_batches:])
     )
 
 
-@pytest.mark.parametrize("skip_batches", [0, 2, 11, 12, 13])
-@pytest.mark.parametrize("drop_remainder", [False, True])
-def test_one_pass_has_every_record_once_and_can_be_joined_late(files, skip_batches, drop_remainder):
-    arguments = {"shuffle": False, "repeat": False, "drop_remainder": drop_remainder}
-    whole = stream(files, **arguments)
-    assert [len(ids) for ids, _ in whole] == [4] * 11 + ([] if drop_remainder else [3])
-    if not drop_remainder:
-        assert sorted(i for ids, _ in whole for i in ids) == list(range(47))
-    assert stream(files, skip_batches=skip_batches, **arguments) == whole[skip_batches:]
+def test_in_buckets_has_each_record_once_in_a_pass_that_resumes(files):
+    arguments = {"shuffle": False, "repeat": False}
+    whole = stream(files, drop_remainder=False, **arguments)
+    assert list(map(len, whole)) == [4] * 11 + [3]
+    assert sorted(itertools.chain.from_iterable(whole)) == list(range(47))
+    assert stream(files, **arguments) == whole[:-1]
+    assert stream(files, skip_batches=11, **arguments) == []
+    assert stream(files, skip_batches=2, drop_remainder=False, **arguments) == whole[2:]
+    assert stream(files, skip_batches=13, drop_remainder=False, **arguments) == []
 
 
-def test_without_shuffling_each_example_says_where_it_stands(files):
-    dataset = read_records(
-        files,
-        SPECS,
-        batch_size=4,
-        shuffle=False,
-        repeat=False,
-        drop_remainder=False,
-        by_length=True,
-    )
-    assert int(dataset.cardinality()) == 12
-    for batch in dataset:
+def test_in_buckets_numbers_the_records_of_an_evaluation(files):
+    batches = dataset(files, shuffle=False, repeat=False, drop_remainder=False)
+    assert int(batches.cardinality()) == 12
+    for batch in batches:
         np.testing.assert_array_equal(batch[batching.RECORD_NUMBER], batch["unique_ids"])
 
 
-def test_fewer_records_than_a_batch_are_repeated(tmp_path):
-    file = write(tmp_path / "few", [5, 9, 2])
-    batches = stream([file], 6)
-    assert all(len(ids) == 4 for ids, _ in batches)
-    assert sorted(i for ids, _ in batches for i in ids) == sorted([0, 1, 2] * 8)
+def test_in_buckets_repeats_fewer_records_than_a_batch(tmp_path):
+    batches = stream([write(tmp_path / "few", [5, 9, 2])], 6)
+    assert all(len(ids) == 4 for ids in batches)
+    assert sorted(itertools.chain.from_iterable(batches)) == sorted([0, 1, 2] * 8)
+
+
+# --------------------------------------------------------------------------------- packed batches
+
+LENGTHS = [3, 12, 7, 1, 5, 9, 2, 11]
+
+
+def examples(lengths):
+    rng = np.random.default_rng(0)
+    mask = (np.arange(12) < np.array(lengths)[:, None]).astype("int32")
+    return {
+        "input_ids": rng.integers(1, 40, size=mask.shape).astype("int32") * mask,
+        "input_mask": mask,
+        "segment_ids": rng.integers(2, size=mask.shape).astype("int32") * mask,
+    }
+
+
+def packed(features, parts=1):
+    tensors = {name: tf.constant(value) for name, value in features.items()}
+    return {n: v.numpy() for n, v in batching.pack_batch(tensors, 16, parts).items()}
+
+
+def test_pack_batch_puts_each_token_at_its_packed_position():
+    features = examples(LENGTHS)
+    for parts in (1, 2, 4):
+        rows = packed(features, parts)
+        num_rows, size = len(rows["input_ids"]) // parts, len(LENGTHS) // parts
+        for example, length in enumerate(LENGTHS):
+            part = slice(example // size * num_rows, (example // size + 1) * num_rows)
+            places = rows["packed_positions"][example]
+            assert (places[length:] == places[0]).all()
+            names = ("input_ids", "segment_ids", "position_ids", "sequence_ids")
+            found = {name: rows[name][part].ravel()[places[:length]] for name in names}
+            for name in names[:2]:
+                np.testing.assert_array_equal(found[name], features[name][example, :length])
+            np.testing.assert_array_equal(found["position_ids"], np.arange(length))
+            assert len(set(found["sequence_ids"])) == 1
+
+
+def test_first_fit_leaves_out_nothing_and_fills_rows():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        lengths = rng.integers(1, 33, size=rng.integers(1, 40)).tolist()
+        rows = batching.first_fit(lengths, 32)
+        assert sorted(example for row in rows for example in row) == list(range(len(lengths)))
+        assert all(sum(lengths[example] for example in row) <= 32 for row in rows)
+        # First fit leaves no two rows that are half empty.
+        assert sum(sum(lengths[example] for example in row) <= 16 for row in rows) <= 1
+
+
+@pytest.mark.parametrize("direction", ["bidirectional", "left_to_right"])
+def test_packed_batch_has_the_logits_and_gradients_of_a_padded_one(direction):
+    keras.utils.set_random_seed(0)
+    config = BertConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=16,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.2,
+        attention_direction=direction,
+    )
+    model = BertForPreTraining(config)
+    features = examples([n for n in LENGTHS if n > 2])
+    features["masked_lm_positions"] = np.tile(np.array([[0, 2]], "int32"), (6, 1))
+    names = (*features, *batching.PACKED_FEATURES)
+
+    def run(inputs):
+        with tf.GradientTape() as tape:
+            outputs = model({name: inputs[name] for name in names if name in inputs})
+            loss = sum(tf.reduce_mean(tf.square(value)) for value in outputs.values())
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        return outputs, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    expected, expected_gradients = run(features)
+    found, gradients = run(packed(features))
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+    for variable, gradient, wanted in zip(
+        model.trainable_variables, gradients, expected_gradients, strict=True
+    ):
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=1e-5, err_msg=variable.path)

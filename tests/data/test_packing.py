@@ -17,12 +17,12 @@ from bert_tf.data.packing import (
 from bert_tf.data.python_random import RandomWords
 from reference import pretraining_data as reference
 
-CLS, SEP = 101, 102
+IDS = {"cls_id": 1, "sep_id": 2}
 sentences = st.lists(st.integers(min_value=200, max_value=210), max_size=12)
 
 
 @given(sentences, sentences, st.integers(min_value=0, max_value=25))
-def test_truncation_equals_giving_up_one_token_at_a_time(a, b, max_tokens):
+def test_truncate_pair_gives_up_one_token_at_a_time(a, b, max_tokens):
     kept_a, kept_b = list(a), list(b)
     while len(kept_a) + len(kept_b) > max_tokens:
         (kept_a if len(kept_a) > len(kept_b) else kept_b).pop()
@@ -30,7 +30,7 @@ def test_truncation_equals_giving_up_one_token_at_a_time(a, b, max_tokens):
 
 
 @given(sentences, sentences, st.integers(min_value=0, max_value=25), st.integers())
-def test_random_truncation_makes_the_draws_of_the_reference(a, b, max_tokens, seed):
+def test_truncate_pair_at_random_draws_as_the_reference(a, b, max_tokens, seed):
     rng, reference_rng = RandomWords(seed), random.Random(seed)
     kept_a, kept_b = list(a), list(b)
     reference.shorten(kept_a, kept_b, max_tokens, reference_rng)
@@ -38,57 +38,69 @@ def test_random_truncation_makes_the_draws_of_the_reference(a, b, max_tokens, se
     assert rng.random() == reference_rng.random()  # as many were drawn
 
 
-def test_a_pair_is_packed_with_two_separators_and_padding():
-    packed = pack([7, 8], [9], max_seq_length=8, cls_id=CLS, sep_id=SEP, pad_id=3)
-    assert packed.input_ids == [CLS, 7, 8, SEP, 9, SEP, 3, 3]
+def test_pack_adds_special_tokens_and_padding():
+    packed = pack([7, 8], [9], max_seq_length=8, **IDS, pad_id=3)
+    assert packed.input_ids == [1, 7, 8, 2, 9, 2, 3, 3]
     assert packed.input_mask == [1, 1, 1, 1, 1, 1, 0, 0]
     assert packed.segment_ids == [0, 0, 0, 0, 1, 1, 0, 0]
-
-
-def test_a_single_sentence_is_cut_to_leave_room_for_cls_and_sep():
-    packed = pack([5, 6, 7, 8, 9], max_seq_length=5, cls_id=CLS, sep_id=SEP)
-    assert packed.input_ids == [CLS, 5, 6, 7, SEP]
+    packed = pack([5, 6, 7, 8, 9], max_seq_length=5, **IDS)
+    assert packed.input_ids == [1, 5, 6, 7, 2]
     assert packed.segment_ids == [0] * 5
 
 
 @given(sentences, sentences, st.integers(min_value=3, max_value=30))
-def test_every_packed_sequence_is_full_length_with_padding_only_at_the_end(a, b, max_seq_length):
-    packed = pack(a, b, max_seq_length=max_seq_length, cls_id=CLS, sep_id=SEP)
+def test_pack_pads_at_the_end_to_the_full_length(a, b, max_seq_length):
+    packed = pack(a, b, max_seq_length=max_seq_length, **IDS)
     num_real = sum(packed.input_mask)
     assert [len(values) for values in packed] == [max_seq_length] * 3
     assert packed.input_mask == [1] * num_real + [0] * (max_seq_length - num_real)
-    assert packed.input_ids[0] == CLS
-    assert packed.input_ids[num_real - 1] == SEP
+    assert (packed.input_ids[0], packed.input_ids[num_real - 1]) == (1, 2)
     assert not any(packed.input_ids[num_real:]) and not any(packed.segment_ids[num_real:])
 
 
-@pytest.mark.parametrize("ids_b, max_seq_length", [(None, 1), ([9], 2)])
-def test_a_length_without_room_for_special_tokens_is_refused(ids_b, max_seq_length):
-    with pytest.raises(ValueError, match="`max_seq_length`"):
-        pack([7], ids_b, max_seq_length=max_seq_length, cls_id=CLS, sep_id=SEP)
+def test_pack_refuses_a_length_without_room_for_special_tokens():
+    for ids_b, max_seq_length in ((None, 1), ([9], 2)):
+        with pytest.raises(ValueError, match="`max_seq_length`"):
+            pack([7], ids_b, max_seq_length=max_seq_length, **IDS)
+
+
+@pytest.mark.parametrize("max_seq_length", [3, 4, 7, 12])
+def test_pack_all_equals_pack(max_seq_length):
+    rng = random.Random(max_seq_length)
+    pairs = [
+        ([rng.randrange(5, 99) for _ in range(a)], [rng.randrange(5, 99) for _ in range(b)])
+        for a in (0, 1, 2, 5, 20)
+        for b in (0, 1, 3, 20)
+    ]
+    found = pack_all(pairs, max_seq_length=max_seq_length, **IDS)
+    each = [pack(*pair, max_seq_length=max_seq_length, **IDS)._asdict() for pair in pairs]
+    assert {name: values.tolist() for name, values in found.items()} == {
+        name: [sequence[name] for sequence in each] for name in each[0]
+    }
+    assert {values.dtype.name for values in found.values()} == {"int32"}
 
 
 # ------------------------------------------------------------------------------------ long documents
 
 
-@pytest.mark.parametrize("num_tokens", [0, 1, 5, 6, 7, 20])
-@pytest.mark.parametrize("size, stride", [(6, 1), (6, 4), (6, 6), (6, 9), (1, 1)])
-def test_windows_cover_every_token_and_all_but_the_last_are_full(num_tokens, size, stride):
-    windows = sliding_windows(num_tokens, size, stride)
-    covered = {token for start, end in windows for token in range(start, end)}
-    assert covered == set(range(num_tokens))
-    assert all(end - start == size for start, end in windows[:-1])
-    assert len({end for _, end in windows}) == len(windows)  # none lies within another
+def test_sliding_windows_cover_every_token_and_are_full_but_the_last():
+    for size, stride in ((6, 1), (6, 4), (6, 6), (6, 9), (1, 1)):
+        for num_tokens in (0, 1, 5, 6, 7, 20):
+            windows = sliding_windows(num_tokens, size, stride)
+            covered = {token for start, end in windows for token in range(start, end)}
+            assert covered == set(range(num_tokens))
+            assert all(end - start == size for start, end in windows[:-1])
+            assert len({end for _, end in windows}) == len(windows)  # none lies within another
 
 
-def test_what_fits_is_one_window_the_same_as_pack_makes():
-    ids = dict(max_seq_length=8, cls_id=1, sep_id=2)
+def test_window_of_what_fits_is_that_of_pack():
     for pair in (([7, 8], None), ([7, 8], [9]), ([7] * 6, None), ([7] * 3, [9] * 2), ([], [])):
-        assert pack_windows(*pair, doc_stride=2, **ids) == [pack(*pair, **ids)]
+        found = pack_windows(*pair, max_seq_length=8, doc_stride=2, **IDS)
+        assert found == [pack(*pair, max_seq_length=8, **IDS)]
 
 
-def test_a_long_sentence_becomes_windows_that_overlap():
-    windows = pack_windows(list(range(10, 17)), max_seq_length=6, doc_stride=2, cls_id=1, sep_id=2)
+def test_windows_of_a_long_sentence_overlap():
+    windows = pack_windows(list(range(10, 17)), max_seq_length=6, doc_stride=2, **IDS)
     assert [window.input_ids for window in windows] == [
         [1, 10, 11, 12, 13, 2],
         [1, 12, 13, 14, 15, 2],
@@ -97,33 +109,16 @@ def test_a_long_sentence_becomes_windows_that_overlap():
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_of_a_pair_the_longer_slides_and_the_shorter_is_in_every_window(swapped):
+def test_windows_of_a_pair_slide_over_the_longer(swapped):
     short, long = [5, 6], [10, 11, 12, 13]
     pair = (long, short) if swapped else (short, long)
-    windows = pack_windows(*pair, max_seq_length=8, doc_stride=1, cls_id=1, sep_id=2)
+    windows = pack_windows(*pair, max_seq_length=8, doc_stride=1, **IDS)
     parts = [[10, 11, 12], [11, 12, 13]]
     expected = [[1, *part, 2, *short, 2] if swapped else [1, *short, 2, *part, 2] for part in parts]
     assert [window.input_ids for window in windows] == expected
     assert all(sum(window.segment_ids) == (3 if swapped else 4) for window in windows)
 
 
-def test_of_a_pair_of_long_ones_the_other_is_cut_to_half_of_the_room():
-    windows = pack_windows([5] * 9, [7] * 8, max_seq_length=9, doc_stride=3, cls_id=1, sep_id=2)
+def test_windows_of_two_long_ones_cut_the_other_to_half():
+    windows = pack_windows([5] * 9, [7] * 8, max_seq_length=9, doc_stride=3, **IDS)
     assert [window.input_ids for window in windows] == [[1, 5, 5, 5, 2, 7, 7, 7, 2]] * 3
-
-
-@pytest.mark.parametrize("max_seq_length", [3, 4, 7, 12])
-def test_packing_many_at_once_is_packing_each(max_seq_length):
-    rng = random.Random(max_seq_length)
-    pairs = [
-        ([rng.randrange(5, 99) for _ in range(a)], [rng.randrange(5, 99) for _ in range(b)])
-        for a in (0, 1, 2, 5, 20)
-        for b in (0, 1, 3, 20)
-    ]
-    place = {"max_seq_length": max_seq_length, "cls_id": 1, "sep_id": 2}
-    found = pack_all(pairs, **place)
-    each = [pack(*pair, **place)._asdict() for pair in pairs]
-    assert {name: values.tolist() for name, values in found.items()} == {
-        name: [sequence[name] for sequence in each] for name in each[0]
-    }
-    assert {values.dtype.name for values in found.values()} == {"int32"}

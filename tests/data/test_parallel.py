@@ -17,10 +17,6 @@ def square(number):
     return number * number
 
 
-def process_id(_):
-    return os.getpid()
-
-
 def end(_):
     os._exit(9)
 
@@ -30,12 +26,17 @@ def has_tensorflow(_):
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_results_come_in_the_order_of_the_parts(num_workers):
+def test_map_in_order_keeps_the_order_of_results_and_errors(num_workers):
     assert list(map_in_order(square, range(25), num_workers)) == [n * n for n in range(25)]
-    assert list(map_in_order(square, [], num_workers)) == []
+    results = map_in_order(square, [3, -1, 2], num_workers)
+    assert next(results) == 9
+    with pytest.raises(DataError) as error:
+        next(results)
+    assert error.value.location == "a.tsv:-1"
+    assert str(error.value) == "a.tsv:-1: negative."
 
 
-def test_parts_are_taken_as_they_are_needed():
+def test_map_in_order_takes_parts_as_they_are_needed():
     taken = []
 
     def parts():
@@ -49,27 +50,17 @@ def test_parts_are_taken_as_they_are_needed():
     results.close()
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_the_error_of_a_part_is_raised_when_it_is_its_turn(num_workers):
-    results = map_in_order(square, [3, -1, 2], num_workers)
-    assert next(results) == 9
-    with pytest.raises(DataError) as error:
-        next(results)
-    assert error.value.location == "a.tsv:-1"
-    assert str(error.value) == "a.tsv:-1: negative."
-
-
-def test_a_worker_that_was_killed_is_told():
-    with pytest.raises(RuntimeError, match="A worker process ended"):
+def test_map_in_order_tells_of_a_killed_worker():
+    with pytest.raises(RuntimeError, match="num_workers"):
         list(map_in_order(end, [1], 2))
 
 
-def test_workers_end_when_no_more_results_are_taken():
+def test_map_in_order_ends_its_workers_when_closed():
     results = map_in_order(time.sleep, [0, 1000, 1000], 2)
     next(results)
     results.close()
     assert not multiprocessing.active_children()
 
 
-def test_workers_do_not_import_tensorflow():
+def test_map_in_order_imports_no_tensorflow_in_its_workers():
     assert not any(map_in_order(has_tensorflow, range(2), 2))
