@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bert_tf.predictor import Predictor, load
     from bert_tf.programs.convert_checkpoint import convert
     from bert_tf.programs.export_saved_model import export
+    from bert_tf.registry import TaskType, register_task
     from bert_tf.tasks.base import Task
     from bert_tf.tasks.classification import ClassificationTask, InputExample
     from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
@@ -70,6 +71,7 @@ _NAMES = {
     "interop.read": "read_checkpoint",
     "interop.initial": "initialize LoadReport",
     "finetuning.fit": "Trainer",
+    "registry": "TaskType register_task",
     "tasks.base": "Task",
     "tasks.classification": "ClassificationTask InputExample",
     "tasks.question_answering": "QuestionAnsweringTask",

@@ -25,7 +25,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.limits import read_json
-from bert_tf.registry import TASK_FILE, TASK_NAMES, TYPES, UnknownTaskError
+from bert_tf.registry import TASK_FILE, TYPES, UnknownTaskError, has_task
 from bert_tf.tasks.base import Task
 
 # Values in a task.json of version 2 that are constants now.
@@ -94,14 +94,15 @@ def task_of_values(values: Mapping[str, Any], path: str) -> Task:
         n: value for n, value in values.items() if n not in _EARLIER or _EARLIER[n] != value
     }
     name = arguments.pop("task", None)
-    if name not in TASK_NAMES:
-        raise UnknownTaskError(
-            f"{path}: `task` is {name!r}, but must be one of {', '.join(TASK_NAMES)}."
-        )
+    if not has_task(name):
+        raise UnknownTaskError(f"{path}: `task` is {name!r}: call bert_tf.register_task first.")
     return TYPES[name].load("task")(**arguments)
 
 
-def has_task_of_ours(folder: str) -> bool:
-    """Return True if task.json exists and does not contain a custom task."""
+def has_registered_task(folder: str) -> bool:
+    """Return True if task.json exists, unless it contains a custom task that is not registered."""
     path = os.path.join(folder, TASK_FILE)
-    return tf.io.gfile.exists(path) and read_json(path).get("task", "") in ("", *TASK_NAMES)
+    if not tf.io.gfile.exists(path):
+        return False
+    name = read_json(path).get("task")
+    return name is None or has_task(name)

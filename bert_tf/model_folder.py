@@ -21,7 +21,7 @@ from bert_tf.interop.initial import LoadReport, initialize, untied_decoder
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.limits import listed
-from bert_tf.model_files import has_task_of_ours
+from bert_tf.model_files import has_registered_task
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.registry import TYPES
@@ -113,7 +113,7 @@ def load_model(
         FileNotFoundError: the checkpoint does not exist.
     """
     path = local_path(path)
-    load = load_model_folder if has_task_of_ours(path) else _load_checkpoint
+    load = load_model_folder if has_registered_task(path) else _load_checkpoint
     trained = load(
         path,
         dtype=dtype or "float32",  # not Keras' global policy

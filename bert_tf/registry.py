@@ -1,7 +1,8 @@
 """The types of task, and their classes in each package.
 
-A new type of task is one entry here, and a file of its name in each package that supports it.
-Classes are named by module and imported on first use, so that every package may look up a type.
+A type of task of a user's own is registered from its module, with its classes (examples/custom_head.py).
+Those of this package are named by module and imported on first use, so that every package may look up
+a type.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _FILL = 'fill_mask("The dog [MASK] at the cat.")'
 
 @dataclass(frozen=True, kw_only=True)
 class TaskType:
-    """A type of task, or a head without a task.
+    """A type of task, or a head without a task. `register_task` makes one known.
 
     Args:
         name: in task.json and `--head`.
@@ -35,8 +36,7 @@ class TaskType:
         uses_pooler: True if Hugging Face's class has a pooler. Our models and the reference's always
             do.
         has_labels: True if the outputs have names.
-        model, task, predictor, served: `module:Class` in this package, or "". Several classes
-            are separated by spaces.
+        model, task, predictor, served: a class, `module:Class` in this package, or "".
         outputs: outputs of `model` that belong to this head; () for all.
         finetuning: `finetuning.run.Program` of this type, or "".
         program: fine-tuning or pre-training program, or "".
@@ -50,10 +50,10 @@ class TaskType:
     optional: tuple[str, ...] = ()
     uses_pooler: bool = True
     has_labels: bool = False
-    model: str
-    task: str = ""
-    predictor: str = ""
-    served: str = ""
+    model: str | type
+    task: str | type = ""
+    predictor: str | type = ""
+    served: str | type = ""
     outputs: tuple[str, ...] = ()
     finetuning: str = ""
     program: str = ""
@@ -61,9 +61,12 @@ class TaskType:
     usage: str = 'embed(["A dog barked."])'
 
     def load(self, part: str) -> Any:
-        """Return the class named by a field such as `task`, or None if the type has none."""
-        names = getattr(self, part)
-        return load(names) if names else None
+        """Return the class in a field such as `task`, or None if the type has none."""
+        value = getattr(self, part)
+        if not isinstance(value, str):
+            return value
+        module, _, attribute = value.partition(":")
+        return getattr(import_module(f"bert_tf.{module}"), attribute) if value else None
 
     def owns(self, variable: str) -> bool:
         """Return True if a variable belongs to this head."""
@@ -71,12 +74,6 @@ class TaskType:
         return variable in starts or variable.startswith(
             tuple(start for start in starts if "/" in start)
         )
-
-
-def load(name: str) -> Any:
-    """Return the class named by `module:Class`."""
-    module, _, attribute = name.partition(":")
-    return getattr(import_module(f"bert_tf.{module}"), attribute)
 
 
 TYPES = {
@@ -192,11 +189,25 @@ TYPES = {
     )
 }
 BY_ARCHITECTURE = {entry.architecture: entry for entry in TYPES.values() if entry.architecture}
-TASK_NAMES = tuple(name for name, entry in TYPES.items() if entry.task)
 TASK_FILE = "task.json"  # next to our checkpoints; `task` in it is a name
+
+
+def has_task(name: object) -> bool:
+    """Return True if a type with a task has this name."""
+    return any(entry.task and entry.name == name for entry in TYPES.values())
 
 
 def type_of_model(cls: type) -> TaskType | None:
     """Return the type of a class of models, which a subclass shares, or None."""
     names = (base.__name__ for base in cls.__mro__)
     return next((BY_ARCHITECTURE[name] for name in names if name in BY_ARCHITECTURE), None)
+
+
+def register_task(entry: TaskType) -> None:
+    """Make a type of task known: `bert_tf.load` and `predict` then answer with a model of `Trainer`.
+
+    Args:
+        entry: `name` and `task` are those of a `bert_tf.Task`, `predictor` is a
+            `prediction.text_model.TextModel`. An earlier entry of this name is replaced.
+    """
+    TYPES[entry.name] = entry

@@ -6,7 +6,7 @@
 #
 # A task defines the content of an example, its model, the losses and the metrics. bert_tf's training
 # loop does the rest: batches by length, mixed precision, several devices, checkpoints, exact resume,
-# and keeping the best weights.
+# and keeping the best weights. After `register_task`, `bert_tf.load` answers with the trained folder.
 #
 #     python examples/custom_head.py
 #     python examples/custom_head.py --init_checkpoint=uncased_L-12_H-768_A-12 --learning_rate=3e-5
@@ -24,6 +24,8 @@ import tensorflow as tf
 from keras import ops
 
 import bert_tf
+from bert_tf.data.packing import pack_texts
+from bert_tf.prediction.text_model import SequenceRunner, TextModel, trimmed
 
 # %% [markdown]
 # ## The head
@@ -165,21 +167,59 @@ def train(output_dir, init_checkpoint, learning_rate, num_train_steps):
 
 
 # %% [markdown]
-# ## Load it again, and see what it counted
+# ## The answers
+#
+# `prepare` turns a text into ids, `answer` the outputs into plain values. The registered type makes
+# `bert_tf.load` and the predict program answer with a trained folder, in a process that imports this
+# module.
+
+
+# %%
+class CountingModel(TextModel):
+    """Text -> {"count": number, "of_tokens": [[WordPiece, its contribution], ...]}."""
+
+    columns = ("count",)
+
+    def __init__(self, model, batch_size=32):
+        self._tokenizer, self._max_seq_length = model.tokenizer, model.max_seq_length
+        self._run = SequenceRunner(
+            lambda inputs: model.model(inputs, training=False), self._max_seq_length, batch_size
+        )
+
+    def prepare(self, item):
+        return trimmed(pack_texts(self._tokenizer, item, None, self._max_seq_length))
+
+    def answer(self, prepared):
+        answers = []
+        for sequence, outputs in zip(prepared, self._run(prepared), strict=True):
+            tokens = self._tokenizer.convert_ids_to_tokens(sequence.input_ids)
+            adds = outputs["of_tokens"][: len(tokens)].tolist()
+            contributions = [list(pair) for pair in zip(tokens, adds, strict=True)]
+            answers.append({"count": float(outputs["counts"]), "of_tokens": contributions})
+        return answers
+
+    def short(self, answer):
+        return f"{answer['count']:.1f}"
+
+
+bert_tf.register_task(
+    bert_tf.TaskType(
+        name="counting",
+        model=BertForCounting,
+        task=CountingTask,
+        predictor=CountingModel,
+        usage='predict(["i saw a dog, a house, a bird"])',
+    )
+)
 
 
 # %%
 def show(output_dir, text):
     """Print the contribution of each WordPiece."""
-    model = BertForCounting.from_pretrained(output_dir)
-    tokenizer = bert_tf.FullTokenizer.from_pretrained(output_dir)
-    batch = tokenizer(text)
-    outputs = model(batch)
-    tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
-    adds = outputs["of_tokens"][0].numpy()
-    print(f"\n{text!r}: {float(outputs['counts'][0]):.2f}")
-    for piece, value in zip(tokens, adds, strict=True):
-        print(f"  {piece:<8} {value:+.2f} {'#' * max(0, round(20 * float(value)))}")
+    (answer,) = bert_tf.load(output_dir).predict([text])
+    print(f"\n{text!r}: {answer['count']:.2f}")
+    for piece, value in answer["of_tokens"]:
+        print(f"  {piece:<8} {value:+.2f} {'#' * max(0, round(20 * value))}")
 
 
 # %%

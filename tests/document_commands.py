@@ -83,7 +83,6 @@ NOT_RUN = (
     NotRun(r"run_scripts/sweep\.py", "trains six models; test_sweep.py runs a short one"),
     NotRun(r"^python benchmarks/", "minutes to hours, with data and peers that need not be there"),
     NotRun(r"^python docs/make_", "writes into docs/; test_documents.py compares the pages"),
-    NotRun(r"^# bert_tf/", "tests/test_design.py runs the worked example"),
     NotRun(r"gs://", "no bucket can be reached"),
     NotRun(r"^export TF_CONFIG=", "addresses of other machines"),
     NotRun(r"^TF_CONFIG=", "waits for a second process; tests/training starts two"),

@@ -16,6 +16,7 @@ import pytest
 import tiny_text_models as tiny
 
 import bert_tf
+from bert_tf.registry import TYPES
 
 pytestmark = pytest.mark.night
 
@@ -124,7 +125,6 @@ def test_keras_fit_learns_and_the_saved_model_says_so():
     assert answers["good"].startswith("A quiet room")
 
 
-@pytest.mark.weekly
 def test_the_custom_head_counts_and_leaves_a_folder(tmp_path):
     printed = run("custom_head.py", f"--output_dir={tmp_path}")
     assert float(re.search(r"^eval_exact +([\d.]+)$", printed, re.M)[1]) > 0.9
@@ -133,7 +133,22 @@ def test_the_custom_head_counts_and_leaves_a_folder(tmp_path):
     }
     assert min(adds["dog"], adds["bird"]) > max(adds["house"], adds["river"])
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert "# BERT, counting" in card and "`eval_exact`" in card
+    assert "# BERT, counting" in card and "`eval_exact`" in card and 'predict(["i saw' in card
+
+
+def test_register_task_makes_load_answer_with_the_custom_head(tmp_path):
+    custom = runpy.run_path(str(EXAMPLES / "custom_head.py"))
+    try:
+        custom["train"](str(tmp_path), None, 1e-3, 2)
+        (answer,) = bert_tf.load(tmp_path).predict(["a dog"])
+        contributions = [value for _, value in answer["of_tokens"]]
+        assert len(contributions) == 4
+        assert answer["count"] == pytest.approx(sum(contributions), abs=1e-4)
+        with pytest.raises(ValueError, match="head"):
+            bert_tf.export(tmp_path, tmp_path / "served")
+    finally:
+        del TYPES["counting"]
+    assert bert_tf.load(tmp_path).task is None
 
 
 @pytest.fixture(scope="module")

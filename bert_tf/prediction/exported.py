@@ -44,7 +44,9 @@ EXTRA = "assets.extra"  # folder of a SavedModel for METADATA_FILE and vocab.txt
 POSITIONS = ("masked_lm_positions", "word_positions")  # another input of some models
 _SETTINGS = ("n_best_size", "max_answer_length", "null_score_diff_threshold")
 _SERVED = {
-    entry.served.partition(":Served")[2].lower(): entry for entry in TYPES.values() if entry.served
+    str(entry.served).partition(":Served")[2].lower(): entry
+    for entry in TYPES.values()
+    if entry.served
 }
 
 
