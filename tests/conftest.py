@@ -4,6 +4,7 @@ are two CPU devices, so that two replicas can be tested on any machine."""
 import contextlib
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -92,3 +93,42 @@ def exported(tmp_path_factory):
     for name, kind in (("single", "classifier"), ("pair", "pair")):
         bert_tf.export(golden(kind), folder / name)
     return SimpleNamespace(single=folder / "single", pair=folder / "pair")
+
+
+# The guard: what each case costs, in seconds of the processor, processes that it waits for included.
+# The wall clock counts what else runs on the machine: it says up to five times as much.
+
+CASES, CALLS = Counter(), Counter()  # nodeid -> seconds with fixtures; of the test alone
+
+
+def processor_seconds():
+    return sum(os.times()[:4])
+
+
+def pytest_runtest_logstart():
+    processor_seconds.at_last_report = processor_seconds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    report = yield
+    now = processor_seconds()
+    report.processor_seconds = now - processor_seconds.at_last_report  # pytest-xdist sends it along
+    processor_seconds.at_last_report = now
+    return report
+
+
+def pytest_runtest_logreport(report):
+    seconds = getattr(report, "processor_seconds", 0.0)  # none where a worker crashed
+    CASES[report.nodeid] += seconds
+    if report.when == "call":
+        CALLS[report.nodeid] = seconds
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Print the sum and the slowest; `make test` leaves its seconds to tests/test_budget.py."""
+    terminalreporter.section(f"{CASES.total():.0f} processor seconds in {len(CASES)} cases")
+    for name, seconds in CASES.most_common(10):
+        terminalreporter.write_line(f"{seconds:6.1f} s, {CALLS[name]:.1f} without fixtures: {name}")
+    if config.option.markexpr == "not night" and hasattr(config, "cache"):
+        config.cache.set("bert_tf/commit_tier", dict(CALLS))

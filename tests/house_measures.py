@@ -6,6 +6,7 @@ Code lines are counted by tokenize and ast: no blank line, no comment line, no d
 """
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -85,6 +86,7 @@ def upward_imports(paths, order):
     return sorted(set(wrong))
 
 
+@functools.cache
 def measure():
     """Return (measures of the whole, room -> Counter of code lines, files and raises)."""
     paths = sorted(path for path in PACKAGE.rglob("*.py") if path.read_text(encoding="utf-8"))

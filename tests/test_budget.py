@@ -1,6 +1,7 @@
 """The size of the package. A row only falls; raising one needs a commit that says what leaves for it."""
 
 import house_measures
+import pytest
 from test_package import ORDER
 
 # Code lines, files and raises of each room.
@@ -32,6 +33,7 @@ WHOLE = {
     "lines of documents": 6_924,
 }
 UPWARD_IMPORTS = 4
+CASE_SECONDS = 5.0  # of the processor, for a case without the mark `night`, its fixtures apart
 
 
 def test_no_room_grows():
@@ -57,3 +59,13 @@ def test_the_house_does_not_grow():
 def test_imports_that_run_up_do_not_grow():
     paths = house_measures.PACKAGE.rglob("*.py")
     assert len(house_measures.upward_imports(paths, ORDER)) <= UPWARD_IMPORTS
+
+
+@pytest.mark.night
+def test_no_case_of_the_last_commit_tier_is_slow(request):
+    cache = getattr(request.config, "cache", None)
+    seconds = cache and cache.get("bert_tf/commit_tier", None)
+    if not seconds:
+        pytest.skip("`make test` has left no seconds in .pytest_cache: run it first")
+    slow = {name: value for name, value in seconds.items() if value > CASE_SECONDS}
+    assert not slow, "mark them `night`, make them faster, or delete them"
