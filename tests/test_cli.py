@@ -170,41 +170,44 @@ def test_every_workflow_is_known_here():
     assert set(LEAST) == set(OPTION_CLASSES)
 
 
-@pytest.mark.parametrize("name", LEAST)
-def test_flags_are_the_fields(name):
-    values, fields = flags_of(name), dataclasses.fields(OPTION_CLASSES[name])
-    fields = [field for field in fields if "positional" not in field.metadata]
-    assert set(values) == {field.name for field in fields}
-    hints = typing.get_type_hints(OPTION_CLASSES[name])
-    for field in fields:
-        flag = values[field.name]
-        required = field.default is dataclasses.MISSING
-        assert is_required(values, field.name) == required, field.name
-        assert flag.default == (None if required else field.default)
-        assert type(flag.default) is type(None if required else field.default)
-        expected_help = field.metadata["help"]
-        assert expected_help, field.name
-        if "choices" in field.metadata:
-            expected_help = f"<{'|'.join(field.metadata['choices'])}>: {expected_help}"
-            assert flag.parser.enum_values == list(field.metadata["choices"])
-            assert required or field.default in (None, *field.metadata["choices"])
-        is_repeated = hints[field.name] == (tuple[str, ...] | None)
-        if is_repeated:
-            expected_help += "; repeat this option to specify a list of values"
-        assert flag.help.split() == expected_help.split()
-        kinds = {"string": str, "bool": bool, "int": int, "float": float, "string enum": str}
-        kind = kinds[flag.parser.flag_type()]
-        assert is_repeated or hints[field.name] in (kind, kind | None), field.name
+def test_flags_are_the_fields():
+    for name in LEAST:
+        values, fields = flags_of(name), dataclasses.fields(OPTION_CLASSES[name])
+        fields = [field for field in fields if "positional" not in field.metadata]
+        assert set(values) == {field.name for field in fields}
+        hints = typing.get_type_hints(OPTION_CLASSES[name])
+        for field in fields:
+            check_flag(values, field, hints[field.name], f"{name}.{field.name}")
 
 
-@pytest.mark.parametrize("name", LEAST)
-def test_a_command_line_makes_the_same_options_as_python(name):
-    values, least = flags_of(name), LEAST[name]
-    values(["script", *least])
-    arguments = dict(flag.removeprefix("--").split("=") for flag in least if "=" in flag)
-    arguments |= {flag.removeprefix("--"): True for flag in least if "=" not in flag}
-    expected = OPTION_CLASSES[name](**arguments)
-    assert cli.options_from_flags(OPTION_CLASSES[name], values) == expected
+def check_flag(values, field, hint, row):
+    flag, required = values[field.name], field.default is dataclasses.MISSING
+    assert is_required(values, field.name) == required, row
+    assert flag.default == (None if required else field.default), row
+    assert type(flag.default) is type(None if required else field.default), row
+    expected_help = field.metadata["help"]
+    assert expected_help, row
+    if "choices" in field.metadata:
+        expected_help = f"<{'|'.join(field.metadata['choices'])}>: {expected_help}"
+        assert flag.parser.enum_values == list(field.metadata["choices"]), row
+        assert required or field.default in (None, *field.metadata["choices"]), row
+    is_repeated = hint == (tuple[str, ...] | None)
+    if is_repeated:
+        expected_help += "; repeat this option to specify a list of values"
+    assert flag.help.split() == expected_help.split(), row
+    kinds = {"string": str, "bool": bool, "int": int, "float": float, "string enum": str}
+    kind = kinds[flag.parser.flag_type()]
+    assert is_repeated or hint in (kind, kind | None), row
+
+
+def test_a_command_line_makes_the_same_options_as_python():
+    for name, least in LEAST.items():
+        values = flags_of(name)
+        values(["script", *least])
+        arguments = dict(flag.removeprefix("--").split("=") for flag in least if "=" in flag)
+        arguments |= {flag.removeprefix("--"): True for flag in least if "=" not in flag}
+        expected = OPTION_CLASSES[name](**arguments)
+        assert cli.options_from_flags(OPTION_CLASSES[name], values) == expected
 
 
 def test_arguments_that_are_no_flags_go_to_the_positional_field():
@@ -227,13 +230,13 @@ def test_values_of_every_type_arrive():
     assert (options.seed, options.num_train_epochs, options.best_metric) == (7, 3.0, None)
 
 
-@pytest.mark.parametrize("name", REFERENCE)
-def test_every_flag_of_the_reference_is_there_with_its_default(name):
-    values, expected = flags_of(name), REFERENCE[name] | EXCEPTIONS[name]
-    assert set(EXCEPTIONS[name]) <= set(REFERENCE[name])
-    for flag, default in expected.items():
-        found = "required" if is_required(values, flag) else values[flag].default
-        assert found == default, flag
+def test_every_flag_of_the_reference_is_there_with_its_default():
+    for name in REFERENCE:
+        values, expected = flags_of(name), REFERENCE[name] | EXCEPTIONS[name]
+        assert set(EXCEPTIONS[name]) <= set(REFERENCE[name])
+        for flag, default in expected.items():
+            found = "required" if is_required(values, flag) else values[flag].default
+            assert found == default, f"{name}.{flag}"
 
 
 # ---- A script of our own, run as a user runs it -------------------------------------------------
@@ -297,46 +300,80 @@ def test_a_workflow_that_ends_well_exits_with_0_and_logs_to_standard_error(run_s
     assert ended.stderr == "started\nWARNING: look out\n"
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--needed=x", "stray"], "Unknown argument 'stray'; every option starts with --"),
-        (["--needed=x", "--nubmer=3"], "error: Unknown command line flag 'nubmer'. Did you mean:"),
-        (["--needed=x", "--number=many"], "error: flag --number=many: "),
-        (["--needed=x", "--mode=odd"], "error: flag --mode=odd: "),
-        ([], "error: flag --needed=None: "),
-        (["--needed=x", "--number=0"], "error: --number: must be 1 or more."),
-        (
-            ["--needed=x", "--phases=1"],
-            "error: Version 3 has no --phases: run one command for each",
-        ),
-        (["--needed=x", "--noquoted"], "error: Version 3 has no --quoted: "),
-    ],
-)
-def test_a_wrong_command_line_is_one_message_and_exit_code_1(run_script, arguments, message):
-    ended = run_script(*arguments)
-    assert ended.returncode == 1
-    output = ended.stdout + ended.stderr
-    assert output.count(message) == 1
-    assert "Traceback" not in output
+USAGE = [  # arguments, what is printed
+    (["--needed=x", "stray"], "Unknown argument 'stray'; every option starts with --"),
+    (["--needed=x", "--nubmer=3"], "error: Unknown command line flag 'nubmer'. Did you mean:"),
+    (["--needed=x", "--number=many"], "error: flag --number=many: "),
+    (["--needed=x", "--mode=odd"], "error: flag --mode=odd: "),
+    ([], "error: flag --needed=None: "),
+    (["--needed=x", "--number=0"], "error: --number: must be 1 or more."),
+    (["--needed=x", "--phases=1"], "error: Version 3 has no --phases: run one command for each"),
+    (["--needed=x", "--noquoted"], "error: Version 3 has no --quoted: "),
+]
 
 
-@pytest.mark.weekly_cases("True-0")
-@pytest.mark.parametrize("chosen", [None, "0"])
-@pytest.mark.parametrize("only_answers", [False, True])
-def test_packed_kernels_are_kept_where_no_weight_changes(
-    run_script, monkeypatch, only_answers, chosen
-):
+def test_a_wrong_command_line_is_one_message_and_exit_code_1(run_script):
+    for arguments, message in USAGE:
+        ended = run_script(*arguments)
+        output = ended.stdout + ended.stderr
+        assert (ended.returncode, output.count(message)) == (1, 1), arguments
+        assert "Traceback" not in output, arguments
+
+
+STARTED = "started\nWARNING: look out\n"
+ENDS = [  # arguments, what the workflow does, exit code, what is printed to standard error
+    ([], "raise ValueError('the cause')", 1, f"{STARTED}\nerror: the cause\n"),
+    (
+        [],
+        "raise FileNotFoundError(2, 'the cause')",
+        1,
+        f"{STARTED}\nerror: [Errno 2] the cause\n",
+    ),
+    ([], "raise FloatingPointError('the cause')", 1, f"{STARTED}\nerror: the cause\n"),
+    ([], "raise ImportError('the cause')", 1, f"{STARTED}\nerror: the cause\n"),
+    ([], "raise KeyboardInterrupt", 130, f"{STARTED}\nInterrupted.\n"),
+    (["--verbosity=-1"], "pass", 0, "WARNING: look out\n"),
+    (
+        ["--number=7", "--flag"],
+        "options = options.number",
+        0,
+        f"{STARTED}WARNING: This run did not use --flag, --needed\n",
+    ),
+]
+
+
+def test_ends_of_a_workflow_have_a_message_and_an_exit_code(run_script):
+    for arguments, body, code, printed in ENDS:
+        ended = run_script("--needed=x", *arguments, body=body)
+        assert (ended.returncode, ended.stderr) == (code, printed), body
+
+
+def test_tracebacks_are_of_bugs_and_of_debugging(run_script):
+    for arguments, body, message in (
+        ([], "{}['missing']", "KeyError: 'missing'"),
+        (["--verbosity=1"], "raise ValueError('the cause')", "error: the cause"),
+    ):
+        ended = run_script("--needed=x", *arguments, body=body)
+        assert ended.returncode == 1
+        assert message in ended.stderr and "Traceback" in ended.stderr, body
+
+
+def test_packed_kernels_are_kept_where_no_weight_changes(run_script, monkeypatch):
     name = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
-    monkeypatch.delenv(name, raising=False)
-    if chosen is not None:
-        monkeypatch.setenv(name, chosen)
-    ended = run_script(
-        "--needed=x",
-        body=f"print(__import__('os').environ.get({name!r}))",
-        field=f"only_answers = {only_answers}",  # no annotation: not a flag
-    )
-    assert ended.stdout.splitlines()[0] == str(chosen or ("1" if only_answers else None))
+    for only_answers, chosen, expected in (
+        (True, None, "1"),
+        (False, None, "None"),
+        (True, "0", "0"),
+    ):
+        monkeypatch.delenv(name, raising=False)
+        if chosen is not None:
+            monkeypatch.setenv(name, chosen)
+        ended = run_script(
+            "--needed=x",
+            body=f"print(__import__('os').environ.get({name!r}))",
+            field=f"only_answers = {only_answers}",  # no annotation: not a flag
+        )
+        assert ended.stdout.splitlines()[0] == expected, (only_answers, chosen)
 
 
 def test_some_programs_change_no_weight():
@@ -344,61 +381,16 @@ def test_some_programs_change_no_weight():
     assert found == {"PredictionOptions"}
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        "ValueError('the cause')",
-        "FileNotFoundError(2, 'the cause')",
-        "FloatingPointError('the cause')",
-        "ImportError('the cause')",
-    ],
-)
-def test_what_a_user_can_mend_is_one_message_and_exit_code_1(run_script, error):
-    ended = run_script("--needed=x", body=f"raise {error}")
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("started\nWARNING: look out\n\nerror: ")
-    assert ended.stderr.endswith("the cause\n")
-    assert ended.stderr.count("\n") == 4
-
-
-def test_given_flags_that_the_program_did_not_read_are_named_once(run_script):
-    ended = run_script("--needed=x", "--number=7", "--flag", body="options = options.number")
-    assert ended.stderr.endswith("WARNING: This run did not use --flag, --needed\n")
-
-
-def test_an_error_of_tensorflows_file_system_is_the_users_and_its_internal_ones_are_ours(tmp_path):
+def test_errors_of_files_are_the_users_and_other_ones_ours(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(tf.errors.OpError) as not_a_folder:
-        tf.io.gfile.makedirs(str(tmp_path / "file/folder"))
-    with pytest.raises(tf.errors.OpError) as not_there:
-        tf.io.gfile.listdir(str(tmp_path / "nowhere"))
-    with pytest.raises(tf.errors.OpError) as shapes:
-        tf.linalg.matmul(tf.ones([2, 3]), tf.ones([2, 3]))
-    assert cli.is_user_error(not_a_folder.value) and cli.is_user_error(not_there.value)
-    assert not cli.is_user_error(shapes.value)
-
-
-def test_a_bug_shows_its_traceback(run_script):
-    ended = run_script("--needed=x", body="{}['missing']")
-    assert ended.returncode == 1
-    assert "KeyError: 'missing'" in ended.stderr and "Traceback" in ended.stderr
-
-
-def test_a_low_verbosity_hides_information(run_script):
-    ended = run_script("--needed=x", "--verbosity=-1")
-    assert (ended.returncode, ended.stderr) == (0, "WARNING: look out\n")
-
-
-def test_debugging_shows_the_traceback_of_every_error(run_script):
-    ended = run_script("--needed=x", "--verbosity=1", body="raise ValueError('the cause')")
-    assert ended.returncode == 1
-    assert "error: the cause" in ended.stderr and "Traceback" in ended.stderr
-
-
-def test_an_interruption_exits_with_130(run_script):
-    ended = run_script("--needed=x", body="raise KeyboardInterrupt")
-    assert ended.returncode == 130
-    assert ended.stderr.endswith("\nInterrupted.\n")
+    for call, expected in (
+        (lambda: tf.io.gfile.makedirs(str(tmp_path / "file/folder")), True),
+        (lambda: tf.io.gfile.listdir(str(tmp_path / "nowhere")), True),
+        (lambda: tf.linalg.matmul(tf.ones([2, 3]), tf.ones([2, 3])), False),
+    ):
+        with pytest.raises(tf.errors.OpError) as error:
+            call()
+        assert cli.is_user_error(error.value) is expected
 
 
 def test_help_shows_the_flags_of_groups_and_helpfull_all(run_script):
@@ -409,18 +401,19 @@ def test_help_shows_the_flags_of_groups_and_helpfull_all(run_script):
     assert "--rare: Seldom." in run_script("--helpfull", field=field).stdout
 
 
-@pytest.mark.parametrize("arguments", [(), ("predict", "--help")])
-def test_a_reader_that_reads_no_further_is_no_error(arguments):
+@pytest.mark.night
+def test_a_reader_that_reads_no_further_is_no_error():
     """Like `--help | head -1`: the pipe is closed before the text is written."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    ended = subprocess.run(
-        [sys.executable, "-m", "bert_tf", *arguments],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=120,
-    )
-    os.close(writing)
-    assert "BrokenPipe" not in ended.stderr
+    for arguments in ((), ("predict", "--help")):
+        reading, writing = os.pipe()
+        os.close(reading)
+        ended = subprocess.run(
+            [sys.executable, "-m", "bert_tf", *arguments],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+        os.close(writing)
+        assert "BrokenPipe" not in ended.stderr, arguments
