@@ -19,11 +19,7 @@ from bert_tf.tokenization import FullTokenizer
 LETTERS = "abcdefghijklmnopqrstuvwxyzσςß0189éĳ한ᄒ"
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *LETTERS, *(f"##{c}" for c in LETTERS)]
 TOKENS += ["the", "##an", "japan", "##ese", "1895", *'()-.,!?"', "東", "京", "denver", "won"]
-
-
-@pytest.fixture
-def tokenizer():
-    return FullTokenizer(TOKENS)
+TOKENIZER = FullTokenizer(TOKENS)
 
 
 def owner_by_brute_force(spans, token):
@@ -36,14 +32,14 @@ def owner_by_brute_force(spans, token):
     return min(scores)[1]
 
 
-def test_windows_cover_the_passage_and_stop_at_its_end():
+def test_passage_spans_stop_at_the_end():
     assert passage_spans(10, max_tokens=4, doc_stride=3) == [(0, 4), (3, 4), (6, 4)]
     assert passage_spans(4, max_tokens=4, doc_stride=1) == [(0, 4)]
     assert passage_spans(5, max_tokens=2, doc_stride=9) == [(0, 2), (2, 2), (4, 1)]
     assert passage_spans(0, max_tokens=4, doc_stride=2) == []
 
 
-def test_every_token_has_max_context_in_one_window_that_of_brute_force():
+def test_max_context_is_in_the_window_of_brute_force():
     rng = random.Random(5)
     for _ in range(300):
         num_tokens = rng.randint(1, 60)
@@ -55,20 +51,16 @@ def test_every_token_has_max_context_in_one_window_that_of_brute_force():
                 assert not inside or contexts[token - spans[number].start] == (number == owner)
 
 
-def test_a_window_is_question_and_part_of_the_passage_with_the_answer_where_it_is(tokenizer):
-    passage = tokenize_passage(Passage("a b c d e f"), tokenizer)
-    query = tokenizer.encode("won ?")
-    answer = TokenSpan(3, 4)  # d e
-    windows = list(
-        make_windows(query, passage, max_seq_length=8, doc_stride=2, answer=answer, example_index=7)
-    )
+def test_make_windows_packs_question_and_part_of_the_passage():
+    passage = tokenize_passage(Passage("a b c d e f"), TOKENIZER)
+    arguments = {"max_seq_length": 8, "doc_stride": 2, "answer": TokenSpan(3, 4)}  # d e
+    windows = list(make_windows(TOKENIZER.encode("won ?"), passage, example_index=7, **arguments))
     texts = []
     for window in windows:
-        packed = window.pack(8, *tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"]))
-        texts.append(" ".join(tokenizer.convert_ids_to_tokens(packed.input_ids)))
-        assert packed.segment_ids == [0] * 4 + [1] * (window.span.length + 1) + [0] * (
-            8 - window.num_tokens
-        )
+        packed = window.pack(8, *TOKENIZER.convert_tokens_to_ids(["[CLS]", "[SEP]"]))
+        texts.append(" ".join(TOKENIZER.convert_ids_to_tokens(packed.input_ids)))
+        segments = [0] * 4 + [1] * (window.span.length + 1)
+        assert packed.segment_ids == segments + [0] * (8 - window.num_tokens)
         assert sum(packed.input_mask) == window.num_tokens
     assert texts == [
         "[CLS] won ? [SEP] a b c [SEP]",
@@ -81,69 +73,52 @@ def test_a_window_is_question_and_part_of_the_passage_with_the_answer_where_it_i
     assert windows[1].passage_token(5) == 3
 
 
-@pytest.mark.parametrize(
-    "text, answer, expected",
-    [
+def test_span_of_answer_is_its_own_pieces_or_all_of_its_words():
+    for text, answer, expected in (
         ("he (1895-1990).", "1895", ["1895"]),
         ("the Denver won", "Den", ["denver"]),  # no piece ends within the word
         ("the Japanese won", "Japanese won", ["japan", "##ese", "won"]),
         ("Denver, Denver!", "Denver", ["denver"]),
-    ],
-)
-def test_an_answer_is_the_pieces_that_are_its_own_or_all_of_its_words(
-    tokenizer, text, answer, expected
-):
-    passage = tokenize_passage(Passage(text), tokenizer)
-    span = passage.span_of(SquadAnswer(answer, text.index(answer)), tokenizer.encode(answer))
-    ids = passage.ids[span.start : span.end + 1]
-    assert tokenizer.convert_ids_to_tokens(ids) == expected
+    ):
+        passage = tokenize_passage(Passage(text), TOKENIZER)
+        span = passage.span_of(SquadAnswer(answer, text.index(answer)), TOKENIZER.encode(answer))
+        ids = passage.ids[span.start : span.end + 1]
+        assert TOKENIZER.convert_ids_to_tokens(ids) == expected
 
 
 THAI = "เมืองหลวงคือกรุงเทพมหานคร 2325"
 ARABIC = "باريس والعاصمة كبيرة"
-WORD_INSIDE = [
-    (THAI, "กรุงเทพ", ["##กรุง", "##เทพ"]),
-    (THAI, "กรุงเทพมหานคร 2325", ["##กรุง", "##เทพ", "##มหานคร", "2325"]),
-    (ARABIC, "العاصمة", ["##العاصمة"]),
-    (ARABIC, "والعاصمة", ["و", "##العاصمة"]),
-    (THAI, "ทพมหา", ["##เทพ", "##มหานคร"]),  # no pieces fit: the fewest that hold it
-]
 
 
-@pytest.fixture
-def pieces_of_words():
-    """A tokenizer that cuts the words of `THAI` and `ARABIC`."""
+def test_span_at_finds_an_answer_inside_a_word():
     thai = ["เมือง", "##หลวง", "##คือ", "##กรุง", "กรุง", "##เทพ", "##มหานคร", "##ทพ", "##มหา"]
     arabic = ["باريس", "و", "##العاصمة", "العاصمة", "كبيرة"]
-    return FullTokenizer(["[UNK]", "2325", *thai, *arabic], do_lower_case=False)
+    tokenizer = FullTokenizer(["[UNK]", "2325", *thai, *arabic], do_lower_case=False)
+    for text, answer, expected in (
+        (THAI, "กรุงเทพ", ["##กรุง", "##เทพ"]),
+        (THAI, "กรุงเทพมหานคร 2325", ["##กรุง", "##เทพ", "##มหานคร", "2325"]),
+        (ARABIC, "العاصمة", ["##العاصمة"]),
+        (ARABIC, "والعاصمة", ["و", "##العاصمة"]),
+        (THAI, "ทพมหา", ["##เทพ", "##มหานคร"]),  # no pieces fit: the fewest that hold it
+    ):
+        passage = tokenize_passage(Passage(text), tokenizer)
+        span = passage.span_at(SquadAnswer(answer, text.index(answer)), tokenizer)
+        ids = passage.ids[span.start : span.end + 1]
+        assert tokenizer.convert_ids_to_tokens(ids) == expected
+    passage = tokenize_passage(Passage("a bb"), TOKENIZER)
+    for start in (2, 3):  # tells one occurrence from another
+        span = passage.span_at(SquadAnswer("b", start), TOKENIZER)
+        assert span == TokenSpan(start - 1, start - 1)
 
 
-@pytest.mark.parametrize("text, answer, expected", WORD_INSIDE)
-def test_characters_find_the_pieces_of_an_answer_inside_a_word(
-    pieces_of_words, text, answer, expected
-):
-    passage = tokenize_passage(Passage(text), pieces_of_words)
-    span = passage.span_at(SquadAnswer(answer, text.index(answer)), pieces_of_words)
-    ids = passage.ids[span.start : span.end + 1]
-    assert pieces_of_words.convert_ids_to_tokens(ids) == expected
-
-
-@pytest.mark.parametrize("answer", [SquadAnswer("b", 2), SquadAnswer("b", 3)])
-def test_characters_tell_one_occurrence_from_another(tokenizer, answer):
-    passage = tokenize_passage(Passage("a bb"), tokenizer)
-    assert passage.span_at(answer, tokenizer) == TokenSpan(answer.start - 1, answer.start - 1)
-
-
-def test_stripped_marks_belong_to_their_letter_and_unknown_words_are_whole(tokenizer):
+def test_piece_offsets_include_stripped_marks_and_whole_unknown_words():
     text = "Ja\u0301pane\u0301se \u0416\u0418\u0416! \u200bwon"
-    offsets = piece_offsets(tokenizer, text)
-    assert [text[start:end] for start, end in offsets] == [
-        *("Ja\u0301pan", "e\u0301se", "\u0416\u0418\u0416", "!", "won")
-    ]
+    words = [text[start:end] for start, end in piece_offsets(TOKENIZER, text)]
+    assert words == ["Ja\u0301pan", "e\u0301se", "\u0416\u0418\u0416", "!", "won"]
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
-def test_offsets_rise_and_each_slice_is_tokenized_to_its_piece(do_lower_case):
+def test_piece_offsets_rise_and_each_slice_has_its_piece(do_lower_case):
     tokenizer = FullTokenizer(TOKENS, do_lower_case)
     rng = random.Random(11)
     alphabet = LETTERS + "ABΣÉÅİ,.!? \t\u00a0\u0301\u200b\u3000東Ω½①\u302e\ufffd"
@@ -162,15 +137,15 @@ def test_offsets_rise_and_each_slice_is_tokenized_to_its_piece(do_lower_case):
                 assert unicodedata.normalize("NFC", piece.removeprefix("##")) == normalized
 
 
-def test_characters_of_tokens_are_those_of_the_text(tokenizer):
+def test_characters_of_tokens_are_those_of_the_text():
     text = "  In (1895-1990),\u202fthe Japanese won!"
-    passage = tokenize_passage(Passage(text), tokenizer)
-    tokens = tokenizer.convert_ids_to_tokens(passage.ids)
+    passage = tokenize_passage(Passage(text), TOKENIZER)
+    tokens = TOKENIZER.convert_ids_to_tokens(passage.ids)
     for expected, first, last in (
         ("1895-1990", "1895", "##0"),
         ("Japanese won", "japan", "won"),
         ("Japan", "japan", "japan"),
     ):
         span = TokenSpan(tokens.index(first), len(tokens) - 1 - tokens[::-1].index(last))
-        start, end = passage.characters(span, tokenizer)
+        start, end = passage.characters(span, TOKENIZER)
         assert text[start:end] == expected
