@@ -32,34 +32,13 @@ def part_of(section, kind):
     return part
 
 
-def in_browser(path, address="", *flags):
+def in_browser(path, address=""):
     """The page's HTML after its script has run, and what the console has."""
     command = [
         *(BROWSER, "--headless", "--disable-gpu", "--no-sandbox", "--enable-logging=stderr"),
         *("--v=0", "--allow-file-access-from-files", "--virtual-time-budget=2000"),
-        f"--user-data-dir={path.parent}/profile",
+        *(f"--user-data-dir={path.parent}/profile", "--dump-dom", f"file://{path}{address}"),
     ]
-    done = subprocess.run(
-        [*command, *(flags or ["--dump-dom"]), f"file://{path}{address}"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "HOME": str(path.parent)},
-    )
-    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return done.stdout, complaints
-
-
-def widths_in_browser(path, width):
-    """Width of all in the page, in a frame of `width` pixels; and what the console has.
-
-    A window is never narrower than 500 pixels, but a frame is.
-    """
-    frame = path.with_name("frame.html")
-    measure = "document.body.dataset.width = f.contentDocument.documentElement.scrollWidth"
-    frame.write_text(
-        f'<iframe id="f" src="{path.name}" width="{width}" height="900" frameborder="0"></iframe>'
-        f"<script>setTimeout(() => {{ {measure} }}, 1000)</script>"
-    )
-    shown, complaints = in_browser(frame)
-    return int(re.search(r'data-width="(\d+)"', shown)[1]), complaints
+    environment = {**os.environ, "HOME": str(path.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

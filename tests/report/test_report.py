@@ -27,21 +27,18 @@ def cells(section):
     return part_of(section, "table")["rows"]
 
 
-def points_of(section):
-    """The points of a chart with one line."""
-    ((_, points),) = part_of(section, "lines")["series"]
-    return points
+def write_lines(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
 
 
 @pytest.fixture
 def page(tmp_path):
-    task = ClassificationTask(["no", "yes"], 8)
-    sections = sections_of(
-        task, [[1, 0], [0, 2], [3, 0]], [0, 1, 1], ["a", "b", "<script>x</script>"]
-    )
+    task, texts = ClassificationTask(["no", "yes"], 8), ["a", "b", "<script>x</script>"]
+    sections = sections_of(task, [[1, 0], [0, 2], [3, 0]], [0, 1, 1], texts)
     lines = [{"kind": "train", "step": n, "loss": 1 / n, "learning_rate": 0.1} for n in (1, 2, 3)]
     lines.append({"kind": "eval", "step": 2, "eval_loss": 0.4, "loss": 0.4, "eval_accuracy": 0.5})
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(tmp_path / "metrics.jsonl", lines)
     results = {"eval_accuracy": 2 / 3, "eval_loss": 1.2345, "loss": 1.2345, "global_step": 3}
     write_report(str(tmp_path / "report.html"), "Moods & <more>", results, list(sections.values()))
     return tmp_path / "report.html"
@@ -53,15 +50,12 @@ TITLES = [
 ]
 
 
-def test_the_page_has_every_section_and_every_figure_once(page):
-    data = data_of(page.read_text())
+def test_page_has_every_section_and_needs_nothing_from_elsewhere(page):
+    text = page.read_text()
+    data = data_of(text)
     assert data["title"] == "Moods & <more>"
     assert data["figures"] == [["accuracy", 2 / 3], ["loss", 1.2345], ["global_step", 3]]
     assert [section["title"] for section in data["sections"]] == TITLES
-
-
-def test_the_page_needs_nothing_from_elsewhere_and_no_text_ends_its_data(page):
-    text = page.read_text()
     assert text.count("</script>") == 2  # of the data and of the script
     assert "<title>Moods &amp; &lt;more&gt;</title>" in text
     addresses = set(re.findall(r"https?://[^\"' ]+", text))
@@ -71,7 +65,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_no_text_ends_its_data(page):
 
 
 @needs_browser
-def test_a_browser_draws_every_section_with_texts_as_they_are(page):
+def test_browser_draws_every_section_with_texts_as_they_are(page):
     shown, complaints = in_browser(page)
     assert complaints == []
     shown = shown.split('<div id="page">')[1].split("<script")[0]
@@ -86,31 +80,16 @@ def test_a_browser_draws_every_section_with_texts_as_they_are(page):
     assert "NaN" not in shown and "undefined" not in shown
 
 
-def test_the_confusion_matrix_has_a_row_per_label_and_a_column_per_prediction():
+def test_sections_of_one_label_count_confusions_and_sort_errors():
     task = ClassificationTask(["x", "y", "z"], 8)
-    logits = np.eye(3)[[0, 0, 1, 1, 2, 1]]
-    found = sections_of(task, logits, [0, 0, 0, 1, 2, 2])["Confusion matrix"]
-    assert part_of(found, "matrix")["counts"] == [[2, 1, 0], [0, 1, 0], [0, 1, 1]]
-
-
-def test_the_hardest_errors_are_those_that_the_model_was_surest_of():
+    found = sections_of(task, np.eye(3)[[0, 0, 1, 1, 2, 1]], [0, 0, 0, 1, 2, 2])
+    counts = part_of(found["Confusion matrix"], "matrix")["counts"]
+    assert counts == [[2, 1, 0], [0, 1, 0], [0, 1, 1]]
     task = ClassificationTask(["no", "yes"], 8)
-    logits = [[2, 0], [5, 0], [0, 1], [0, 9]]
-    found = sections_of(task, logits, [1, 1, 0, 1])["Hardest errors"]
-    rows = cells(found)
-    assert [row[0] for row in rows] == ["text 1", "text 0", "text 2"]
-    assert rows[0][1:] == ["yes (0.00669)", "no (0.993)", "d:1"]
-    assert "3 of 3, the lowest probability of the right label first" in found.note
-    right = [float(re.search(r"\((.+)\)", row[1])[1]) for row in rows]
-    assert right == sorted(right)
-
-
-def test_calibration_is_the_distance_between_what_was_said_and_what_came_true():
-    probabilities = np.array([0.95, 0.91, 0.55, 0.6, 0.62, 1.0])
-    happened = np.array([True, True, False, True, False, True])
-    # bins: 0.9-1: mean 0.9533, all true (3 of 6); 0.5-0.6: 0.55, none (1); 0.6-0.7: 0.61, half (2)
-    expected = (3 * (1 - 0.95333) + 1 * 0.55 + 2 * (0.61 - 0.5)) / 6
-    assert f"{expected:.3f}" in calibration(probabilities, happened).note
+    found = sections_of(task, [[2, 0], [5, 0], [0, 1], [0, 9]], [1, 1, 0, 1])["Hardest errors"]
+    assert [row[0] for row in cells(found)] == ["text 1", "text 0", "text 2"]
+    assert cells(found)[0][1:] == ["yes (0.00669)", "no (0.993)", "d:1"]
+    assert found.note.startswith("3 of 3,")
 
 
 def test_sections_of_several_labels_and_of_numbers():
@@ -128,29 +107,32 @@ def test_sections_of_several_labels_and_of_numbers():
     assert part_of(found["Predicted and known"], "lines")["dots"]
 
 
-def test_a_resumed_run_shows_each_step_once(tmp_path):
-    lines = [
-        {"kind": "train", "step": n, "loss": loss} for n, loss in ((1, 9), (2, 8), (1, 3), (2, 2))
-    ]
-    path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (section,) = learning_curve(str(path))
-    assert points_of(section) == [(1, 3), (2, 2)]
+def test_calibration_error_is_the_mean_distance_of_the_bins():
+    probabilities = np.array([0.95, 0.91, 0.55, 0.6, 0.62, 1.0])
+    happened = np.array([True, True, False, True, False, True])
+    # bins: 0.9-1: mean 0.9533, all true (3 of 6); 0.5-0.6: 0.55, none (1); 0.6-0.7: 0.61, half (2)
+    expected = (3 * (1 - 0.95333) + 1 * 0.55 + 2 * (0.61 - 0.5)) / 6
+    assert f"{expected:.3f}" in calibration(probabilities, happened).note
+
+
+def test_learning_curve_of_a_resumed_run_has_each_step_once(tmp_path):
+    losses = ((1, 9), (2, 8), (1, 3), (2, 2))
+    lines = [{"kind": "train", "step": step, "loss": loss} for step, loss in losses]
+    (section,) = learning_curve(write_lines(tmp_path / "metrics.jsonl", lines))
+    assert part_of(section, "lines")["series"][0][1] == [(1, 3), (2, 2)]
     assert learning_curve(str(tmp_path / "none.jsonl")) == []
 
 
-def test_a_chart_has_few_points_and_none_that_is_not_finite():
-    (_, points), (_, none) = line_chart(
-        {"a": [(n, n) for n in range(5000)], "b": [(1, float("nan"))]}, "", ""
-    )["series"]
+def test_line_chart_has_few_points_and_none_that_is_not_finite():
+    series = {"a": [(n, n) for n in range(5000)], "b": [(1, float("nan"))]}
+    (_, points), (_, none) = line_chart(series, "", "")["series"]
     assert 200 < len(points) <= 300 and none == []
     assert points[0] == (8.0, 8.0)  # the mean of 17
 
 
-def test_the_checkpoint_and_the_command_are_told_with_the_flags_that_were_changed(tmp_path):
-    options = ThreeFilesOptions(
-        output_dir=str(tmp_path), init_checkpoint="my folder/bert", do_eval=True
-    )
+def test_report_tells_the_checkpoint_and_the_changed_flags(tmp_path):
+    start = "my folder/bert"
+    options = ThreeFilesOptions(output_dir=str(tmp_path), init_checkpoint=start, do_eval=True)
 
     def texts():
         path = tmp_path / "r.html"
@@ -163,12 +145,9 @@ def test_the_checkpoint_and_the_command_are_told_with_the_flags_that_were_change
     assert command.startswith("python -m bert_tf run_swag")
     flags = {"--do_eval", f"--output_dir={tmp_path}", "--init_checkpoint='my folder/bert'"}
     assert set(re.findall(r"--\S+(?: \S+')?", command)) == flags
-    assert found == {"Checkpoint: ": "my folder/bert"}
+    assert found == {"Checkpoint: ": start}
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     for name in ("index", "data-00000-of-00001"):
         (tmp_path / f"model.ckpt-7.{name}").write_text("")
     found, _ = texts()
-    assert found == {
-        "Checkpoint: ": f"{tmp_path}/model.ckpt-7",
-        "Started from: ": "my folder/bert",
-    }
+    assert found == {"Checkpoint: ": f"{tmp_path}/model.ckpt-7", "Started from: ": start}

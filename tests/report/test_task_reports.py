@@ -25,18 +25,17 @@ def cells(section):
     return part_of(section, "table")["rows"]
 
 
-def bar(section, name):
-    """Score and number of a group."""
-    return {group: tuple(values) for group, *values in part_of(section, "bars")["rows"]}[name]
+def bars(section):
+    """Group -> score and number."""
+    return {group: tuple(values) for group, *values in part_of(section, "bars")["rows"]}
 
 
-# ---- Questions ----------------------------------------------------------------------------------
+PASSAGE = Passage("The tower was built by Ann Lee in 1889.")
 
 
 def question(name, text, *answers):
-    passage = Passage("The tower was built by Ann Lee in 1889.")
-    found = tuple(SquadAnswer(a, passage.text.index(a)) for a in answers)
-    return SquadExample(name, text, passage, found, is_impossible=not answers, place=f"f:{name}")
+    found = tuple(SquadAnswer(a, PASSAGE.text.index(a)) for a in answers)
+    return SquadExample(name, text, PASSAGE, found, is_impossible=not answers, place=f"f:{name}")
 
 
 def predicted(text, probability, best=None, odds=None):
@@ -44,8 +43,7 @@ def predicted(text, probability, best=None, odds=None):
     return Prediction(text, nbest, text if best is None else best, odds)
 
 
-@pytest.fixture
-def asked():
+def test_answers_are_grouped_by_question_word_and_length():
     examples = [
         question("a", "When was it built?", "1889", "in 1889"),
         question("b", "Who built it?", "Ann Lee"),
@@ -58,45 +56,24 @@ def asked():
         "c": predicted("Ann Lee", 0.7, odds=0.5),
         "d": predicted("", 0.6, best="tower", odds=2.0),
     }
-    return examples, predictions
-
-
-def test_answers_are_grouped_by_question_word_and_by_length(asked):
-    found = by_title(answer_sections(*asked, version_2_with_negative=True))
-    words = found["By question word"]
-    assert bar(words, "when") == (1, 1)
-    assert bar(words, "who") == (0, 1)
+    found = by_title(answer_sections(examples, predictions, version_2_with_negative=True))
+    words, lengths = bars(found["By question word"]), bars(found["By length of the answer"])
+    assert (words["when"], words["who"], words["other"]) == ((1, 1), (0, 1), (1, 1))
     # Two of three words are common: precision 1, recall 1/2 (of "built by Ann Lee" 2 of 4).
-    assert bar(words, "whose") == (pytest.approx(2 / 3, abs=1e-4), 1)
-    assert bar(words, "other") == (1, 1)
-    lengths = found["By length of the answer"]
-    assert bar(lengths, "2 words") == (0, 1)
-    assert bar(lengths, "(no answer)") == (1, 1)
+    assert words["whose"] == (pytest.approx(2 / 3, abs=1e-4), 1)
+    assert (lengths["2 words"], lengths["(no answer)"]) == ((0, 1), (1, 1))
+    error = ["Who built it?", "Ann Lee", "The <tower> (0.80)", PASSAGE.text, "b"]
+    assert cells(found["Hardest errors"]) == [error]
 
 
-def test_an_error_shows_question_answers_passage_and_how_sure_the_model_was(asked):
-    found = by_title(answer_sections(*asked, version_2_with_negative=True))
-    [row] = cells(found["Hardest errors"])
-    assert row == [
-        "Who built it?",
-        "Ann Lee",
-        "The <tower> (0.80)",
-        "The tower was built by Ann Lee in 1889.",
-        "b",
-    ]
-
-
-# ---- Entities -----------------------------------------------------------------------------------
-
-
-def test_entities_are_shown_by_type_with_what_was_taken_for_what():
+def test_entities_are_counted_by_type_and_by_what_they_were_taken_for():
     words = ("Ann", "Lee", "of", "Rome", "and", "Bob")
     actual = ["B-PER", "I-PER", "O", "B-LOC", "O", "B-PER"]
     guessed = ["B-PER", "O", "O", "B-PER", "O", "O"]
     sentence = Sentence(words, tuple(actual), 0, "dev.txt", range(3, 9))
     scores = conlleval([actual], [guessed])
     found = by_title(entity_sections([sentence], [actual], [guessed], scores))
-    assert bar(found["F1 by entity type"], "PER") == (0, 2)
+    assert bars(found["F1 by entity type"])["PER"] == (0, 2)
     assert [row[0] for row in cells(found["Counts by entity type"])] == ["LOC", "PER"]
     assert part_of(found["Confusion of types"], "matrix")["counts"] == [
         # LOC, PER, other words, (none)
@@ -104,73 +81,52 @@ def test_entities_are_shown_by_type_with_what_was_taken_for_what():
         [0, 0, 1, 1],  # Ann Lee, Bob
         [0, 0, 0, 0],
     ]
-    assert cells(found["Errors"]) == [
-        [
-            "Ann Lee of Rome and Bob",
-            "Ann Lee [PER]; Rome [LOC]; Bob [PER]",
-            "Ann [PER]; Rome [PER]",
-            3,
-            "dev.txt:3",
-        ]
+    [row] = cells(found["Errors"])
+    assert row[1:] == [
+        *("Ann Lee [PER]; Rome [LOC]; Bob [PER]", "Ann [PER]; Rome [PER]", 3, "dev.txt:3")
     ]
 
 
-def test_labels_of_words_are_shown_by_label_with_a_confusion_matrix_and_the_wrong_words():
+def test_labels_of_words_have_a_confusion_matrix_and_their_errors():
     actual, guessed = ["DT", "NN", "NN"], ["DT", "NN", "VB"]
     sentence = Sentence(("the", "cat", "run"), tuple(actual), 0, "dev.txt", (3, 4, 5))
-    as_words = [list(map(as_entities, labels)) for labels in (actual, guessed)]
-    scores = conlleval(as_words[:1], as_words[1:])
+    scores = conlleval(*([[*map(as_entities, labels)]] for labels in (actual, guessed)))
     found = by_title(word_sections([sentence], [actual], [guessed], scores))
-    assert bar(found["F1 by label"], "NN") == (pytest.approx(2 / 3, abs=1e-4), 2)
-    assert part_of(found["Confusion matrix"], "matrix")["counts"] == [
-        [1, 0, 0],
-        [0, 1, 1],
-        [0, 0, 0],
-    ]
+    assert bars(found["F1 by label"])["NN"] == (pytest.approx(2 / 3, abs=1e-4), 2)
+    counts = [[1, 0, 0], [0, 1, 1], [0, 0, 0]]
+    assert part_of(found["Confusion matrix"], "matrix")["counts"] == counts
     assert cells(found["Errors"]) == [["the cat run", "run [NN]", "run [VB]", 1, "dev.txt:3"]]
 
 
-# ---- Choices ------------------------------------------------------------------------------------
-
-
-def test_choices_are_shown_by_their_number_and_errors_with_their_texts():
+def test_choices_are_scored_by_their_number():
     questions = [
         Question("1", "Why?", ("so", "no"), 0, "q.csv:2"),
         Question("2", "Who?", ("Ann", "Bob", "<Eve>"), 0, "q.csv:3"),
         Question("3", "When?", ("now", "then", "never"), 1, "q.csv:4"),
     ]
-    low = -1e9
-    logits = np.float32([[2, 1, low], [0, 0, 3], [0, 1, 0]])
+    logits = np.float32([[2, 1, -1e9], [0, 0, 3], [0, 1, 0]])
     found = by_title(choice_sections(questions, logits))
-    assert bar(found["By number of choices"], "2 choices") == (1, 1)
-    assert bar(found["By number of choices"], "3 choices") == (0.5, 2)
-    sure = np.exp(3) / (np.exp(3) + 2)
-    assert cells(found["Hardest errors"]) == [
-        ["Who?", f"Ann ({1 / (np.exp(3) + 2):.3g})", f"<Eve> ({sure:.3g})", "q.csv:3"]
-    ]
+    numbers = bars(found["By number of choices"])
+    assert numbers == {"2 choices": (1, 1), "3 choices": (0.5, 2)}
+    known, guessed = 1 / (np.exp(3) + 2), np.exp(3) / (np.exp(3) + 2)
+    error = ["Who?", f"Ann ({known:.3g})", f"<Eve> ({guessed:.3g})", "q.csv:3"]
+    assert cells(found["Hardest errors"]) == [error]
 
 
-# ---- Embeddings ---------------------------------------------------------------------------------
-
-
-def test_the_hardest_query_finds_its_document_last():
+def test_hardest_query_finds_its_document_last():
     queries, documents = ["q0", "q1", "q2", "q3"], ["d0", "d1", "d2", "d3"]
     found = np.array([[0, 1, 2], [2, 1, 0], [0, 2, 1], [0, 1, 2]])
     ranking = Ranking.of_lists(queries, documents, found, found, [[0], [0, 3], [2, 2], [3]])
     (section,) = query_sections(queries, documents, found, ranking.a_relevant, ranking.is_relevant)
-    assert cells(section) == [
-        ["q3", "d3", "d0", "beyond 3"],
-        ["q1", "d0", "d2", "3"],
-        ["q2", "d2", "d0", "2"],
-    ]
-    assert section.note.startswith("3 of 3, the lowest place first")
+    expected = [["q3", "d3", "d0", "beyond 3"], ["q1", "d0", "d2", "3"], ["q2", "d2", "d0", "2"]]
+    assert cells(section) == expected
 
 
-def test_the_hardest_pair_has_another_place_by_its_score():
+def test_hardest_pair_has_another_place_by_its_score():
     pairs = [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]
     found, scores = np.array([0.9, 0.2, 0.3, 0.95]), np.array([0.0, 0.25, 0.5, 1.0])
     (section,) = pair_sections(pairs, found, scores)
     assert cells(section)[0] == ["a", "b", "0", "0.900"]
     assert {tuple(row[:2]) for row in cells(section)} == set(pairs[:3])
     (section,) = pair_sections(pairs, scores, scores)
-    assert section.parts[0]["text"] == "No errors."
+    assert section.parts[0]["kind"] == "paragraph"  # no errors
