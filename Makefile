@@ -33,7 +33,7 @@ faults: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest tests/faults --faults=5 --numprocesses=2
 
 fuzz: $(VENV)/.installed-test
-	FUZZ_SCALE=25 $(VENV)/bin/python -m pytest tests/test_fuzz_targets.py
+	FUZZ_SCALE=80 $(VENV)/bin/python -m pytest tests/test_fuzz_targets.py
 
 # Which lines the tests reach, those of subprocesses included; what TensorFlow traces is not seen. The
 # three tests that limit the size of a file fail, since coverage writes files as well.

@@ -139,4 +139,4 @@ def check_inside(name: str, what: str, source: str) -> None:
         source: the file that contains the name.
     """
     if os.path.isabs(name) or ".." in re.split(r"[/\\]", name) or "\0" in name:
-        raise ValueError(f"{source} names the {what} {name!r}, which is outside of its own folder.")
+        raise DataError(source, f"names the {what} {name!r}, which is outside of its own folder.")

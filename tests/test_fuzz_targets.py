@@ -81,7 +81,7 @@ def test_a_spoilt_file_is_read_or_rejected_by_name(tmp_path, kind):
 
     @given(data=st.data())
     @settings(
-        max_examples=10 * SCALE,
+        max_examples=3 * SCALE,
         derandomize=SCALE == 1,
         database=None,
         deadline=None,
