@@ -86,6 +86,7 @@ def assert_near(found, expected):
         np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_first_step_has_the_stated_loss_and_the_references_clipped_update(tmp_path):
     trainer = pretrainer(rate=0.01)
     variables = trainer.model.trainable_variables
@@ -168,6 +169,7 @@ def test_the_steps_are_the_same_however_many_run_in_one_call(tmp_path):
     assert found[100][2] == pytest.approx(found[1][2])  # a line has the mean of its steps' losses
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_variables_without_a_gradient_are_left_alone(tmp_path):
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")

@@ -1,6 +1,6 @@
 """Checkpoints: the reference's names, whole or not at all, and found again wherever they lie."""
 
-from pathlib import Path
+import resource
 
 import keras
 import numpy as np
@@ -67,50 +67,41 @@ def trained():
     return training_variables(model, optimizer)
 
 
-@pytest.mark.parametrize("part", ["data-00000-of-00001.tempstate7", "index.tempstate7"])
-def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch, part):
-    """A disk may be full before the index is written, or in it."""
-    save_checkpoint(str(tmp_path), {"w": np.ones(3, np.float32)}, 1)
+@pytest.mark.parametrize("room", [0, 64])  # for the data alone
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path, room):
+    """The limit is that of the size of a file; TensorFlow's error is the one of a full disk."""
+    arrays = {"w": np.ones(3, np.float32)}
+    save_checkpoint(str(tmp_path), arrays, 1)
     before = sorted(path.name for path in tmp_path.iterdir())
-
-    def save(prefix, **_):
-        Path(f"{prefix}.{part}").touch()
-        if part.startswith("index"):
-            Path(f"{prefix}.data-00000-of-00001").touch()
-        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
-
-    monkeypatch.setattr(tf.raw_ops, "SaveV2", save)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     for step in (1, 2):
-        with pytest.raises(tf.errors.ResourceExhaustedError):
-            save_checkpoint(str(tmp_path), {"w": np.ones(3, np.float32)}, step)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+        try:
+            with pytest.raises(tf.errors.OpError):
+                save_checkpoint(str(tmp_path), arrays, step)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_a_checkpoint_lists_exactly_the_references_names(trained, tmp_path):
+def test_a_checkpoint_lists_exactly_the_references_names_and_reads_what_was_written(
+    trained, tmp_path
+):
+    values = {name: variable.numpy().copy() for name, variable in trained.items()}
     prefix = save_checkpoint(str(tmp_path), trained, step=1)
-    heads = ("masked_lm", "next_sentence")
-    expected = set(numpy_bert.variable_shapes(CONFIG, heads, num_labels=2))
+    expected = set(numpy_bert.variable_shapes(CONFIG, ("masked_lm", "next_sentence"), num_labels=2))
     expected |= {f"{name}/{slot}" for name in expected for slot in ("adam_m", "adam_v")}
     found = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     assert set(found) == expected | {"global_step"}
     assert found["bert/encoder/layer_1/attention/self/query/kernel/adam_v"] == [4, 4]
-
-
-def test_writing_then_reading_is_identity(trained, tmp_path):
-    values = {name: variable.numpy().copy() for name, variable in trained.items()}
-    prefix = save_checkpoint(str(tmp_path), trained, step=1)
+    step = tf.train.load_variable(prefix, "global_step")
+    assert (step, step.dtype, step.shape) == (1, np.int64, ())
     for variable in trained.values():
         variable.assign(variable + 1)
     restore_checkpoint(prefix, trained)
     for name, variable in trained.items():
         np.testing.assert_array_equal(variable, values[name], err_msg=name)
     assert np.abs(values["bert/pooler/dense/kernel/adam_m"]).min() > 0
-
-
-def test_the_global_step_is_the_references_int64_scalar(trained, tmp_path):
-    prefix = save_checkpoint(str(tmp_path), trained, step=1)
-    step = tf.train.load_variable(prefix, "global_step")
-    assert (step, step.dtype, step.shape) == (1, np.int64, ())
 
 
 def test_the_newest_checkpoint_is_the_latest(tmp_path):
@@ -148,11 +139,11 @@ def test_going_on_from_an_older_checkpoint_makes_it_the_latest(tmp_path):
     assert latest_checkpoint(str(tmp_path)).endswith("model.ckpt-10")
 
 
-@pytest.mark.parametrize("folder", ["a[1]", "what?", "*"])
-def test_a_folder_whose_checkpoints_could_not_be_read_again_is_refused_at_once(tmp_path, folder):
-    for refused in (lambda path: save_steps(path, 1), latest_checkpoint):
-        with pytest.raises(ValueError, match=r"\*, \? or \[.* Use another output_dir"):
-            refused(f"{tmp_path}/{folder}")
+def test_a_folder_whose_checkpoints_could_not_be_read_again_is_refused_at_once(tmp_path):
+    for folder in ("a[1]", "what?", "*"):
+        for refused in (lambda path: save_steps(path, 1), latest_checkpoint):
+            with pytest.raises(ValueError, match="output_dir"):
+                refused(f"{tmp_path}/{folder}")
     assert not list(tmp_path.iterdir())
 
 
@@ -163,11 +154,10 @@ def test_a_folder_whose_checkpoint_file_has_the_paths_of_another_place_can_be_mo
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-5")
 
 
-def test_a_checkpoint_file_of_any_other_content_names_nothing(tmp_path, caplog):
+def test_a_checkpoint_file_of_any_other_content_names_nothing(tmp_path):
     save_steps(tmp_path, 4)
     (tmp_path / "checkpoint").write_text("\n" * 1_000_000)  # takes no quadratic time
     assert latest_checkpoint(str(tmp_path)) is None
-    assert f"{tmp_path}/checkpoint names no checkpoint" in caplog.text
     (tmp_path / "checkpoint").unlink()
     (tmp_path / "checkpoint").mkdir()
     assert latest_checkpoint(str(tmp_path)) is None
@@ -195,11 +185,10 @@ def test_a_kill_before_the_checkpoint_file_is_written_leaves_the_previous_one_la
 
 
 @pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
-def test_where_the_latest_is_gone_the_one_before_is_used_and_not_nothing(tmp_path, part, caplog):
+def test_where_the_latest_is_gone_the_one_before_is_used_and_not_nothing(tmp_path, part):
     save_steps(tmp_path, 4, 5, 6)
     (tmp_path / f"model.ckpt-6.{part}").unlink()
     assert value_at(latest_checkpoint(str(tmp_path))) == 5
-    assert "names model.ckpt-6" in caplog.text
 
 
 def test_other_files_of_a_similar_name_are_left_alone(tmp_path):
@@ -211,33 +200,26 @@ def test_other_files_of_a_similar_name_are_left_alone(tmp_path):
     assert names_of(list_checkpoints(str(tmp_path))) == ["model.ckpt-2"]
 
 
-@pytest.mark.parametrize(
-    "wanted, problem",
-    [
-        ({"shape": (2, 5)}, r"bert/kernel has shape \(2, 3\).* \(2, 5\) here"),
-        ({"extra": "bert/kernel/adam_m"}, "bert/kernel/adam_m is missing"),
-    ],
-)
-def test_a_checkpoint_of_another_model_is_refused_and_nothing_changed(tmp_path, wanted, problem):
+def test_a_checkpoint_of_another_model_or_a_damaged_one_is_refused_and_nothing_changed(tmp_path):
+    zeros = keras.Variable(np.zeros((2, 3), np.float32))
     prefix = save_steps(tmp_path, 4)
-    variables = small(value=-1, shape=wanted.get("shape", (2, 3)))
-    if "extra" in wanted:
-        variables[wanted["extra"]] = keras.Variable(np.zeros((2, 3), np.float32))
-    with pytest.raises(ValueError, match=rf"cannot be resumed from .*{problem}.*output_dir"):
-        restore_checkpoint(prefix, variables)
-    assert np.unique(variables["bert/kernel"]) == -1
-    assert int(variables["global_step"]) == 0
-
-
-@pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
-def test_a_damaged_checkpoint_is_refused_and_nothing_changed(tmp_path, part):
-    prefix = save_steps(tmp_path, 4)
-    file = tmp_path / f"model.ckpt-4.{part}"
-    file.write_bytes(file.read_bytes()[:-20])
-    variables = small(value=-1)
-    with pytest.raises(ValueError, match=r"The checkpoint .*model.ckpt-4 is damaged \("):
-        restore_checkpoint(prefix, variables)
-    assert np.unique(variables["bert/kernel"]) == -1
+    averaged = save_checkpoint(str(tmp_path), {"bert/kernel/ExponentialMovingAverage": zeros}, 5)
+    for source, variables, name in (
+        (prefix, small(-1, shape=(2, 5)), "bert/kernel"),
+        (prefix, {**small(-1), "bert/kernel/adam_m": zeros}, "bert/kernel/adam_m"),
+        (averaged, small(-1), "init_checkpoint"),  # of version 2
+    ):
+        with pytest.raises(ValueError, match=name):
+            restore_checkpoint(source, variables)
+        assert np.unique(variables["bert/kernel"]) == -1
+        assert int(variables["global_step"]) == 0
+    for part in ("index", "data-00000-of-00001"):
+        prefix, variables = save_steps(tmp_path, 6), small(-1)
+        file = tmp_path / f"model.ckpt-6.{part}"
+        file.write_bytes(file.read_bytes()[:-20])
+        with pytest.raises(ValueError, match=r"model\.ckpt-6"):
+            restore_checkpoint(prefix, variables)
+        assert np.unique(variables["bert/kernel"]) == -1
 
 
 def test_a_saver_in_the_background_writes_the_values_of_the_moment_it_was_called(tmp_path):
@@ -259,10 +241,3 @@ def test_what_keeps_a_saver_in_the_background_from_writing_is_raised_at_the_next
     with pytest.raises(tf.errors.OpError):
         saver.wait()
     saver.wait()  # said once
-
-
-def test_restore_checkpoint_rejects_averaged_weights_of_version_2(tmp_path):
-    arrays = {"v": np.zeros(2), "v/ExponentialMovingAverage": np.ones(2)}
-    prefix = save_checkpoint(str(tmp_path), arrays, step=1)
-    with pytest.raises(ValueError, match="init_checkpoint"):
-        restore_checkpoint(prefix, {"v": tf.Variable(np.zeros(2))})

@@ -18,7 +18,6 @@ from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.reranking import RerankingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.training import parts as part_loops
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.options import TrainingOptions
@@ -26,24 +25,18 @@ from bert_tf.training.schedules import WarmupDecay
 
 B, S = 4, 9
 LABELS = ("O", "B-X", "I-X")
-NOT_LONG = ("pretraining",)
-
-
 TASKS = {
     "pretraining": lambda: PretrainingTask(S, 3),
-    "mlm_sop": lambda: PretrainingTask(S, 3, "mlm_sop"),
     "classification": lambda: ClassificationTask(LABELS, S),
-    "multi_label": lambda: ClassificationTask(LABELS, S, problem_type="multi_label"),
     "token_classification": lambda: TokenClassificationTask(LABELS, S),
     "crf": lambda: TokenClassificationTask(LABELS, S, crf="iob2"),
     "multiple_choice": lambda: MultipleChoiceTask(3, S),
     "question_answering": lambda: QuestionAnsweringTask(S, 2, 3),
     "embeddings": lambda: EmbeddingTask(S, 3),
     "reranking": lambda: RerankingTask(S, 3, "listwise"),
-    "distilled_classification": lambda: student_task(ClassificationTask(LABELS, S), 2.0),
-    "distilled_token_classification": lambda: student_task(TokenClassificationTask(LABELS, S), 2.0),
     "distilled_question_answering": lambda: student_task(QuestionAnsweringTask(S, 2, 3), 2.0),
 }
+LONG = {*TASKS} - {"pretraining", "embeddings"}
 # Operations whose results have as many rows as the values say, and those that run on the host.
 DYNAMIC = re.compile(
     r"^(Where|Unique|DynamicPartition|Ragged|SparseTo|NonMaxSuppression|ListDiff|.*PyFunc|Print"
@@ -51,7 +44,7 @@ DYNAMIC = re.compile(
 )
 
 
-def trainer_of(task, parts=2, devices=ONE, **kwargs):
+def trainer_of(task, devices=ONE):
     keras.utils.set_random_seed(1)
     strategy = strategy_on(devices)
     with strategy.scope():
@@ -63,9 +56,8 @@ def trainer_of(task, parts=2, devices=ONE, **kwargs):
         strategy=strategy,
         input_names=task.input_names,
         optimizer=optimizer,
-        gradient_accumulation_steps=parts,
+        gradient_accumulation_steps=2,
         jit_compile="false",  # on a TPU nothing within the step is compiled by itself
-        **kwargs,
     )
 
 
@@ -79,25 +71,21 @@ def batches_of(task, folder, batch_size=B):
     return loop.training_batches(task, [path], options, "full")
 
 
-def all_operations(graph):
+def all_nodes(graph):
     definition = graph.as_graph_def()
-    functions = definition.library.function
-    return {n.op for nodes in (definition.node, *(f.node_def for f in functions)) for n in nodes}
+    return [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
 
 
-def cases():
-    """Two parts of a batch and the tasks that need most; the others are long."""
-    for name in TASKS:
-        for parts in (1, 2):
-            is_main = parts == 2 and name in NOT_LONG
-            marks = [pytest.mark.night] if is_main else [pytest.mark.night, pytest.mark.weekly]
-            yield pytest.param(name, parts, marks=marks)
-
-
-@pytest.mark.parametrize("name, parts", cases())
-def test_a_step_of_a_task_is_one_function_without_anything_dynamic(tmp_path, name, parts):
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=getattr(pytest.mark, "weekly" if n in LONG else "night"))
+        for n in TASKS
+    ],
+)
+def test_a_step_of_a_task_is_one_function_without_anything_dynamic(tmp_path, name):
     task = TASKS[name]()
-    trainer, batches = trainer_of(task, parts), batches_of(task, tmp_path)
+    trainer, batches = trainer_of(task), batches_of(task, tmp_path)
     assert all(spec.shape.is_fully_defined() for spec in batches.element_spec.values())
     step = tf.function(
         lambda features: trainer.strategy.run(trainer._step.take, args=(features,)),
@@ -105,40 +93,27 @@ def test_a_step_of_a_task_is_one_function_without_anything_dynamic(tmp_path, nam
     )
     features = next(iter(batches))
     graph = step.get_concrete_function(features).graph
-    assert [op for op in all_operations(graph) if DYNAMIC.match(op)] == []
+    assert [node.op for node in all_nodes(graph) if DYNAMIC.match(node.op)] == []
     hlo = step.experimental_get_compiler_ir(features)(stage="hlo")  # raises if XLA cannot
     assert "bf16" in hlo and "dot(" in hlo
     assert re.findall(r"\[[^\]]*<=[^\]]*\]", hlo) == []  # sizes that only the values give
     assert re.findall(r"custom-call|infeed|outfeed|send\(|recv\(", hlo) == []
 
 
-@pytest.mark.weekly_cases("1")
-@pytest.mark.parametrize("parts", [1, 2])
-def test_outputs_of_two_devices_are_compared_in_static_shapes(tmp_path, monkeypatch, parts):
+@pytest.mark.night
+def test_outputs_of_two_devices_are_compared_in_static_shapes(tmp_path):
     """The graph of a TPU with several cores; only the collective operations are those of CPUs."""
     task = TASKS["embeddings"]()
-    trainer = trainer_of(task, parts, TWO)
-    strategy, shapes = trainer.strategy, {}
-
-    def noted(name):
-        function = getattr(part_loops, name)
-
-        def call(*args):
-            result = function(*args)
-            assert result.shape.is_fully_defined()
-            shapes.setdefault(name, set()).add(result.shape[0])
-            return result
-
-        monkeypatch.setattr(part_loops, name, call)
-
-    noted("_gathered")
-    noted("_rows")
+    trainer = trainer_of(task, TWO)
+    strategy = trainer.strategy
     batches = strategy.experimental_distribute_dataset(batches_of(task, tmp_path, 2 * B))
     step = tf.function(
         lambda features: strategy.run(trainer._step.take, args=(features,)), autograph=False
     )
-    step.get_concrete_function(next(iter(batches)))
-    assert shapes == {"_gathered": {2 * B}, "_rows": {B}}
+    nodes = all_nodes(step.get_concrete_function(next(iter(batches))).graph)
+    shapes = [node.attr["shape"].shape for node in nodes if node.op == "EnsureShape"]
+    assert all(tf.TensorShape(shape).is_fully_defined() for shape in shapes)
+    assert {shape.dim[0].size for shape in shapes} == {B, 2 * B}  # own rows, and those of both
 
 
 def test_an_evaluation_has_one_shape_whatever_remains(tmp_path):

@@ -31,11 +31,12 @@ def last_line(folder):
 @pytest.mark.parametrize(
     "jit_compile, devices",
     [
-        pytest.param("auto", ONE, marks=pytest.mark.night),
+        ("auto", ONE),
         ("true", ONE),
         pytest.param("true", TWO, marks=pytest.mark.weekly),
     ],
 )
+@pytest.mark.night
 def test_a_compiled_step_is_that_of_single_operations_dropout_included(
     tmp_path, devices, jit_compile
 ):
@@ -80,6 +81,7 @@ def test_the_loss_scale_is_halved_by_an_overflow_and_doubled_after_two_thousand_
     assert float(scale.value) == first
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_step_whose_gradients_overflow_changes_no_weight_but_counts(tmp_path):
     trainer = float16_pretrainer()
     scale = trainer._step.loss_scale
