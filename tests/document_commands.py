@@ -6,10 +6,8 @@ those before it made. What lies there at first, checkpoints and data, is tiny bu
 """
 
 import ast
-import functools
 import importlib.util
 import itertools
-import json
 import os
 import re
 import shlex
@@ -30,7 +28,6 @@ GUIDES = {
     for path in sorted((ROOT / "docs").glob("*.md"))
     if path.name not in WRITTEN_BY_SCRIPTS
 }
-PRETRAINING = ("pretraining.md", "training.md")  # in a test file of their own, for two processes
 DOCUMENTS = {**GUIDES, "README.md": ROOT / "README.md"}
 
 # What would take too long as it stands. Nothing else of a command is changed.
@@ -71,10 +68,10 @@ class NotRun:
         return self.matches(code) and not there
 
 
-# Flags without the rest of their command. test_documents.py looks them up.
+# Flags without the rest of their command. test_commands.py looks them up.
 FRAGMENTS = (
     NotRun(r"^python .* \.\.\.$", "the form of a command, and none"),
-    NotRun(r"^\w+ (\.\.\. )?--", "flags of a program, which test_documents.py looks up"),
+    NotRun(r"^\w+ (\.\.\. )?--", "flags of a program, which test_commands.py looks up"),
 )
 NOT_RUN = (
     NotRun(r"^make ", "minutes to hours; `make test` is what runs this file"),
@@ -189,22 +186,13 @@ def commands_of(text: str) -> list[Command]:
 def program_calls(code: str) -> Iterator[tuple[str, list[str]]]:
     """Yield (program, arguments) of each program of ours that a command line starts."""
     words = shlex.split(code.replace("$", ""), comments=True)
-    for call in split_at(words, ("|", "&&", "&", ";")):
+    for is_end, call in itertools.groupby(words, lambda word: word in ("|", "&&", "&", ";")):
+        call = list(call)
         paths = {f"run_scripts/{name}.py": name for name in PROGRAMS} | {n: n for n in PROGRAMS}
         place = next((number for number, word in enumerate(call) if word in paths), None)
-        if place is not None and "run_scripts/sweep.py" not in call:
+        if not is_end and place is not None and "run_scripts/sweep.py" not in call:
             arguments = itertools.takewhile(lambda word: word not in (">", "<"), call[place + 1 :])
             yield paths[call[place]], list(arguments)
-
-
-def split_at(words: list[str], separators: tuple[str, ...]) -> list[list[str]]:
-    parts: list[list[str]] = [[]]
-    for word in words:
-        if word in separators:
-            parts.append([])
-        else:
-            parts[-1].append(word)
-    return parts
 
 
 def shorter(code: str) -> str:
@@ -222,47 +210,6 @@ def all_commands() -> list[Command]:
 
 
 # ----- run
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """That of a shell in which `python` is ours, and the folders of google-research/bert are named."""
-    folder.mkdir()
-    inherited = {
-        n: v for n, v in os.environ.items() if n not in ("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG")
-    }
-    variables = inherited | {
-        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "BERT_BASE_DIR": "uncased_L-12_H-768_A-12",
-        "SQUAD_DIR": ".",
-    }
-    server = Path(__file__).parent / "python_server.py"
-    path = python_server(str(server), json.dumps(variables | {"PATH": os.environ["PATH"]}))
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {server} {path} -- "$@"\n')
-    python.chmod(0o755)
-    return variables
-
-
-@functools.cache
-def python_server(server: str, variables: str) -> str:
-    """Starts python_server.py, which ends with this process; the path of its socket."""
-    path = f"{tempfile.mkdtemp(prefix='python')}/socket"
-    started = subprocess.Popen(
-        [sys.executable, server, path],
-        env=json.loads(variables),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert started.stdout.readline() == "ready\n"
-    _servers.append(started)  # or its pipes would be closed
-    return path
-
-
-_servers: list[subprocess.Popen] = []
-
 
 # What a document begins with that a command of another one makes: its name -> the name of that output
 FROM_OTHERS = {
@@ -283,8 +230,26 @@ class Walks:
         self.folder, self.files = folder, folder / "files"
         self.files.mkdir()
         write_files(self.files)
-        self.environment = environment(folder / "bin")
         self.ran: dict[str, Path] = {}  # code -> the folder in which it was run
+        self.environment = self.start_python()
+
+    def start_python(self) -> dict[str, str]:
+        """The environment of a shell in which `python` is a fork of a server, and folders are named."""
+        inherited = {
+            n: v for n, v in os.environ.items() if n not in ("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG")
+        }
+        folders = {"BERT_BASE_DIR": "uncased_L-12_H-768_A-12", "SQUAD_DIR": "."}
+        variables = {**inherited, **folders, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, str(Path(__file__).parent / "python_server.py")]
+        command.append(f"{tempfile.mkdtemp(prefix='python')}/socket")
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.server = subprocess.Popen(command, env=variables, **pipes)  # ends with this process
+        assert self.server.stdout.readline() == b"ready\n"
+        python = self.folder / "bin/python"
+        python.parent.mkdir()
+        python.write_text(f'#!/bin/sh\nexec {shlex.join(command)} -- "$@"\n')
+        python.chmod(0o755)
+        return {**variables, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
 
     def walk(self, document: str) -> list[Command]:
         """Runs what can be run; the commands that were."""
@@ -318,23 +283,15 @@ class Walks:
             return
         before = set(folder.iterdir())
         code = ["python", "-c", command.code] if command.is_python else command.code
-        done = subprocess.run(
-            code,
-            shell=not command.is_python,
-            cwd=folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
+        where = {"shell": not command.is_python, "cwd": folder, "env": self.environment}
+        done = subprocess.run(code, **where, capture_output=True, text=True, timeout=900)
         said = f"{command.code}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
         assert done.returncode == 0, f"ended with {done.returncode}: {said}"
         for output in command.outputs:
             assert written(folder, output), f"made no {output}: {said}"
-        if (
-            not command.is_python and not command.outputs
-        ):  # it prints, or makes what it calls itself
-            assert done.stdout.strip() or set(folder.iterdir()) - before, f"did nothing: {said}"
+        # It prints, or makes what it calls itself.
+        is_silent = command.is_python or command.outputs or set(folder.iterdir()) - before
+        assert is_silent or done.stdout.strip(), f"did nothing: {said}"
         self.ran.setdefault(command.code, folder)
 
 
@@ -346,5 +303,4 @@ def written(folder: Path, output: str) -> list[Path]:
     name = path.name.replace("{length}", "*")
     if name == path.name and not path.exists():
         name = f"{path.stem}-*-of-*{path.suffix}"
-    paths = path.parent.glob(name)
-    return [one for one in paths if one.stat().st_size]
+    return [one for one in path.parent.glob(name) if one.stat().st_size]
