@@ -11,7 +11,7 @@ from bert_tf.interop.heads import find_head
 from bert_tf.interop.initial import untied_decoder
 from bert_tf.interop.read import folder_of
 from bert_tf.interop.sentence_transformers import embedding_settings
-from bert_tf.limits import listed
+from bert_tf.limits import DataError, listed
 from bert_tf.model_files import TASK_FILE, read_task
 from bert_tf.registry import BY_ARCHITECTURE, TYPES, UnknownTaskError
 from bert_tf.tasks.base import Task
@@ -108,10 +108,8 @@ def noted_task(checkpoint: PretrainedCheckpoint) -> Task | None:
         (labels, labels and checkpoint.labels),
     ):
         if theirs and theirs != ours:
-            raise ValueError(
-                f"{path} has {listed(ours, 5)}, but the config.json next to it {listed(theirs, 5)}: "
-                "delete the wrong one."
-            )
+            problem = f"{listed(ours, 5)}, but the config.json next to it {listed(theirs, 5)}"
+            raise DataError(path, f"{problem}: delete the wrong one.")
     return task
 
 

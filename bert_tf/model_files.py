@@ -95,7 +95,7 @@ def task_of_values(values: Mapping[str, Any], path: str) -> Task:
     }
     name = arguments.pop("task", None)
     if not has_task(name):
-        raise UnknownTaskError(f"{path}: `task` is {name!r}: call bert_tf.register_task first.")
+        raise UnknownTaskError(path, f"`task` is {name!r}: call bert_tf.register_task first.")
     return TYPES[name].load("task")(**arguments)
 
 

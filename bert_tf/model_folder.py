@@ -20,7 +20,7 @@ from bert_tf.interop.hub import local_path
 from bert_tf.interop.initial import LoadReport, initialize, untied_decoder
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.limits import listed
+from bert_tf.limits import DataError, listed
 from bert_tf.model_files import has_registered_task
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
@@ -84,7 +84,7 @@ def load_model_folder(
 def _check_whole(report: LoadReport, needed: tuple[str, ...]) -> None:
     """Raise ValueError if the checkpoint lacks variables whose names begin in this way."""
     if missing := [name for name in report.missing if name.startswith(needed)]:
-        raise ValueError(f"{report.source} lacks {listed(missing, 3)}: copy it again.")
+        raise DataError(report.source, f"lacks {listed(missing, 3)}: copy it again.")
 
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"

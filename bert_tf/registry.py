@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from bert_tf.limits import DataError
 
-class UnknownTaskError(ValueError):
+
+class UnknownTaskError(DataError):
     """A task that this package does not have, such as a custom task trained by `bert_tf.Trainer`."""
 
 

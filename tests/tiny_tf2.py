@@ -2,7 +2,7 @@
 
 Attributes and variable names are those of official/nlp/modeling (`BertEncoder`,
 `TransformerEncoderBlock`, `BertPretrainerV2`) and the shapes those of Keras 2's
-`MultiHeadAttention`; the forward pass is written for [H, N, D] kernels, as theirs is.
+`MultiHeadAttention`.
 """
 
 import numpy as np
@@ -46,35 +46,27 @@ class Encoder(tf.Module):
         size = hidden // heads
 
         def table(ours, name):
-            return Part(
-                embeddings=variable(arrays[f"bert/embeddings/{ours}"], f"{name}/embeddings")
-            )
+            array = arrays[f"bert/embeddings/{ours}"]
+            return Part(embeddings=variable(array, f"{name}/embeddings"))
 
         def layer(index):
             ours, name = f"bert/encoder/layer_{index}", f"transformer/layer_{index}"
+
+            def projected(part, theirs, *shapes):
+                names = f"{ours}/attention/{part}", f"{name}/self_attention/{theirs}"
+                return dense(arrays, *names, *shapes)
+
+            kernel, bias = (hidden, heads, size), (heads, size)
             parts = {
-                f"_{kind}_dense": dense(
-                    arrays,
-                    f"{ours}/attention/self/{kind}",
-                    f"{name}/self_attention/{kind}",
-                    (hidden, heads, size),
-                    (heads, size),
-                )
+                f"_{kind}_dense": projected(f"self/{kind}", kind, kernel, bias)
                 for kind in ("query", "key", "value")
             }
-            parts["_output_dense"] = dense(
-                arrays,
-                f"{ours}/attention/output/dense",
-                f"{name}/self_attention/attention_output",
-                (heads, size, hidden),
-            )
+            shape = (heads, size, hidden)
+            parts["_output_dense"] = projected("output/dense", "attention_output", shape)
+            norms = f"{ours}/attention/output/LayerNorm", f"{name}/self_attention_layer_norm"
             return Part(
                 _attention_layer=Part(**parts),
-                _attention_layer_norm=norm(
-                    arrays,
-                    f"{ours}/attention/output/LayerNorm",
-                    f"{name}/self_attention_layer_norm",
-                ),
+                _attention_layer_norm=norm(arrays, *norms),
                 _intermediate_dense=dense(
                     arrays, f"{ours}/intermediate/dense", f"{name}/intermediate"
                 ),
@@ -92,38 +84,6 @@ class Encoder(tf.Module):
         )
         self._transformer_layers = [layer(index) for index in range(config.num_hidden_layers)]
         self._pooler_layer = dense(arrays, "bert/pooler/dense", "pooler_transform")
-
-    def encode(self, input_word_ids, input_mask, input_type_ids):
-        """int32 [B, S] -> pooled_output [B, H], sequence_output [B, S, H]."""
-        length = tf.shape(input_word_ids)[1]
-        data = tf.gather(self._embedding_layer.embeddings, input_word_ids)
-        data += self._position_embedding_layer.embeddings[:length]
-        data += tf.gather(self._type_embedding_layer.embeddings, input_type_ids)
-        data = normalize(data, self._embedding_norm_layer)
-        adder = (1.0 - tf.cast(input_mask, tf.float32))[:, None, None, :] * -1e9
-        for layer in self._transformer_layers:
-            attention = layer._attention_layer
-            query, key, value = (
-                tf.einsum("bsh,hnd->bsnd", data, part.kernel) + part.bias
-                for part in (attention._query_dense, attention._key_dense, attention._value_dense)
-            )
-            scores = tf.einsum("bfnd,btnd->bnft", query, key) / query.shape[-1] ** 0.5
-            context = tf.einsum("bnft,btnd->bfnd", tf.nn.softmax(scores + adder), value)
-            output = attention._output_dense
-            attended = tf.einsum("bsnd,ndh->bsh", context, output.kernel) + output.bias
-            data = normalize(data + attended, layer._attention_layer_norm)
-            inner = layer._intermediate_dense
-            inner = tf.nn.gelu(data @ inner.kernel + inner.bias, approximate=True)
-            outer = inner @ layer._output_dense.kernel + layer._output_dense.bias
-            data = normalize(data + outer, layer._output_layer_norm)
-        pooler = self._pooler_layer
-        pooled = tf.tanh(data[:, 0] @ pooler.kernel + pooler.bias)
-        return {"pooled_output": pooled, "default": pooled, "sequence_output": data}
-
-
-def normalize(data, layer):
-    mean, variance = tf.nn.moments(data, [-1], keepdims=True)
-    return (data - mean) * tf.math.rsqrt(variance + 1e-12) * layer.gamma + layer.beta
 
 
 def masked_lm(arrays):
@@ -166,16 +126,6 @@ class HubEncoder(tf.Module):
         self.vocab_file = tf.saved_model.Asset(str(vocab_file))
         self.do_lower_case = tf.Variable(do_lower_case, trainable=False)
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None, None], tf.int32, name)
-            for name in ("input_word_ids", "input_mask", "input_type_ids")
-        ]
-    )
-    def __call__(self, input_word_ids, input_mask, input_type_ids):
-        encoder = getattr(self, "layer_with_weights-0")
-        return encoder.encode(input_word_ids, input_mask, input_type_ids)
-
 
 def save_hub_encoder(folder, config, arrays, tokens, do_lower_case=True):
     """Writes the SavedModel and returns its folder."""
@@ -183,5 +133,5 @@ def save_hub_encoder(folder, config, arrays, tokens, do_lower_case=True):
     vocab_file.parent.mkdir(parents=True)
     vocab_file.write_text("".join(f"{token}\n" for token in tokens))
     module = HubEncoder(config, arrays, vocab_file, do_lower_case)
-    tf.saved_model.save(module, str(folder), signatures={"serving_default": module.__call__})
+    tf.saved_model.save(module, str(folder))
     return str(folder)

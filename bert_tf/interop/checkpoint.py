@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.limits import DataError
 
 # Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
 # 994 free places, [unused0] to [unused993]: 3.3 % of 30,522. Unrelated vocabularies differ in nearly all
@@ -145,6 +146,6 @@ class Bundle:
         try:
             yield
         except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
-            raise ValueError(
-                f"{self._prefix}.{part} is damaged or missing ({error}): copy it again."
+            raise DataError(
+                f"{self._prefix}.{part}", f"damaged or missing ({error}): copy it again."
             ) from error

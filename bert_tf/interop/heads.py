@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from bert_tf.interop.checkpoint import LazyArrays, shape_of
-from bert_tf.limits import listed
+from bert_tf.limits import DataError, listed
 from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType
 
 
@@ -46,9 +46,10 @@ def find_head(
     ]
     if len(fitting) == 1:
         return fitting[0]
-    raise ValueError(
-        f"{source} has the variables {', '.join(present)} of several heads or tasks: give head="
-        + "|".join(entry.name for entry in TYPES.values() if set(entry.variables) & set(present))
+    raise DataError(
+        source,
+        f"the variables {', '.join(present)} are of several heads or tasks: give head="
+        + "|".join(entry.name for entry in TYPES.values() if set(entry.variables) & set(present)),
     )
 
 

@@ -40,7 +40,7 @@ from bert_tf.interop.tokenizer_files import (
     stated_lower_case,
     vocab_of_tokenizer,
 )
-from bert_tf.limits import listed, read_json
+from bert_tf.limits import DataError, listed, read_json
 from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 logger = logging.getLogger(__name__)
@@ -125,10 +125,8 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
 def _check_adapter(found: str | None, source: str) -> None:
     """Raise ValueError for the file or a layer of an adapter, such as a LoRA of peft."""
     if found:
-        raise ValueError(
-            f"{source} contains {found}, but adapters are not read: merge it with peft, "
-            "`merge_and_unload()`, and save the tokenizer too."
-        )
+        remedy = "merge it with peft, `merge_and_unload()`, and save the tokenizer too."
+        raise DataError(source, f"contains {found}, but adapters are not read: {remedy}")
 
 
 def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
@@ -140,7 +138,7 @@ def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
     try:
         return BertConfig.from_dict(values)
     except ValueError as error:
-        raise ValueError(f"{config_file}: {error}") from error
+        raise DataError(config_file, str(error)) from error
 
 
 def _joined(first: LazyArrays, second: LazyArrays) -> LazyArrays:
@@ -191,10 +189,10 @@ def _labels(
         return None
     num_labels = arrays.shape("output_weights")[0]
     if sorted(id2label, key=str) != sorted(map(str, range(num_labels)), key=str):
-        raise ValueError(
-            f"{config_file}: `id2label` names {listed(id2label, 5)}, but the weights have the outputs 0 "
-            f"to {num_labels - 1}."
+        problem = (
+            f"`id2label` names {listed(id2label, 5)}, but the weights have {num_labels} outputs."
         )
+        raise DataError(config_file, problem)
     return tuple(str(id2label[str(index)]) for index in range(num_labels))
 
 

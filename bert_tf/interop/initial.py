@@ -17,7 +17,7 @@ from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, file_beside, shape_of
 from bert_tf.interop.huggingface_names import ALIASES
 from bert_tf.interop.read import folder_of, read_checkpoint
-from bert_tf.limits import listed, read_json
+from bert_tf.limits import DataError, listed, read_json
 from bert_tf.registry import BY_ARCHITECTURE, TASK_FILE, TYPES, TaskType, type_of_model
 
 logger = logging.getLogger(__name__)
@@ -232,10 +232,8 @@ def assign(
     if encoder_missing:
         refused.append(f"missing in it ({len(encoder_missing)}): {listed(encoder_missing, 3)}")
     if refused:
-        raise ValueError(
-            f"The encoder in {source} does not match the model: {'; '.join(refused[-3:])}. Make the "
-            "model from the checkpoint's configuration."
-        )
+        problem = f"The encoder does not match the model: {'; '.join(refused[-3:])}"
+        raise DataError(source, f"{problem}. Make the model from this checkpoint's configuration.")
 
     for name in loaded:
         by_name[name].assign(arrays[name])
@@ -273,8 +271,8 @@ def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> 
     for field in ("hidden_act", "num_attention_heads", "attention_direction"):
         ours, theirs = getattr(model, field), getattr(checkpoint, field)
         if ours != theirs:
-            raise ValueError(
-                f"`{field}` is {ours!r} in the model, but {theirs!r} in the configuration of {source}."
+            raise DataError(
+                source, f"`{field}` is {ours!r} in the model, but {theirs!r} in the configuration."
             )
     notes = []
     if model.layer_norm_eps != checkpoint.layer_norm_eps:

@@ -65,9 +65,8 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     root = _root(folder)
     if root is None:
         if (file := _file_of_modules(folder)) is not None:
-            raise UnknownTaskError(
-                f"{folder} has {file}, but no {MODULES_FILE} with the pooling: copy it too."
-            )
+            problem = f"{file}, but no {MODULES_FILE} with the pooling: copy it too."
+            raise UnknownTaskError(folder, problem)
         return None
     modules = _modules(root)
     kinds, folders = [kind for kind, _ in modules], dict(modules)
@@ -266,7 +265,7 @@ def _dense_size(file: str) -> int:
 
 
 def _unsupported(source: str, setting: str, valid: str) -> UnknownTaskError:
-    return UnknownTaskError(f"{source}: {setting} is not supported, but only {valid}.")
+    return UnknownTaskError(source, f"{setting} is not supported, but only {valid}.")
 
 
 def _optional(file: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from bert_tf.interop.tokenizer_files import (
     stated_lower_case,
     vocab_of_tokenizer,
 )
-from bert_tf.limits import check_inside, read_json
+from bert_tf.limits import DataError, check_inside, read_json
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
@@ -197,12 +197,10 @@ def compare_vocabularies(vocab_file: str | None, checkpoint: PretrainedCheckpoin
     fraction = len(differing) / len(tokens)
     counted = f"{len(differing)} of the {len(tokens)} tokens ({100 * fraction:.3g} %) in {theirs}"
     examples = ", ".join(repr(token) for token, _ in differing[:3])
-    problem = (
-        f"{counted} have another id or none in {vocab_file}, such as {examples}: omit vocab_file."
-    )
+    problem = f"{counted} have another id or none in it, such as {examples}: omit vocab_file."
     if fraction > MOST_REPLACED:
-        raise ValueError(problem)
-    logger.warning("%s", problem)
+        raise DataError(vocab_file, problem)
+    logger.warning("%s: %s", vocab_file, problem)
 
 
 # Folders of the reference's published models, with its own names.

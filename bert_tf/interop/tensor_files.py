@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.data.files import whole_file
 from bert_tf.interop.checkpoint import LazyArrays
 from bert_tf.interop.tf_classes import H5_FILE, open_h5, with_pytorch_names
-from bert_tf.limits import check_inside, import_extra, read_json
+from bert_tf.limits import DataError, check_inside, import_extra, read_json
 
 # In order of preference: safetensors are read in place, without running code.
 _WEIGHTS_FILES = (
@@ -74,8 +74,8 @@ def _open_safetensors(path: str) -> LazyArrays:
     try:
         file = safetensors.safe_open(path, framework="numpy")
     except safetensors.SafetensorError as error:
-        raise ValueError(
-            f"{path} is damaged or not fully downloaded, such as a pointer of Git LFS ({error})."
+        raise DataError(
+            path, f"damaged or not fully downloaded, such as a pointer of Git LFS ({error})."
         ) from error
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, no mapping
     types = {name: one.get_dtype() for name, one in slices.items()}
@@ -135,8 +135,8 @@ def _open_torch(path: str) -> LazyArrays:
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
         tensors = {name: value for name, value in tensors.items() if torch.is_tensor(value)}
     except Exception as error:  # a damaged pickle raises errors of many types
-        raise ValueError(
-            f"{path} is damaged, or would run code when read: get model.safetensors ({error})."
+        raise DataError(
+            path, f"damaged, or would run code when read: get model.safetensors ({error})."
         ) from error
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
 

@@ -20,7 +20,7 @@ from bert_tf.interop.checkpoint import (
     file_beside,
 )
 from bert_tf.interop.tokenizer_files import stated_lower_case
-from bert_tf.limits import read_whole
+from bert_tf.limits import DataError, read_whole
 
 # Optimizer state that belongs to no variable. `global_step` becomes the step.
 _TRAINING_STATE = frozenset(
@@ -123,9 +123,10 @@ def _prefix_in_folder(folder: str) -> str:
             )
         return checkpoint_prefix(tf.io.gfile.join(folder, newest))
     if len(names) != 1:
-        raise ValueError(
-            f"{folder} has {len(names)} checkpoints and no file `checkpoint` that names the newest: "
-            f"name one{f', such as {folder}/{names[-1]}' if names else ''}."
+        raise DataError(
+            folder,
+            f"{len(names)} checkpoints and no file `checkpoint` that names the newest: "
+            f"name one{f', such as {folder}/{names[-1]}' if names else ''}.",
         )
     return checkpoint_prefix(tf.io.gfile.join(folder, names[0]))
 

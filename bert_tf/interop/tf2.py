@@ -31,7 +31,7 @@ from bert_tf.interop.checkpoint import (
     file_beside,
 )
 from bert_tf.interop.tokenizer_files import stated_lower_case
-from bert_tf.limits import listed
+from bert_tf.limits import DataError, listed
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -148,7 +148,7 @@ def find_weights(
     """
     encoders = list(graph.objects_with("_transformer_layers", "_embedding_layer"))
     if len(encoders) > 1:
-        raise ValueError(f"{prefix} has {len(encoders)} encoders: {_ALONE}")
+        raise DataError(prefix, f"{len(encoders)} encoders: {_ALONE}")
     found: dict[str, int] = {}
     unused: list[int] = []
     architecture = None
@@ -164,8 +164,8 @@ def find_weights(
         found.setdefault(name, number)
     if "bert/embeddings/word_embeddings" not in found:
         names = sorted(filter(None, graph.names.values()))
-        raise ValueError(
-            f"{prefix} has no encoder of tf-models-official, but {listed(names, 3) or 'no variables'}."
+        raise DataError(
+            prefix, f"no encoder of tf-models-official, but {listed(names, 3) or 'no variables'}."
         )
     keys = {name: graph.keys[number] for name, number in found.items()}
     unread = {
@@ -224,7 +224,7 @@ def _by_names(graph: ObjectGraph, prefix: str) -> dict[str, int]:
     for number, name in graph.names.items():
         ours = None if _NOT_WEIGHTS.search(graph.keys[number]) else _reference_name(name)
         if ours is not None and found.setdefault(ours, number) != number:
-            raise ValueError(f"{prefix} has two variables {name!r}: {_ALONE}")
+            raise DataError(prefix, f"two variables {name!r}: {_ALONE}")
     return found
 
 
@@ -264,10 +264,10 @@ def read_tf2(prefix: str) -> PretrainedCheckpoint:
     if config_file:
         stated = BertConfig.from_json_file(config_file)
         if stated.num_attention_heads != config.num_attention_heads:
-            raise ValueError(
-                f"{config_file}: `num_attention_heads` is {stated.num_attention_heads}, but the kernels "
-                f"have {config.num_attention_heads} heads."
+            problem = (
+                f"`num_attention_heads` is {stated.num_attention_heads}, but the kernels have "
             )
+            raise DataError(config_file, f"{problem}{config.num_attention_heads} heads.")
         config, notes = stated, notes[:-1]
     return PretrainedCheckpoint(
         source=prefix,
@@ -364,10 +364,10 @@ def _config_of(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
     vocab_size, width = shapes["bert/embeddings/word_embeddings"]
     query = shapes.get("bert/encoder/layer_0/attention/self/query/kernel", ())
     if len(query) != 3 or width != query[0]:
-        raise ValueError(
-            f"{prefix}: the word embeddings are {width} wide, and the kernel of the first query is "
-            f"{list(query)}: not a whole BERT, but perhaps an ALBERT or ELECTRA."
+        problem = (
+            f"the word embeddings are {width} wide, and the first query's kernel {list(query)}"
         )
+        raise DataError(prefix, f"{problem}: is it an ALBERT or ELECTRA?")
     return BertConfig(
         vocab_size=vocab_size,
         hidden_size=query[0],

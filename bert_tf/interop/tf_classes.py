@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from bert_tf.interop.checkpoint import LazyArrays
+from bert_tf.limits import DataError
 
 H5_FILE = "tf_model.h5"
 
@@ -80,9 +81,8 @@ def open_h5(path: str) -> LazyArrays:
         }
         shapes = {name: weight.shape for name, weight in weights.items()}
     except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} cannot be read as weights of a TF class ({error}). It is damaged, or from another "
-            "program: get it again."
+        raise DataError(
+            path, f"damaged, or not the weights of a TF class ({error}): get it again."
         ) from error
     return LazyArrays(shapes, lambda name: weights[name][()])
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside
-from bert_tf.limits import listed, read_json
+from bert_tf.limits import DataError, listed, read_json
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
@@ -89,7 +89,7 @@ def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
         return None
     ids = model["vocab"]
     if sorted(ids.values()) != list(range(len(ids))):
-        raise ValueError(f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}.")
+        raise DataError(path, f"the ids of the vocabulary are not 0 to {len(ids) - 1}.")
     return tuple(sorted(ids, key=ids.__getitem__))
 
 
@@ -104,23 +104,22 @@ def check_one_vocabulary(folder: str) -> None:
         return
     vocab = load_vocab(vocab_file)  # strips its tokens
     differing = [token for index, token in enumerate(tokens) if vocab.get(token.strip()) != index]
-    problem = (
-        f"{vocab_file} and tokenizer.json differ in {len(differing)} of {len(tokens)} tokens, such as "
-        f"{listed(differing, 3)}: remove the wrong file."
+    error = DataError(
+        vocab_file,
+        f"{len(differing)} of {len(tokens)} tokens, such as {listed(differing, 3)}, have another id in "
+        "tokenizer.json: remove the wrong file.",
     )
     if len(differing) > MOST_REPLACED * len(tokens):
-        raise ValueError(problem)
+        raise error
     if differing:
-        logger.warning("%s bert_tf takes vocab.txt, transformers tokenizer.json.", problem)
+        logger.warning("%s bert_tf takes vocab.txt, transformers tokenizer.json.", error)
 
 
 def check_tokenization(folder: str, tokenizer: FullTokenizer) -> None:
     """Raise if the tokenizer's files in `folder` have a setting that `tokenizer` does not follow."""
     for file, setting, rule in unsupported_tokenization(folder, tokenizer):
-        raise ValueError(
-            f"{file}: {setting:.200}, but {rule}. convert_checkpoint leaves the setting out: texts that "
-            "need it then have other tokens than in training."
-        )
+        remedy = "convert_checkpoint omits the setting; texts that need it then have other tokens."
+        raise DataError(file, f"{setting:.200}, but {rule}. {remedy}")
 
 
 def unsupported_tokenization(
