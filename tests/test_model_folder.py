@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf.config import BertConfig
+from bert_tf.limits import DataError
 from bert_tf.model_files import model_files, read_task, write_files
 from bert_tf.model_folder import load_model, load_model_folder
 from bert_tf.tasks.classification import ClassificationTask
@@ -25,7 +26,6 @@ CONFIG = BertConfig(
 )
 CLASSIFICATION = ClassificationTask(["ja", "nein", "weiß nicht"], 7, is_pair=True)
 PRETRAINING = PretrainingTask(8, 3)
-TASKS = {"classification": CLASSIFICATION, "pretraining": PRETRAINING}
 
 
 def write_folder(folder, task=CLASSIFICATION, steps=(3,), do_lower_case=False):
@@ -39,19 +39,22 @@ def write_folder(folder, task=CLASSIFICATION, steps=(3,), do_lower_case=False):
     return model
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-@pytest.mark.parametrize("do_lower_case", [False, True])
+@pytest.mark.parametrize("task, do_lower_case", [(CLASSIFICATION, False), (PRETRAINING, True)])
 def test_what_was_written_is_loaded(tmp_path, task, do_lower_case):
     model = write_folder(tmp_path / "out", task, do_lower_case=do_lower_case)
     loaded = load_model_folder(str(tmp_path / "out"))
     assert type(loaded.task) is type(task)
     assert loaded.task.arguments() == task.arguments()
+    assert loaded.task.features == task.features
     assert loaded.max_seq_length == task.max_seq_length
     assert loaded.model.config == CONFIG
     assert list(loaded.tokenizer.vocab) == VOCAB
     assert loaded.tokenizer.tokenize("Hunde") == ["hund" if do_lower_case else "Hund", "##e"]
     for ours, theirs in zip(loaded.model.weights, model.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs, err_msg=theirs.path)
+    mixed = load_model_folder(str(tmp_path / "out"), dtype="mixed_bfloat16").model
+    assert mixed.dtype_policy.name == "mixed_bfloat16"
+    assert mixed.weights[0].dtype == "float32"
 
 
 def test_the_files_are_those_that_the_module_lists_and_nothing_temporary(tmp_path):
@@ -73,33 +76,18 @@ def test_the_files_are_those_that_the_module_lists_and_nothing_temporary(tmp_pat
         "is_pair": True,
         "problem_type": "single_label",
     }
+    assert set(model_files(CONFIG, PRETRAINING)) == {"bert_config.json", "task.json"}
+    assert read_task(str(tmp_path / "absent")) is None
 
 
-def test_the_newest_checkpoint_is_loaded_also_after_the_folder_was_moved(tmp_path):
+def test_the_newest_checkpoint_that_is_there_is_loaded(tmp_path):
     model = write_folder(tmp_path / "here", steps=[3, 12])
-    (tmp_path / "here").rename(tmp_path / "there")
-    loaded = load_model_folder(str(tmp_path / "there"))
-    np.testing.assert_array_equal(loaded.model.weights[0], model.weights[0])
-
-
-def test_where_the_newest_checkpoint_is_gone_the_one_before_is_loaded(tmp_path):
-    model = write_folder(tmp_path, steps=[3, 12])
-    for file in tmp_path.glob("model.ckpt-12.*"):
-        file.unlink()
-    loaded = load_model_folder(str(tmp_path))
-    np.testing.assert_allclose(loaded.model.weights[0], model.weights[0] - 1, atol=1e-6)
-
-
-def test_a_run_that_knows_no_vocabulary_and_case_writes_neither(tmp_path):
-    write_files(str(tmp_path), model_files(CONFIG, PRETRAINING))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bert_config.json", "task.json"]
-
-
-def test_the_precision_is_the_one_asked_for(tmp_path):
-    write_folder(tmp_path)
-    loaded = load_model_folder(str(tmp_path), dtype="mixed_bfloat16")
-    assert loaded.model.dtype_policy.name == "mixed_bfloat16"
-    assert loaded.model.weights[0].dtype == "float32"
+    folder = (tmp_path / "here").rename(tmp_path / "moved")
+    for older in (0, 1):
+        loaded = load_model_folder(str(folder))
+        np.testing.assert_allclose(loaded.model.weights[0], model.weights[0] - older, atol=1e-6)
+        for file in folder.glob("model.ckpt-12.*"):
+            file.unlink()
 
 
 def test_the_files_given_replace_those_of_the_folder(tmp_path):
@@ -108,12 +96,13 @@ def test_the_files_given_replace_those_of_the_folder(tmp_path):
     larger = replace(CONFIG, vocab_size=len(vocab))
     write_files(str(tmp_path), model_files(larger, vocab=vocab))
     folder, vocab_file = str(tmp_path / "run"), str(tmp_path / "vocab.txt")
-    with pytest.raises(ValueError, match=rf"{vocab_file} has ids up to 11"):
-        load_model(folder, vocab_file=vocab_file)
-    with pytest.raises(ValueError, match=r"word_embeddings"):
-        load_model(folder, bert_config_file=str(tmp_path / "bert_config.json"))
-    with pytest.raises(ValueError, match=r"tokenizer_config\.json"):
-        load_model(folder, do_lower_case=True)
+    for changes, problem in (
+        ({"vocab_file": vocab_file}, "vocab_file"),
+        ({"bert_config_file": str(tmp_path / "bert_config.json")}, "word_embeddings"),
+        ({"do_lower_case": True}, "do_lower_case"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            load_model(folder, **changes)
     for file in ("vocab.txt", "tokenizer_config.json"):
         (tmp_path / "run" / file).unlink()
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCAB))
@@ -131,27 +120,20 @@ def test_without_a_stated_case_the_vocabulary_decides(tmp_path):
     assert load_model(str(tmp_path)).tokenizer.tokenize("Bak") == ["Bak"]
 
 
-@pytest.mark.parametrize("file", ["bert_config.json", "vocab.txt"])
-def test_a_missing_file_is_named(tmp_path, file):
-    write_folder(tmp_path)
-    (tmp_path / file).unlink()
-    with pytest.raises(ValueError, match=file):
-        load_model_folder(str(tmp_path))
-
-
-def test_a_folder_of_a_run_that_never_saved_has_no_checkpoint(tmp_path):
-    write_folder(tmp_path, steps=[])
-    with pytest.raises(ValueError, match=r"task\.json.* and no checkpoint"):
-        load_model_folder(str(tmp_path))
-
-
-def test_weights_without_the_head_are_refused(tmp_path):
+def test_what_is_missing_is_named(tmp_path):
     model = write_folder(tmp_path)
     weights = training_variables(model)
     encoder = {name: variable for name, variable in weights.items() if name.startswith("bert/")}
     save_checkpoint(str(tmp_path), encoder, 9)
-    with pytest.raises(ValueError, match="lacks output_weights, output_bias"):
+    with pytest.raises(ValueError, match="output_weights, output_bias"):
         load_model_folder(str(tmp_path))
+    for file in ("vocab.txt", "bert_config.json"):
+        (tmp_path / file).unlink()
+        with pytest.raises(ValueError, match=file):
+            load_model_folder(str(tmp_path))
+    write_folder(tmp_path / "never_saved", steps=[])
+    with pytest.raises(ValueError, match="no checkpoint"):
+        load_model_folder(str(tmp_path / "never_saved"))
 
 
 @pytest.mark.parametrize("text", ['{"task": "classif', "[]", "{}", '{"task": "span"}'])
@@ -159,16 +141,6 @@ def test_a_damaged_task_is_an_error_that_names_the_file(tmp_path, text):
     write_folder(tmp_path)
     (tmp_path / "task.json").write_text(text)
     for read in (read_task, load_model_folder):
-        with pytest.raises(ValueError, match=r"task\.json"):
+        with pytest.raises(DataError) as error:
             read(str(tmp_path))
-
-
-def test_a_folder_without_a_task_has_none(tmp_path):
-    assert read_task(str(tmp_path)) is None
-
-
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_the_arguments_of_a_task_make_it_again_also_after_json(task):
-    again = type(task)(**json.loads(json.dumps(task.arguments())))
-    assert again.arguments() == task.arguments()
-    assert again.features == task.features
+        assert error.value.location == str(tmp_path / "task.json")

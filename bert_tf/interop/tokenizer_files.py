@@ -38,6 +38,7 @@ _ADDED_TOKENS: dict[str, tuple[str, ...]] = {
 }
 # Classes for which `transformers` 5 takes only the vocabulary of tokenizer.json; None is the default.
 _VOCABULARY_ONLY = (None, "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
+_PRE_TOKENIZER = {"type": "BertPreTokenizer"}
 _SPECIAL_TOKENS = {
     "unk_token": "[UNK]",
     "sep_token": "[SEP]",
@@ -136,6 +137,10 @@ def unsupported_tokenization(
 
     if "Japanese" in str(kind := config.get("tokenizer_class")):
         yield config_file, f"`tokenizer_class` is {kind!r}", "words are split at spaces here"
+    if config.get("do_basic_tokenize") is False:
+        yield config_file, "`do_basic_tokenize` is False", "words are split at punctuation here"
+    if (splitter := fast.get("pre_tokenizer", _PRE_TOKENIZER)) != _PRE_TOKENIZER:
+        yield json_file, f"`pre_tokenizer` is {splitter!r}", "it must be BERT's"
 
     def stated(name: str, in_normalizer: str) -> tuple[str, Any]:
         if name in config and not (_follows_file(config) and in_normalizer in normalizer):

@@ -14,7 +14,6 @@ from tiny_checkpoints import CONFIG, huggingface_tensors, write_huggingface, wri
 import bert_tf
 from bert_tf.limits import DataError
 from bert_tf.model_files import read_task
-from bert_tf.modeling import fused
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
@@ -145,18 +144,6 @@ def test_vocabularies_of_two_models_are_refused(huggingface, tmp_path):
             tmp_path / "x", bert_tf.FullTokenizer([*TOKENS, "g"]), format="tf1"
         )
     assert not (tmp_path / "x").exists()
-
-
-@pytest.mark.night
-def test_fit_on_strings_with_one_loss(tf1):
-    preprocessor = bert_tf.TextPreprocessor.from_pretrained(tf1, max_length=7)
-    model = Classifier.from_pretrained(tf1, num_labels=2)
-    dataset = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1])).batch(2).map(preprocessor)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    with fused.fused_parts(False):
-        model.compile(optimizer="sgd", loss=loss, jit_compile=False)
-        history = model.fit(dataset, epochs=1, verbose=0).history
-    assert np.isfinite(history["loss"][0])
 
 
 # ---- The head of a checkpoint --------------------------------------------------------------------

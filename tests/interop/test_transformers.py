@@ -16,6 +16,7 @@ from reference import numpy_bert
 transformers = pytest.importorskip("transformers", reason="an optional peer")
 torch = pytest.importorskip("torch", reason="an optional peer")
 
+pytestmark = pytest.mark.weekly
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef", "##b", "ä"]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from bert_tf.data.question_answering import Passage
 from bert_tf.data.span_windows import make_windows, tokenize_passage
+from bert_tf.limits import DataError
 from bert_tf.tasks.answer_decoding import (
     CERTAINLY_NULL,
     AnswerSettings,
@@ -44,26 +45,19 @@ def by_brute_force(windows, starts, ends, *, n_best_size, max_answer_length, ver
     for number, window in enumerate(windows):
 
         def rank(logits, position):
-            ahead = [
-                p for p in range(len(logits)) if (-logits[p], p) < (-logits[position], position)
-            ]
-            return len(ahead)
+            here = (-logits[position], position)
+            return sum((-logit, p) < here for p, logit in enumerate(logits))
 
         for first in range(window.offset, window.offset + window.span.length):
             for last in range(first, window.offset + window.span.length):
-                if last - first + 1 > max_answer_length:
-                    continue
-                if rank(starts[number], first) >= n_best_size:
-                    continue
-                if rank(ends[number], last) >= n_best_size:
+                order = (number, rank(starts[number], first), rank(ends[number], last))
+                if last - first + 1 > max_answer_length or max(order[1:]) >= n_best_size:
                     continue
                 if not window.is_max_context[first - window.offset]:
                     continue
-                tokens = window.passage.ids[
-                    window.passage_token(first) : window.passage_token(last) + 1
-                ]
-                text = " ".join(TOKENIZER.convert_ids_to_tokens(tokens))
-                order = (number, rank(starts[number], first), rank(ends[number], last))
+                tokens = map(window.passage_token, (first, last))
+                span = slice(next(tokens), next(tokens) + 1)
+                text = " ".join(TOKENIZER.convert_ids_to_tokens(window.passage.ids[span]))
                 score = float(starts[number][first]) + float(ends[number][last])
                 found.append((-score, order, text))
     if version_2:
@@ -157,9 +151,8 @@ def test_a_question_without_windows_gets_no_answer():
     assert answer([], [], []).text == "empty"
 
 
-@pytest.mark.parametrize(
-    "predicted, original, expected",
-    [
+def test_the_answer_is_found_in_the_words_it_is_of():
+    for predicted, original, expected in (
         ("steve smith", "Steve Smith's", "Steve Smith"),
         ("1895", "(1895-1943).", "1895"),
         ("1895 - 1943", "(1895-1943).", "1895-1943"),
@@ -167,26 +160,16 @@ def test_a_question_without_windows_gets_no_answer():
         ("resume", "a résumé", "résumé"),
         ("東", "東京", "東"),
         ("smith", "SMITH smith", "SMITH"),  # the first of several
-    ],
-)
-def test_the_answer_is_found_in_the_words_it_is_of(predicted, original, expected):
-    assert get_final_text(predicted, original, BasicTokenizer()) == expected
-
-
-@pytest.mark.parametrize(
-    "predicted, original, sentence",
-    [
+    ):
+        assert get_final_text(predicted, original, BasicTokenizer()) == expected
+    for predicted, original, sentence in (
         ("[UNK]", "ЖЖ won", "Unable to find text: '[UNK]' in 'ЖЖ won'"),
         ("won", "x\u00a0won.", "Length not equal after stripping spaces: "),  # one char is gone
         ("", "won.", "No character of 'won.' is ''"),
-    ],
-)
-def test_where_the_two_do_not_fit_the_answer_is_all_the_words_and_that_is_said(
-    predicted, original, sentence
-):
-    said = []
-    assert get_final_text(predicted, original, BasicTokenizer(), said.append) == original
-    assert len(said) == 1 and said[0].startswith(sentence)
+    ):  # the two do not fit: the answer is all the words, and that is said
+        said = []
+        assert get_final_text(predicted, original, BasicTokenizer(), said.append) == original
+        assert len(said) == 1 and said[0].startswith(sentence)
 
 
 def test_a_cased_answer_keeps_its_case():
@@ -197,9 +180,8 @@ def test_a_cased_answer_keeps_its_case():
 
 def entries(**probabilities):
     """An n-best list; `none` is no answer."""
-    texts = {"none": ""}
     return [
-        {"text": texts.get(text, text), "probability": p, "start_logit": 3 * p, "end_logit": p}
+        {"text": text.replace("none", ""), "probability": p, "start_logit": 3 * p, "end_logit": p}
         for text, p in probabilities.items()
     ]
 
@@ -241,16 +223,15 @@ def test_no_answer_stays_in_the_n_best_and_certainty_is_a_number():
     assert only_null.text == "" and math.isfinite(only_null.null_odds)
 
 
-@pytest.mark.parametrize(
-    "values, version_2, message",
-    [
-        ({"other": []}, False, "question q"),
-        ({"q": []}, False, "question q"),
-        ({"q": entries(cat=1.0)}, True, "version_2_with_negative"),
-        ({"q": entries(cat=0.6, none=0.4)}, False, "version_2_with_negative"),
-    ],
-)
-def test_read_nbest_rejects_other_runs(tmp_path, values, version_2, message):
-    (tmp_path / "nbest_predictions.json").write_text(json.dumps(values))
-    with pytest.raises(ValueError, match=message):
-        read_nbest(str(tmp_path), ["q"], version_2)
+def test_read_nbest_rejects_other_runs(tmp_path):
+    path = tmp_path / "nbest_predictions.json"
+    for values, version_2 in (
+        ({"other": []}, False),
+        ({"q": []}, False),
+        ({"q": entries(cat=1.0)}, True),
+        ({"q": entries(cat=0.6, none=0.4)}, False),
+    ):
+        path.write_text(json.dumps(values))
+        with pytest.raises(DataError) as error:
+            read_nbest(str(tmp_path), ["q"], version_2)
+        assert error.value.location == str(path)

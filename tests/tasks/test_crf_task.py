@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_token_classification import LABELS, TOKENIZER, sentence, written
+from test_token_classification import LABELS, TOKENIZER, sentence
 
 from bert_tf.data.label_schemes import breaks
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
@@ -44,13 +44,13 @@ def all_paths(logits, transitions, starts=True, ends=True):
     return found
 
 
-def test_labels_that_break_the_scheme_become_those_of_the_same_entities(tmp_path):
+def test_labels_that_break_the_scheme_become_those_of_the_same_entities(written):
     broken = sentence("a c c a", "O I-X I-X B-X")
-    batch = written(crf_task(), [broken], tmp_path / "r")
+    batch = written(crf_task(), [broken], TOKENIZER)
     assert batch["label_ids"].tolist() == [[0, 1, 2, 1]]
     outputs = outputs_of(*random_outputs(batch))
     assert crf_task().losses[0].total(outputs, batch) < 100  # not -log 0
-    plain = written(TokenClassificationTask(LABELS, 6), [broken], tmp_path / "plain")
+    plain = written(TokenClassificationTask(LABELS, 6), [broken], TOKENIZER)
     assert plain["label_ids"].tolist() == [[0, 2, 2, 1]]
     keys = {
         TokenClassificationTask(LABELS, 6, crf=scheme).records_key([broken], TOKENIZER)
@@ -59,19 +59,15 @@ def test_labels_that_break_the_scheme_become_those_of_the_same_entities(tmp_path
     assert len(keys) == 3
 
 
-def rows_of(batch):
-    return [{n: value[row] for n, value in batch.items()} for row in range(len(batch["input_ids"]))]
-
-
-def test_the_loss_is_the_likelihood_of_the_predicted_words_in_their_windows(tmp_path):
+def test_the_loss_is_the_likelihood_of_the_predicted_words_in_their_windows(written):
     task = crf_task()
-    batch = written(task, [LONG, sentence("c a", "B-X O")], tmp_path / "r")
+    batch = written(task, [LONG, sentence("c a", "B-X O")], TOKENIZER)
     logits, transitions = random_outputs(batch)
     expected = 0.0
-    for row, own in zip(rows_of(batch), logits, strict=True):
+    for index, own in enumerate(logits):
+        row = {name: value[index] for name, value in batch.items()}
         words = row["word_positions"] > 0
         known, labels = row["label_weights"][words] > 0, row["label_ids"][words]
-
         found = all_paths(
             own[row["word_positions"][words]],
             transitions,
@@ -93,10 +89,10 @@ def test_the_loss_is_the_likelihood_of_the_predicted_words_in_their_windows(tmp_
 
 
 @pytest.mark.parametrize("document_context", [False, True])
-def test_a_sentence_in_several_windows_is_labelled_as_a_whole(tmp_path, document_context):
+def test_a_sentence_in_several_windows_is_labelled_as_a_whole(written, document_context):
     task = crf_task(document_context=document_context)
     sentences = [LONG, sentence("c a", "B-X O"), sentence("a", "O")]
-    batch = written(task, sentences, tmp_path / "r")
+    batch = written(task, sentences, TOKENIZER)
     logits, transitions = random_outputs(batch, seed=3, scale=0.5)
     features = {name: tf.constant(value) for name, value in batch.items()}
     outputs = task.eval_outputs(outputs_of(logits, transitions), features)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.limits import DataError
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.glue import GLUE_TASKS, find_glue_task, read_glue, splits_of, submission_lines
 
@@ -71,64 +72,56 @@ def write_split(folder, name, split, rows, header=True):
     return f"{folder / file}:{len(lines)}"
 
 
-@pytest.mark.parametrize("name, split", LAYOUTS)
-def test_sentences_and_labels_stand_where_glue_puts_them(tmp_path, name, split):
-    task, (file, header, _) = GLUE_TASKS[name], LAYOUTS[name, split]
-    labels = task.labels[:2] or ("2.5", "4.000")
-    rows = [
-        row_of(name, split, 'One "quoted.', "Zwölf", labels[1]),
-        row_of(name, split, "Two", 'A "b', labels[0]),
-    ]
-    lines = ([header] if header else []) + rows
-    text = "\ufeff" + "".join(f"{line}\r\n" for line in lines)  # with a byte order mark
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text(text, encoding="utf-8", newline="")
-    first, second = read(name, split, tmp_path)
-    line = 2 if header else 1
-    expected = labels if task.labels else (2.5, 4.0)
-    pair, labelled = "B" in LAYOUTS[name, split][2].split("\t"), not split.startswith("test")
-    labelled = labelled or name == "xnli"
-    assert first == InputExample(
-        guid=f"{split}-{line - 1}",
-        text_a='One "quoted.',
-        text_b="Zwölf" if pair else None,
-        label=expected[1] if labelled and split != "test" else None,
-        origin=f"{tmp_path / file}:{line}",
-    )
-    assert second.label == (expected[0] if labelled and split != "test" else None)
-    assert second.text_b == ('A "b' if pair else None)
+def test_sentences_and_labels_stand_where_glue_puts_them(tmp_path):
+    for (name, split), (file, header, columns) in LAYOUTS.items():
+        task, path = GLUE_TASKS[name], tmp_path / file
+        labels = task.labels[:2] or ("2.5", "4.000")
+        rows = [
+            row_of(name, split, 'One "quoted.', "Zwölf", labels[1]),
+            row_of(name, split, "Two", 'A "b', labels[0]),
+        ]
+        lines = ([header] if header else []) + rows
+        text = "\ufeff" + "".join(f"{line}\r\n" for line in lines)  # with a byte order mark
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="")
+        first, second = read(name, split, tmp_path)
+        line = len(lines) - 1
+        is_pair, is_labelled = "B" in columns.split("\t"), not split.startswith("test")
+        expected = (labels if task.labels else (2.5, 4.0)) if is_labelled else (None, None)
+        assert first == InputExample(
+            guid=f"{split}-{line - 1}",
+            text_a='One "quoted.',
+            text_b="Zwölf" if is_pair else None,
+            label=expected[1],
+            origin=f"{path}:{line}",
+        )
+        assert (second.label, second.text_b) == (expected[0], 'A "b' if is_pair else None)
 
 
-@pytest.mark.parametrize("name, split, needed", [("rte", "dev", 4), ("sts-b", "test", 9)])
-def test_a_row_with_too_few_columns_is_an_error_with_its_line(tmp_path, name, split, needed):
-    whole = row_of(name, split, "One", "Two", "entailment")
-    cut = "\t".join(whole.split("\t")[: needed - 1])
-    place = write_split(tmp_path, name, split, [whole, "", cut])
-    with pytest.raises(ValueError, match=f"{place}: .*{needed} columns"):
-        read(name, split, tmp_path)
+def test_a_bad_row_is_an_error_with_its_line(tmp_path):
+    whole = row_of("rte", "dev", "One", "Two", "entailment")
+    scored = row_of("sts-b", "test", "One", "Two", "")
+    for name, split, rows in (
+        ("rte", "dev", [whole, "", whole.rpartition("\t")[0]]),  # too few columns
+        ("sts-b", "test", [scored, "", scored.rpartition("\t")[0]]),
+        ("sts-b", "dev", [row_of("sts-b", "dev", "a", "b", "high")]),  # no number
+    ):
+        location = write_split(tmp_path, name, split, rows)
+        with pytest.raises(DataError) as error:
+            read(name, split, tmp_path)
+        assert error.value.location == location
 
 
-def test_the_broken_rows_of_qqp_are_counted_and_the_first_is_named(tmp_path, caplog):
+def test_broken_rows_of_qqp_and_empty_texts_are_counted(tmp_path, caplog):
     rows = [row_of("qqp", "train", "One", "Two", "1"), "1\t2\thalf", "a row", "3\t4\t5\tx\ty\t0"]
     write_split(tmp_path, "qqp", "train", rows)
     assert [example.label for example in read("qqp", "train", tmp_path)] == ["1", "0"]
-    assert "2 rows of " in caplog.text and "train.tsv:3" in caplog.text
-
-
-def test_empty_sentences_are_counted(tmp_path, caplog):
-    rows = [
-        row_of("rte", "dev", *row)
-        for row in (("a", " \u200b", "entailment"), ("a", "b", "entailment"))
-    ]
+    assert "train.tsv:3" in caplog.text
+    caplog.clear()
+    rows = [row_of("rte", "dev", "a", text_b, "entailment") for text_b in (" \u200b", "b")]
     write_split(tmp_path, "rte", "dev", rows)
     assert len(read("rte", "dev", tmp_path)) == 2
-    assert "1 rows of " in caplog.text and "dev.tsv:2" in caplog.text
-
-
-def test_a_score_that_is_no_number_is_named_with_its_line(tmp_path):
-    place = write_split(tmp_path, "sts-b", "dev", [row_of("sts-b", "dev", "a", "b", "high")])
-    with pytest.raises(ValueError, match=f"{place}: 'high'"):
-        read("sts-b", "dev", tmp_path)
+    assert "dev.tsv:2" in caplog.text
 
 
 def test_xnli_is_read_in_one_language_and_spells_its_labels_as_mnli_does(tmp_path):
@@ -147,11 +140,8 @@ def test_the_mismatched_sets_of_mnli_belong_to_a_run_where_they_are_there(tmp_pa
     (tmp_path / "dev_mismatched.tsv").touch()
     assert splits_of(mnli, str(tmp_path), "dev") == ["dev", "dev_mismatched"]
     assert splits_of(mnli, str(tmp_path), "train") == ["train"]
-
-
-def test_the_diagnostic_set_can_only_be_predicted(tmp_path):
-    assert splits_of(GLUE_TASKS["ax"], str(tmp_path), "test") == ["test"]
-    with pytest.raises(ValueError, match="task_name=ax"):
+    assert splits_of(GLUE_TASKS["ax"], str(tmp_path), "test") == ["test"]  # has nothing else
+    with pytest.raises(ValueError, match="task_name"):
         splits_of(GLUE_TASKS["ax"], str(tmp_path), "train")
 
 
@@ -172,7 +162,7 @@ def test_the_file_for_the_leaderboard_has_a_header_and_names_of_labels():
 def test_a_task_is_found_in_any_spelling():
     for name in ("SST-2", "sst2"):
         assert find_glue_task(name) is GLUE_TASKS["sst-2"]
-    with pytest.raises(ValueError, match="task_name is 'imdb'"):
+    with pytest.raises(ValueError, match="task_name"):
         find_glue_task("imdb")
 
 
@@ -189,19 +179,16 @@ def test_the_table_agrees_with_the_reference_and_with_glue():
         assert GLUE_TASKS[name].metrics == ("accuracy",)
 
 
-@pytest.mark.parametrize(
-    "folder, name, sizes, positive",
-    [
+def test_the_real_files_have_their_published_sizes():
+    if not REAL_DATA.is_dir():
+        pytest.skip("../shared/data/glue is not on this machine")
+    for folder, name, sizes, positive in (
         ("MRPC", "mrpc", {"train": 3668, "dev": 408, "test": 1725}, 2474),
         ("CoLA", "cola", {"train": 8551, "dev": 1043, "test": 1063}, 6023),
         ("SST-2", "sst-2", {"train": 67349, "dev": 872, "test": 1821}, 37569),
-    ],
-)
-def test_the_real_files_have_their_published_sizes(folder, name, sizes, positive):
-    if not (REAL_DATA / folder).is_dir():
-        pytest.skip("../shared/data/glue is not on this machine")
-    splits = {split: read(name, split, REAL_DATA / folder) for split in sizes}
-    assert {split: len(examples) for split, examples in splits.items()} == sizes
-    assert sum(example.label == "1" for example in splits["train"]) == positive
-    for split in ("train", "dev"):
-        assert {example.label for example in splits[split]} == {"0", "1"}
+    ):
+        splits = {split: read(name, split, REAL_DATA / folder) for split in sizes}
+        assert {split: len(examples) for split, examples in splits.items()} == sizes
+        assert sum(example.label == "1" for example in splits["train"]) == positive
+        for split in ("train", "dev"):
+            assert {example.label for example in splits[split]} == {"0", "1"}

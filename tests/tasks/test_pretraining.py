@@ -10,14 +10,7 @@ from bert_tf.config import BertConfig
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.tasks.pretraining import PretrainingTask
 
-CONFIG = BertConfig(
-    vocab_size=11,
-    hidden_size=4,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=6,
-    max_position_embeddings=9,
-)
+CONFIG = BertConfig.from_name("tiny", vocab_size=11, num_hidden_layers=1)
 
 
 def features(batch=3):
@@ -35,15 +28,20 @@ def features(batch=3):
     return {**tensors, "masked_lm_weights": tf.constant([[1.0, 1], [1, 0], [1, 0]])[:batch]}
 
 
+def kept_of(task, batch):
+    """The outputs of a new model, and what an evaluation keeps of them."""
+    outputs = task.build_model(CONFIG)({name: batch[name] for name in task.input_names})
+    kept = task.eval_outputs(outputs, batch)
+    return outputs, {name: value.numpy() for name, value in kept.items()}
+
+
 def test_single_sequences_have_no_loss_and_no_figures_of_pairs():
     task = PretrainingTask(7, 2, objective="mlm")
     batch = features()
     del batch["next_sentence_labels"]
     assert {spec.name for spec in task.features} == set(batch)
     assert [loss.name for loss in task.losses] == ["masked_lm_loss"]
-    outputs = task.build_model(CONFIG)({name: batch[name] for name in task.input_names})
-    kept = {name: value.numpy() for name, value in task.eval_outputs(outputs, batch).items()}
-    figures = task.metrics(kept)
+    figures = task.metrics(kept_of(task, batch)[1])
     assert list(figures) == ["loss", "masked_lm_accuracy", "masked_lm_loss", "masked_lm_perplexity"]
     assert figures["loss"] == figures["masked_lm_loss"]
     assert set(task.metric_keys) == set(figures)
@@ -91,8 +89,7 @@ def test_figures_are_means_over_masked_positions_and_over_pairs():
 
 def test_the_figures_are_those_of_the_training_loss_up_to_its_epsilon():
     task, batch = PretrainingTask(7, 2), features()
-    outputs = task.build_model(CONFIG)({name: batch[name] for name in task.input_names})
-    kept = {name: value.numpy() for name, value in task.eval_outputs(outputs, batch).items()}
+    outputs, kept = kept_of(task, batch)
     found = task.metrics(kept)
     for loss in task.losses:
         expected = float(loss.total(outputs, batch)[0] / loss.weight(batch))

@@ -12,7 +12,6 @@ from bert_tf.data.question_answering import (
     SquadExample,
     TrainingExample,
 )
-from bert_tf.data.records import read_records
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings
 from bert_tf.tasks.question_answering import (
     AskedQuestions,
@@ -63,23 +62,20 @@ def test_records_for_training_have_the_features_of_the_reference(tmp_path):
     assert " ".join(tokens) == "[CLS] who saw who [SEP] saw the hen . the cat [SEP]"
 
 
-def batch_of(task, questions, tmp_path, size):
-    path = str(tmp_path / "windows.tf_record")
-    task.write_records(questions, TOKENIZER, path)
-    kinds = {"shuffle": False, "repeat": False, "drop_remainder": False}
-    return next(iter(read_records([path], task.features, batch_size=size, **kinds)))
-
-
 def cross_entropy_by_hand(logits, mask, position):
     kept = np.where(mask == 1, np.exp(logits.astype(np.float64)), 0.0)
     return -np.log(kept[position] / kept.sum())
 
 
-def test_the_loss_is_the_mean_of_both_cross_entropies_over_the_tokens(tmp_path):
+def tensors(batch):
+    return {name: tf.constant(value) for name, value in batch.items()}
+
+
+def test_the_loss_is_the_mean_of_both_cross_entropies_over_the_tokens(written):
     short = Passage("the owl saw the hen .")
     questions = labeled(example("a", short, "owl"), example("b", Passage("hen .")))
     windows = list(TASK.all_windows(questions, TOKENIZER))
-    features = batch_of(TASK, questions, tmp_path, 2)
+    features = tensors(written(TASK, questions, TOKENIZER))
     logits = np.random.default_rng(1).normal(size=(2, 2, 12)).astype(np.float32)
     outputs = {"start_logits": logits[0], "end_logits": logits[1]}
     expected = 0.0
@@ -98,33 +94,23 @@ def test_the_loss_is_the_mean_of_both_cross_entropies_over_the_tokens(tmp_path):
     np.testing.assert_allclose(loss.total(cut, trimmed), expected, rtol=1e-6)
 
 
-def test_kept_logits_are_of_full_length_and_padding_is_no_answer(tmp_path):
-    config = BertConfig(
-        vocab_size=13,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-        max_position_embeddings=12,
-    )
+def test_kept_logits_are_of_full_length_and_padding_is_no_answer(written):
+    config = BertConfig.from_name("tiny", vocab_size=13, num_hidden_layers=1)
     examples = [example("a", Passage("owl ."), "owl"), example("b", Passage("the hen saw ."))]
     passages = TokenizedPassages(TOKENIZER)
     questions = [(e, passages[e.passage], None) for e in examples]
     asked = AskedQuestions(questions, TASK, TOKENIZER, AnswerSettings())
     task = TASK.unlabeled()
     model = task.build_model(config)
-    features = batch_of(task, questions, tmp_path, 2)
+    features = tensors(written(task, questions, TOKENIZER))
     trimmed = trim_padding(features, task.features, multiple=1)
     assert trimmed["input_ids"].shape[1] == 10
-    kept, whole = (
-        {
-            name: value.numpy()
-            for name, value in task.eval_outputs(
-                model({name: f[name] for name in task.input_names}, training=False), f
-            ).items()
-        }
-        for f in (trimmed, features)
-    )
+
+    def outputs_of(batch):
+        outputs = model({name: batch[name] for name in task.input_names}, training=False)
+        return {name: value.numpy() for name, value in task.eval_outputs(outputs, batch).items()}
+
+    kept, whole = outputs_of(trimmed), outputs_of(features)
     assert kept["start_logits"].shape == (2, 12)
     for name, value in whole.items():
         np.testing.assert_allclose(kept[name], value, atol=1e-5)
@@ -136,32 +122,11 @@ def test_kept_logits_are_of_full_length_and_padding_is_no_answer(tmp_path):
     assert asked.predict(turned) == asked.predict(kept)
 
 
-def test_a_text_that_is_not_found_exactly_is_said_of_its_question_and_file():
-    said = []
-    passage = Passage("ЖЖ hen")
-    asked_of = SquadExample("q7", "who ?", passage, place="dev.json: data[0] (id q7)")
-    questions = [(asked_of, TokenizedPassages(TOKENIZER)[passage], None)]
-    windows = list(TASK.all_windows(questions, TOKENIZER))
-    settings = AnswerSettings(n_best_size=1)
-    asked = AskedQuestions(questions, TASK, TOKENIZER, settings, said.append)
-    logits = np.zeros((1, 12), np.float32)
-    logits[0, windows[0].offset] = 1.0
-    kept = {"unique_ids": np.array([windows[0].unique_id])}
-    asked.predict(kept | {"start_logits": logits, "end_logits": logits})
-    assert said == ["dev.json: data[0] (id q7): Unable to find text: '[UNK]' in 'ЖЖ'"]
-
-
 def test_an_answer_that_the_tokenizer_drops_is_left_out_and_counted():
     passage = Passage("owl \u200b hen")
-    findings = Findings()
-    found = label(
-        [TrainingExample(example("a", passage, "\u200b"), SquadAnswer("\u200b", 4))],
-        TOKENIZER,
-        findings,
-    )
-    assert not found
-    matter = "are left out, because their answer has no tokens"
-    assert findings.questions == {matter: ["a"]}
+    findings, chosen = Findings(), example("a", passage, "\u200b")
+    assert not label([TrainingExample(chosen, chosen.answers[0])], TOKENIZER, findings)
+    assert list(findings.questions.values()) == [["a"]]
 
 
 def test_answers_learned_with_more_than_they_are_are_counted_or_found_by_characters():
