@@ -18,15 +18,6 @@ Peter NNP B-NP B-PER
 """
 
 
-@pytest.fixture
-def written(tmp_path):
-    def write(text):
-        (tmp_path / "a.conll").write_text(text, encoding="utf-8", newline="")
-        return str(tmp_path / "a.conll")
-
-    return write
-
-
 def test_read_conll_knows_document_and_line(written):
     path = written(CONLL_2003)
     found = [(s.words, s.labels, s.document, s.place(len(s.words) - 1)) for s in read_conll(path)]

@@ -11,28 +11,16 @@ from bert_tf.data.tables import read_csv, read_table, read_tsv
 from bert_tf.limits import DataError
 
 
-@pytest.fixture
-def file(tmp_path):
-    """Writes bytes or text to a file and gives its path."""
-
-    def write(content, name="rows.tsv"):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return str(path)
-
-    return write
-
-
-def test_read_lines_strips_ends_and_marks(file):
+def test_read_lines_strips_ends_and_marks(written):
     for content in (
         b"a\n\nb c\n",
         b"a\n\nb c",
         b"a\r\n\r\nb c\r\n",
         b"\xef\xbb\xbfa\n\nb c\n",
     ):
-        assert list(read_lines(file(content))) == ["a", "", "b c"], content
+        assert list(read_lines(written(content))) == ["a", "", "b c"], content
     text = "a\x0bb\x0cc\u2028d\x85e\rf\0g"  # no ends of lines
-    assert list(read_lines(file(text + "\n"))) == [text]
+    assert list(read_lines(written(text + "\n"))) == [text]
 
 
 def test_read_lines_reads_remote_files():
@@ -43,14 +31,14 @@ def test_read_lines_reads_remote_files():
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "ram://bert_tf_test/part.txt"])
-def test_read_lines_reads_any_range(file, name):
+def test_read_lines_reads_any_range(written, name):
     data = "\ufeffeins\nzwei ß\r\n\ndrei\n".encode()
     if "://" in name:
         with tf.io.gfile.GFile(name, "wb") as stream:
             stream.write(data)
         path = name
     else:
-        path = file(gzip.compress(data) if name.endswith(".gz") else data, name)
+        path = written(gzip.compress(data) if name.endswith(".gz") else data, name)
     starts = [0, *(i + 1 for i, byte in enumerate(data) if byte == 10)]
     lines = ["eins", "zwei ß", "", "drei"]
     for first, start in enumerate(starts):
@@ -59,15 +47,15 @@ def test_read_lines_reads_any_range(file, name):
             assert list(read_lines(path, start=start, end=starts[last])) == lines[first:last]
 
 
-def test_read_lines_reads_utf16_with_a_mark(file):
+def test_read_lines_reads_utf16_with_a_mark(written):
     lines = ["grüße\u2028a", "", "ਊ ਊ"]  # U+0A0A holds the bytes of two line feeds
     for mark, encoding, ending in (("", "utf-16", "\n"), ("\ufeff", "utf-16-be", "\r\n")):
-        path = file((mark + ending.join(lines) + ending).encode(encoding))
+        path = written((mark + ending.join(lines) + ending).encode(encoding))
         assert list(read_lines(path)) == lines
         assert count_lines([path]) == 3
 
 
-def test_read_lines_refuses_bad_bytes_by_line(file):
+def test_read_lines_refuses_bad_bytes_by_line(written):
     for content, arguments, line in (
         (b"gr\xc3\xbcn\r\ngr\xfcn\n", {}, ":2"),
         (b"gr\xc3\xbcn\r\ngr\xfcn\n", {"start": 7}, ":2"),
@@ -75,33 +63,33 @@ def test_read_lines_refuses_bad_bytes_by_line(file):
         ("ab".encode("utf-16") + b"\x00", {}, ""),
         (gzip.compress(b"a\n" * 99)[:-9], {}, ""),
     ):
-        path = file(content)
+        path = written(content)
         with pytest.raises(DataError) as error:
             list(read_lines(path, **arguments))
         assert error.value.location == path + line, content
     assert pickle.loads(pickle.dumps(error.value)).location == path
 
 
-def test_rows_know_their_lines(file):
-    rows = list(read_tsv(file('\ufeff1\t"open\r\n\n0\tclosed" \t\r\n')))
+def test_rows_know_their_lines(written):
+    rows = list(read_tsv(written('\ufeff1\t"open\r\n\n0\tclosed" \t\r\n')))
     assert rows == [["1", '"open'], ["0", 'closed" ', ""]]
-    assert [row.place.rsplit("/", 1)[1] for row in rows] == ["rows.tsv:1", "rows.tsv:3"]
-    rows = list(read_csv(file('a,"b,b\nb"\nc,"say ""d"""\n')))
+    assert [row.place.rsplit("/", 1)[1] for row in rows] == ["a.txt:1", "a.txt:3"]
+    rows = list(read_csv(written('a,"b,b\nb"\nc,"say ""d"""\n')))
     assert rows == [["a", "b,b\nb"], ["c", 'say "d"']]
     assert [row.line for row in rows] == [1, 3]
 
 
-def test_read_table_gives_equal_rows_of_three_formats(file):
+def test_read_table_gives_equal_rows_of_three_formats(written):
     for name, content in (
         ("t.tsv", 'text\tlabel\nsay "a, b"\t1\n'),
         ("t.CSV", '\ufefftext,label\r\n"say ""a, b""",1\r\n'),
         ("t.jsonl", '{"text": "say \\"a, b\\"", "label": "1"}\n\n'),
     ):
-        assert list(read_table(file(content, name))) == [{"text": 'say "a, b"', "label": "1"}]
+        assert list(read_table(written(content, name))) == [{"text": 'say "a, b"', "label": "1"}]
 
 
-def test_read_table_takes_a_format_and_a_separator(file):
-    path = file("text;label\nso, so;1\n", "t.txt")
+def test_read_table_takes_a_format_and_a_separator(written):
+    path = written("text;label\nso, so;1\n", "t.txt")
     for separator in (";", "semicolon"):
         (row,) = read_table(path, format="tsv", separator=separator)
         assert row == {"text": "so, so", "label": "1"}
@@ -112,8 +100,8 @@ def test_read_table_takes_a_format_and_a_separator(file):
             read_table(path, format="tsv", separator=separator)
 
 
-def test_find_takes_the_given_or_a_usual_column(file):
-    (row,) = read_table(file("sentence\tlabel\na\t1\n"))
+def test_find_takes_the_given_or_a_usual_column(written):
+    (row,) = read_table(written("sentence\tlabel\na\t1\n", "t.tsv"))
     assert row.column("label", "label_column") == "1"
     assert row.find("text_a_column", None, ["text", "sentence"]) == "sentence"
     assert row.find("text_a_column", None, ["text"]) is None
@@ -122,7 +110,7 @@ def test_find_takes_the_given_or_a_usual_column(file):
     assert error.value.location == row.place
 
 
-def test_read_table_refuses_rows_by_line(file):
+def test_read_table_refuses_rows_by_line(written):
     for name, content, line in (
         ("t.tsv", "text\tlabel\nfine\t1\none\ttoo\tmany\n", ":3"),
         ("t.csv", "text,label\nfine,1\none,too,many\n", ":3"),
@@ -134,7 +122,7 @@ def test_read_table_refuses_rows_by_line(file):
         ("t.jsonl", "[1, 2]\n", ":1"),
         ("t.txt", "a\n", ""),
     ):
-        path = file(content, name)
+        path = written(content, name)
         with pytest.raises(DataError) as error:
             list(read_table(path))
         assert error.value.location == path + line, content[:40]

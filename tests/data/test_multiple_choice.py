@@ -13,18 +13,6 @@ SWAG = """,video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1
 """
 
 
-@pytest.fixture
-def written(tmp_path):
-    def write(text, name):
-        if not isinstance(text, str):
-            text = "".join(json.dumps(line) + "\n" for line in text)
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
-        return str(tmp_path / name)
-
-    return write
-
-
 def fields(questions):
     return [(q.text_a, q.choices, q.label) for q in questions]
 
@@ -79,7 +67,7 @@ def test_read_questions_of_json_lines(written):
         ),
         ({"text_a": "What?", "choices": ["up", "down"]}, None, None),
     ):
-        found = fields(read_questions(written([line], "a.jsonl")))
+        found = fields(read_questions(written(json.dumps(line), "a.jsonl")))
         assert found == [("What?", choices or ("up", "down"), label)]
 
 
@@ -103,7 +91,7 @@ def test_read_questions_of_race_from_a_folder_or_json_lines(written, tmp_path):
     assert fields(questions) == RACE_QUESTIONS * 2
     assert [q.guid for q in questions[:2]] == ["high1.txt-0", "high1.txt-1"]
     assert questions[1].origin == f"{tmp_path}/dev/high/1.txt #1"
-    assert fields(read_questions(written([RACE], "race.jsonl"))) == RACE_QUESTIONS
+    assert fields(read_questions(written(json.dumps(RACE), "race.jsonl"))) == RACE_QUESTIONS
 
 
 def test_read_questions_refuses_rows_by_line(written, tmp_path):

@@ -27,14 +27,12 @@ NO_ANSWER = question("no", answers=(), is_impossible=True)
 
 
 @pytest.fixture
-def squad_file(tmp_path):
+def squad_file(written):
     """Writes questions on one passage; the path of the file."""
 
     def write(*questions, context=CONTEXT):
-        path = tmp_path / "squad.json"
         paragraph = {"context": context, "qas": list(questions)}
-        path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
-        return str(path)
+        return written(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
 
     return write
 
@@ -75,17 +73,16 @@ FLAT = {
 }
 
 
-def test_read_squad_reads_flat_rows(tmp_path):
+def test_read_squad_reads_flat_rows(written):
     none = {**FLAT, "id": "q2", "answers": {"text": [], "answer_start": []}}
     unknown = {name: FLAT[name] for name in ("title", "context", "question")} | {"id": "q3"}
-    rows, path = [FLAT, none, unknown], tmp_path / "flat.json"
+    rows = [FLAT, none, unknown]
     for text in (
         "".join(json.dumps(row) + "\n" for row in rows),
         json.dumps(rows, indent=1),
         json.dumps({"data": rows}),
     ):
-        path.write_text(text)
-        found = read_squad(path)
+        found = read_squad(written(text))
         assert (found[0].qas_id, found[0].question_text) == ("7", "Who won?")
         first = (SquadAnswer("Denver", 0), SquadAnswer("10", 30))
         assert [each.answers for each in found] == [first, (), None]
@@ -93,8 +90,7 @@ def test_read_squad_reads_flat_rows(tmp_path):
         assert found[0].passage is found[1].passage  # tokenized once
         chosen = examples_to_train(found[:2], True, Findings())
         assert [each.answer for each in chosen] == [SquadAnswer("Denver", 0), None]
-    path.write_text(json.dumps(FLAT) + "\n")
-    assert len(read_squad(path)) == 1
+    assert len(read_squad(written(json.dumps(FLAT)))) == 1
 
 
 def test_an_empty_answer_at_minus_1_is_no_answer(squad_file, train):
@@ -111,9 +107,8 @@ def nested(qa):
     return json.dumps({"data": [{"paragraphs": [{"context": "c", "qas": [qa]}]}]})
 
 
-def test_read_squad_refuses_files_with_the_place(tmp_path):
-    path, qa = tmp_path / "bad.json", ": data[0].paragraphs[0].qas[0]"
-    x = {"id": "x", "question": "q"}
+def test_read_squad_refuses_files_with_the_place(written):
+    qa, x = ": data[0].paragraphs[0].qas[0]", {"id": "x", "question": "q"}
     for text, place in (
         ("{", ""),
         ('{"a": 1}\n{"a": 2}\n', ":1"),
@@ -130,7 +125,7 @@ def test_read_squad_refuses_files_with_the_place(tmp_path):
         (nested(x | {"is_impossible": 1}), f"{qa} (id x)"),
         (json.dumps([FLAT, FLAT]), ": [1] (id 7)"),
     ):
-        path.write_text(text)
+        path = written(text)
         with pytest.raises(DataError) as error:
             read_squad(path)
         assert error.value.location == f"{path}{place}", text
