@@ -46,7 +46,7 @@ def test_from_name_has_the_sizes_of_the_paper_and_the_reference():
         assert config.size_per_head == 64
 
 
-def test_write_then_read_is_the_identity_and_keeps_public_extra_keys(tmp_path):
+def test_from_json_file_gives_what_was_written(tmp_path):
     path = tmp_path / "bert_config.json"
     config = BertConfig.from_dict(PUBLISHED | POOLER)
     config.to_json_file(path)
@@ -78,7 +78,7 @@ def test_hidden_act_of_hugging_face_is_the_exact_form():
         assert BertConfig.from_dict(PUBLISHED | changes).hidden_act == expected
 
 
-def test_from_dict_of_hugging_face_keeps_but_writes_no_unknown_keys():
+def test_from_dict_of_hugging_face_keeps_unknown_keys():
     theirs = PUBLISHED | {"model_type": "bert", "unsloth_fixed": True}
     config = BertConfig.from_dict(theirs)
     assert config.extra["unsloth_fixed"] is True

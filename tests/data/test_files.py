@@ -165,7 +165,7 @@ def test_new_folder_keeps_a_link_to_an_empty_folder(tmp_path):
     assert (tmp_path / "disk" / "target" / "file").read_text() == "whole"
 
 
-def test_new_folder_keeps_files_behind_links_of_an_unfinished_one(tmp_path):
+def test_new_folder_keeps_files_behind_links(tmp_path):
     home, left = tmp_path / "home", tmp_path / "exported.tmp"
     (home / "folder").mkdir(parents=True)
     (home / "file").write_text("precious")

@@ -58,7 +58,7 @@ def test_pack_pads_at_the_end_to_the_full_length(a, b, max_seq_length):
     assert not any(packed.input_ids[num_real:]) and not any(packed.segment_ids[num_real:])
 
 
-def test_pack_refuses_a_length_without_room_for_special_tokens():
+def test_pack_refuses_a_length_without_room():
     for ids_b, max_seq_length in ((None, 1), ([9], 2)):
         with pytest.raises(ValueError, match="`max_seq_length`"):
             pack([7], ids_b, max_seq_length=max_seq_length, **IDS)
@@ -83,7 +83,7 @@ def test_pack_all_equals_pack(max_seq_length):
 # ------------------------------------------------------------------------------------ long documents
 
 
-def test_sliding_windows_cover_every_token_and_are_full_but_the_last():
+def test_sliding_windows_cover_every_token():
     for size, stride in ((6, 1), (6, 4), (6, 6), (6, 9), (1, 1)):
         for num_tokens in (0, 1, 5, 6, 7, 20):
             windows = sliding_windows(num_tokens, size, stride)

@@ -55,7 +55,7 @@ def test_threshold_decides_as_the_comparison_of_random(probability):
         assert found == (theirs.random() < probability)
 
 
-def test_threshold_looks_at_the_second_word_if_the_first_does_not_decide():
+def test_threshold_looks_at_the_second_word_if_needed():
     number = 0x123456789ABCD  # of 53 bits
     first, second = number >> 26 << 5, (number & (1 << 26) - 1) << 6
     for difference in (-1, 0, 1):

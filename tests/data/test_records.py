@@ -59,7 +59,7 @@ def test_read_records_lets_a_batch_cross_the_end_of_an_epoch(files):
     assert stream(files, 9, shuffle=False)[7:] == [[28, 29, 30, 0], [1, 2, 3, 4]]
 
 
-def test_read_records_gives_each_record_once_an_epoch_in_another_order(files):
+def test_read_records_gives_each_record_once_an_epoch(files):
     flat = np.ravel(stream(files, 31, seed=1)).reshape(4, 31)
     assert [sorted(epoch) for epoch in flat.tolist()] == [list(range(31))] * 4
     assert len({tuple(epoch) for epoch in flat.tolist()}) == 4
@@ -158,7 +158,7 @@ def test_naming_damaged_file_finds_the_record(files):
     assert error.value.location == f"{files[3]}: record 4"
 
 
-def test_naming_damaged_file_keeps_an_error_that_no_file_explains(files):
+def test_naming_damaged_file_keeps_other_errors(files):
     for kind in (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
         cause = kind(None, None, "of another cause")
         with pytest.raises(kind) as error, naming_damaged_file(files):

@@ -131,7 +131,7 @@ def test_read_squad_refuses_files_with_the_place(written):
         assert error.value.location == f"{path}{place}", text
 
 
-def test_an_answer_with_a_no_break_space_is_learned_unlike_in_the_reference(train):
+def test_an_answer_with_a_no_break_space_is_learned(train):
     chosen, found = train(question(answers=(("24\u00a0to 10", 22),)))
     assert len(chosen) == 1 and not found
 
@@ -161,7 +161,7 @@ def test_located_finds_the_nearest_place_of_an_answer():
     assert Passage("naxxna").located(SquadAnswer("na", 3)) == SquadAnswer("na", 4)
 
 
-def test_questions_that_cannot_be_learned_are_left_out_and_named(train):
+def test_questions_that_cannot_be_learned_are_left_out(train):
     for answer in (("Carolina", 0), ("Paris", 0), ("Denver", -9), ("Denver", 10_000), ("C.", 60)):
         chosen, found = train(question("far", answers=(answer,)), question("near"))
         assert [c.example.qas_id for c in chosen] == ["near"], answer
@@ -187,7 +187,7 @@ def test_unanswerable_questions_need_version_2(train):
         assert error.value.location.endswith("qas[1] (id no)"), bad
 
 
-def test_of_several_answers_the_first_is_learned_and_that_is_counted(train):
+def test_of_several_answers_the_first_is_learned(train):
     chosen, found = train(question(answers=(("beat", 7), ("Denver", 0))))
     assert chosen[0].answer == SquadAnswer("beat", 7)
     assert list(found.values()) == [["q1"]]

@@ -43,7 +43,7 @@ def test_word_windows_predict_where_the_poorer_side_is_richest():
             assert best - context(word, window.start) <= 1  # the middle may fall between two words
 
 
-def test_encode_words_gives_one_piece_or_more_and_no_more_than_fit():
+def test_encode_words_gives_as_many_pieces_as_fit():
     tokenizer = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "##b", "c"])
     words = ["abb", "\u200d", "c", "\ufe0f", "abbbbb"]
     expected = [[4, 5, 5], [1], [6], [1], [4, 5, 5, 5]]

@@ -113,7 +113,7 @@ def test_search_others_leaves_out_the_query_itself():
     assert indexes.tolist() == [[1, -1], [1, 0]]
 
 
-def test_average_precision_does_not_depend_on_the_order_of_equal_scores():
+def test_average_precision_ignores_the_order_of_equal_scores():
     for labels in ([1, 1, 0, 0], [0, 0, 1, 1]):
         found = score_metrics(np.zeros(4), np.array(labels, float))
         assert found["eval_average_precision"] == 0.5
@@ -122,7 +122,7 @@ def test_average_precision_does_not_depend_on_the_order_of_equal_scores():
     assert found == pytest.approx((1 / 2 + 2 / 3 + 3 / 6) / 3)
 
 
-def test_pair_metrics_are_those_of_cosines_and_labels_have_precision():
+def test_pair_metrics_are_those_of_cosines():
     first, second = RNG.normal(size=(30, 4)), RNG.normal(size=(30, 4))
     labels = RNG.integers(0, 2, 30)
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)

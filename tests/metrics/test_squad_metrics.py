@@ -14,7 +14,7 @@ from bert_tf.metrics.squad import (
 )
 
 
-def test_normalize_answer_drops_case_punctuation_articles_and_spaces():
+def test_normalize_answer_drops_what_the_official_one_drops():
     for text, expected in (
         ("The Broncos", "broncos"),
         ("a  An\tthe theory", "theory"),

@@ -71,7 +71,7 @@ def test_pack_ragged_is_as_long_as_the_longest_example():
     assert all(rows == [] for rows in found_rows([], None, 5).values())
 
 
-def test_pack_ragged_refuses_a_length_without_room_for_special_tokens():
+def test_pack_ragged_refuses_a_length_without_room():
     for rows_b, max_seq_length in ((None, 1), ([[8]], 2)):
         with pytest.raises(ValueError, match=f"`max_seq_length` is {max_seq_length}"):
             found_rows([[7]], rows_b, max_seq_length)
