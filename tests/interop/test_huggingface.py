@@ -78,11 +78,11 @@ def test_unknown_tensors_keep_their_own_names(tmp_path):
     assert_same(read_huggingface(folder).arrays, {**ENCODER, **own})
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
-def test_every_precision_becomes_float32(tmp_path, dtype):
-    tensors = {name: tensor.astype(dtype) for name, tensor in TENSORS.items()}
-    expected = {name: a.astype(dtype).astype(np.float32) for name, a in ENCODER.items()}
-    assert_same(read_huggingface(write_huggingface(tmp_path, tensors)).arrays, expected)
+def test_every_precision_becomes_float32(tmp_path):
+    for dtype in (np.float16, ml_dtypes.bfloat16, np.float64):
+        tensors = {name: tensor.astype(dtype) for name, tensor in TENSORS.items()}
+        expected = {name: a.astype(dtype).astype(np.float32) for name, a in ENCODER.items()}
+        assert_same(read_huggingface(write_huggingface(tmp_path, tensors)).arrays, expected)
 
 
 # ---- Labels, tokenizer ---------------------------------------------------------------------------
@@ -98,9 +98,6 @@ def test_labels_stand_in_the_order_of_their_ids(tmp_path):
     assert checkpoint.architecture == architectures[0]
     write_huggingface(tmp_path, tensors, id2label={"0": "no", "1": "yes"})
     assert refusal(tmp_path) == str(tmp_path / "config.json")
-
-
-def test_choices_have_no_labels(tmp_path):
     tensors = huggingface_tensors(arrays_of("classifier", num_labels=1))
     values = {"id2label": {"0": "a", "1": "b"}, "architectures": ["BertForMultipleChoice"]}
     assert read_huggingface(write_huggingface(tmp_path, tensors, **values)).labels is None
@@ -146,17 +143,18 @@ def test_shards_are_read_as_one(tmp_path):
         read_huggingface(tmp_path)
 
 
-@pytest.mark.parametrize("model_path", ["", "0_Transformer"])
-def test_transformer_of_a_sentence_transformers_folder_is_found(tmp_path, model_path):
-    modules = [
-        {"idx": 0, "path": model_path, "type": "sentence_transformers.models.Transformer"},
-        {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-    ]
-    write_json(tmp_path / "modules.json", modules)
-    write_huggingface(tmp_path / model_path, huggingface_tensors(ENCODER, prefix=""))
-    checkpoint = read_huggingface(tmp_path)
-    assert Path(checkpoint.source).parent == tmp_path / model_path
-    assert_same(checkpoint.arrays, ENCODER)
+def test_transformer_of_a_sentence_transformers_folder_is_found(tmp_path):
+    for path in ("0_Transformer", ""):
+        types = ((path, "Transformer"), ("1_Pooling", "Pooling"))
+        modules = [
+            {"path": module, "type": f"sentence_transformers.models.{kind}"}
+            for module, kind in types
+        ]
+        write_json(tmp_path / "modules.json", modules)
+        write_huggingface(tmp_path / path, huggingface_tensors(ENCODER, prefix=""))
+        checkpoint = read_huggingface(tmp_path)
+        assert Path(checkpoint.source).parent == tmp_path / path
+        assert_same(checkpoint.arrays, ENCODER)
 
 
 def test_adapters_and_other_architectures_are_refused(tmp_path):

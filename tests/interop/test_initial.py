@@ -60,20 +60,19 @@ def test_every_kind_is_recognized(tmp_path):
 
 def test_a_folder_without_a_checkpoint_is_an_error_that_names_it(tmp_path):
     for number, files in enumerate(
-        [
-            [],
+        (
             ["config.json"],
             ["model.keras"],
             ["saved_model.pb"],
             ["assets.extra/export.json", "saved_model.pb"],
             ["bert_model.ckpt.data-00000-of-00001"],
-        ]
+            [],
+        )
     ):
         folder = tmp_path / f"folder_{number}"
         folder.mkdir()
         for name in files:
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_text("{}")
+            write_json(folder / name, {})
         with pytest.raises((FileNotFoundError, ValueError), match=str(folder)):
             read_checkpoint(folder)
     with pytest.raises(FileNotFoundError):
@@ -199,11 +198,8 @@ def test_a_model_of_other_sizes_or_functions_is_refused():
 
 def test_another_direction_of_attention_is_set_by_a_flag(tmp_path):
     options = PretrainingOptions(
-        input_file="x.tfrecord",
-        output_dir=str(tmp_path / "out"),
-        init_checkpoint=write_tf1(tmp_path, ENCODER),
-        attention="left_to_right",
-        do_train=True,
+        **{"input_file": "x.tfrecord", "output_dir": str(tmp_path / "out"), "do_train": True},
+        **{"init_checkpoint": write_tf1(tmp_path, ENCODER), "attention": "left_to_right"},
         max_seq_length=8,
     )
     setup = Setup.from_options(options)

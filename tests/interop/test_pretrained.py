@@ -12,6 +12,7 @@ import tensorflow as tf
 from tiny_checkpoints import CONFIG, huggingface_tensors, write_huggingface, write_tf1
 
 import bert_tf
+from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.limits import DataError
 from bert_tf.model_files import read_task
 from bert_tf.tasks.classification import ClassificationTask
@@ -63,10 +64,6 @@ def huggingface(tmp_path_factory):
     return str(folder)
 
 
-def softmax(logits):
-    return np.exp(logits) / np.exp(logits).sum()
-
-
 # ---- Tokenizer and preprocessor ------------------------------------------------------------------
 
 
@@ -80,9 +77,6 @@ def test_the_tokenizer_makes_padded_batches_of_pairs_and_reads_them_back():
         assert TOKENIZER.decode(ids) == ["a ab c b", "[UNK] c d"]
     assert TOKENIZER.decode(tf.ragged.constant([[5, 6], [7]])) == ["a b", "c"]
     assert TOKENIZER.decode(tf.constant([2, 5, 3]), skip_special_tokens=False) == "[CLS] a [SEP]"
-
-
-def test_the_tokenizer_truncates_and_pads_to_a_length():
     assert TOKENIZER("a b c d", max_length=4)["input_ids"].tolist() == [[2, 5, 6, 3]]
     padded = TOKENIZER(["a"], max_length=5, pad_to_max_length=True)
     assert padded["input_ids"].tolist() == [[2, 5, 3, 0, 0]]
@@ -233,22 +227,21 @@ def test_labels_in_another_order_keep_the_crf(tmp_path):
     assert other.crf is None and other.load_report.new_head
 
 
-@pytest.mark.parametrize(("before", "after"), [(3, 1), (1, 3)])
-def test_a_new_head_of_another_size_has_its_own_problem_type(tmp_path, before, after):
-    Classifier(SMALL, num_labels=before).save_pretrained(tmp_path / "before", TOKENIZER)
-    model = Classifier.from_pretrained(tmp_path / "before", num_labels=after)
-    model.save_pretrained(tmp_path / "after", TOKENIZER)
-    expected = "regression" if after == 1 else "single_label"
-    assert bert_tf.load(tmp_path / "after").task.kind.name == expected
+def test_a_new_head_of_another_size_has_its_own_problem_type(tmp_path):
+    for before, after, kind in ((3, 1, "regression"), (1, 3, "single_label")):
+        folder = tmp_path / kind
+        Classifier(SMALL, num_labels=before).save_pretrained(folder / "before", TOKENIZER)
+        model = Classifier.from_pretrained(folder / "before", num_labels=after)
+        model.save_pretrained(folder / "after", TOKENIZER)
+        assert bert_tf.load(folder / "after").task.kind.name == kind
 
 
-def test_a_run_of_ones_own_task_can_be_the_beginning_of_another(tf1, huggingface, tmp_path):
-    for source in (tf1, huggingface):
-        folder = shutil.copytree(source, tmp_path / Path(source).name)
-        (folder / "task.json").write_text('{"task": "counting"}')
-        model = bert_tf.BertForTokenClassification.from_pretrained(folder, labels=["O", "B-x"])
-        assert model.labels == ("O", "B-x")
-        assert not any(name.startswith("bert/") for name in model.load_report.missing)
+def test_a_run_of_ones_own_task_can_be_the_beginning_of_another(tf1, tmp_path):
+    folder = shutil.copytree(tf1, tmp_path / "counting")
+    (folder / "task.json").write_text('{"task": "counting"}')
+    model = bert_tf.BertForTokenClassification.from_pretrained(folder, labels=["O", "B-x"])
+    assert model.labels == ("O", "B-x")
+    assert not any(name.startswith("bert/") for name in model.load_report.missing)
 
 
 def test_a_masked_lm_answers_at_every_position_or_at_some(tmp_path):
@@ -337,8 +330,8 @@ def test_a_folder_of_transformers_is_loaded_and_converted(huggingface, tmp_path)
     assert model.task.labels == ("neg", "neu", "pos")
     assert model.tokenizer.do_lower_case is False
     (answer,) = model.predict(["a b"])
-    expected = softmax(model.model(model.tokenizer(["a b"]))["logits"].numpy()[0])
-    assert list(answer["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
+    exp = np.exp(model.model(model.tokenizer(["a b"]))["logits"].numpy()[0])
+    np.testing.assert_allclose([*answer["probabilities"].values()], exp / exp.sum(), atol=1e-5)
     bert_tf.convert(Path(huggingface), tmp_path / "converted", format="tf1")
     (converted,) = bert_tf.load(tmp_path / "converted").predict(["a b"])
     assert converted["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
@@ -354,38 +347,30 @@ def test_a_folder_of_transformers_is_exported(huggingface, tmp_path):
         bert_tf.export(huggingface, str(tmp_path / "2"), max_seq_length=99)
 
 
-EMBEDDER = EmbeddingTask(7, pooling="cls", query_prefix="q: ", document_prefix="p: ", scale=9.0)
-
-
 @pytest.mark.parametrize(
     "name, task",
     [
-        ("BertForSentenceEmbedding", EMBEDDER),
+        (
+            "BertForSentenceEmbedding",
+            EmbeddingTask(7, pooling="cls", query_prefix="q: ", scale=9.0, matryoshka_dims=(2, 4)),
+        ),
         ("BertForSequenceClassification", ClassificationTask(("x", "y"), 7, is_pair=True)),
         ("BertForQuestionAnswering", QuestionAnsweringTask(9, 2, 3, answer_spans="characters")),
     ],
 )
-def test_settings_of_a_task_are_kept(tmp_path, name, task):
+def test_settings_of_a_task_are_kept_in_every_form(tmp_path, name, task):
     model = task.build_model(SMALL)
     model.task = task
     model.save_pretrained(tmp_path / "first", TOKENIZER, format="tf1")
-    again = getattr(bert_tf, name).from_pretrained(tmp_path / "first")
-    for each, folder in ((again, "a"), (bert_tf.load(tmp_path / "first").model, "b")):
-        each.save_pretrained(tmp_path / folder, TOKENIZER, format="tf1")
-        assert read_task(str(tmp_path / folder)).arguments() == task.arguments()
-
-
-def test_a_file_of_keras_and_a_clone_keep_the_settings_of_a_task(tmp_path):
-    task = EmbeddingTask(7, pooling="cls", query_prefix="q: ", matryoshka_dims=(2, 4))
-    model = task.build_model(SMALL)
-    model.task = task
     model.save(tmp_path / "model.keras")
-    for name, again in (
-        ("file", keras.saving.load_model(tmp_path / "model.keras")),
-        ("clone", keras.models.clone_model(model)),
-    ):
-        again.save_pretrained(tmp_path / name, TOKENIZER, format="tf1")
-        assert read_task(str(tmp_path / name)).arguments() == task.arguments()
+    for form, again in {
+        "from_pretrained": getattr(bert_tf, name).from_pretrained(tmp_path / "first"),
+        "load": bert_tf.load(tmp_path / "first").model,
+        "file": keras.saving.load_model(tmp_path / "model.keras"),
+        "clone": keras.models.clone_model(model),
+    }.items():
+        again.save_pretrained(tmp_path / form, TOKENIZER, format="tf1")
+        assert read_task(str(tmp_path / form)).arguments() == task.arguments(), form
 
 
 def test_the_default_precision_of_load_is_not_the_global_policy(tf1):
@@ -399,18 +384,15 @@ def test_the_default_precision_of_load_is_not_the_global_policy(tf1):
     assert policies == {None: "float32", "float16": "float16"}
 
 
-@pytest.mark.parametrize(
-    ("dtype", "format"), [("bfloat16", "huggingface"), ("float16", "tf1"), ("float64", "tf1")]
-)
-def test_weights_of_any_precision_are_written_in_float32(tmp_path, caplog, dtype, format):
-    model, path = bert_tf.BertModel(SMALL, dtype=dtype), tmp_path / "saved"
-    model.save_pretrained(path, format=format)
+def test_weights_of_any_precision_are_written_in_float32(tmp_path, caplog):
+    for dtype, format in (("bfloat16", "huggingface"), ("float16", "tf1"), ("float64", "tf1")):
+        model, path = bert_tf.BertModel(SMALL, dtype=dtype), tmp_path / dtype
+        model.save_pretrained(path, format=format)
+        if format == "tf1":
+            reader = tf.train.load_checkpoint(path / "bert_model.ckpt")
+            stored = reader.get_tensor("bert/pooler/dense/kernel")
+        else:
+            stored = open_tensors(str(path / "model.safetensors"))["pooler.dense.weight"].T
+        assert stored.dtype == np.float32
+        np.testing.assert_array_equal(stored, np.asarray(model.pooler.kernel).astype(np.float32))
     assert "`tokenizer`" in caplog.text  # is missing
-    if format == "tf1":
-        reader = tf.train.load_checkpoint(path / "bert_model.ckpt")
-        stored = reader.get_tensor("bert/pooler/dense/kernel")
-    else:
-        safetensors_numpy = pytest.importorskip("safetensors.numpy")
-        stored = safetensors_numpy.load_file(path / "model.safetensors")["pooler.dense.weight"].T
-    assert stored.dtype == np.float32
-    np.testing.assert_array_equal(stored, np.asarray(model.pooler.kernel).astype(np.float32))

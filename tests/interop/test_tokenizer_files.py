@@ -1,4 +1,4 @@
-"""Settings of Hugging Face's tokenizer files that FullTokenizer does not have."""
+"""Settings of Hugging Face's tokenizer files that FullTokenizer lacks, and cased or uncased."""
 
 import json
 
@@ -6,26 +6,20 @@ import pytest
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.sidecar import load_tokenizer
+from bert_tf.interop.sidecar import (
+    load_tokenizer,
+    validate_case_matches_checkpoint,
+    vocab_is_cased,
+)
 from bert_tf.limits import DataError
 from bert_tf.tokenization import FullTokenizer
 
 # As transformers 5.23 saves them for an ordinary BERT.
-SAVED_CONFIG = {
-    "do_lower_case": True,
-    "strip_accents": None,
-    "tokenize_chinese_chars": True,
-    "tokenizer_class": "BertTokenizer",
-}
-SAVED_NORMALIZER = {
-    "type": "BertNormalizer",
-    "clean_text": True,
-    "handle_chinese_chars": True,
-    "strip_accents": None,
-    "lowercase": True,
-}
+SAVED_CONFIG = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
+SAVED_CONFIG["tokenizer_class"] = "BertTokenizer"
+SAVED_NORMALIZER = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+SAVED_NORMALIZER |= {"strip_accents": None, "lowercase": True}
 SAVED_MODEL = {"type": "WordPiece", "continuing_subword_prefix": "##"}
-
 # `transformers` 5 takes only the vocabulary of tokenizer.json for a BertTokenizer, all for this class.
 FROM_FILE = {"tokenizer_class": "PreTrainedTokenizerFast"}
 CASED_CONFIG = {**SAVED_CONFIG, "do_lower_case": False}
@@ -66,6 +60,7 @@ def test_usual_settings_of_a_tokenizer_are_accepted(tmp_path):
 
 
 CONFIG_FILE, JSON_FILE = "tokenizer_config.json", "tokenizer.json"
+LENGTH_FILE = "sentence_bert_config.json"
 NO_STRIPPING = {"strip_accents": False}
 
 
@@ -87,10 +82,7 @@ def test_settings_that_change_the_tokens_are_refused(tmp_path):
             (JSON_FILE, {"pre_tokenizer": None}),
             (JSON_FILE, {"added_tokens": [{"content": "covidvax"}, {"content": "a"}]}),
             ("added_tokens.json", {"added": {"covidvax": 2, "a": 1}}),
-            (
-                "sentence_bert_config.json",
-                {"config": CASED_CONFIG, "sentences": {"do_lower_case": True}},
-            ),
+            (LENGTH_FILE, {"config": CASED_CONFIG, "sentences": {"do_lower_case": True}}),
         ]
     ):
         folder = tmp_path / str(number)
@@ -125,3 +117,64 @@ def test_the_case_of_tokenizer_json_counts_if_the_class_follows_it(tmp_path):
     for tokenizer_class, tokens in ((FROM_FILE, ["[UNK]"]), ({}, ["a"])):
         write_tokenizer(tmp_path, {**SAVED_CONFIG, **tokenizer_class}, {"lowercase": False})
         assert FullTokenizer.from_pretrained(tmp_path).tokenize("A") == tokens
+
+
+# ---- Letter case, by name, files and vocabulary ---------------------------------------------------
+
+WORDS = [a + b + c for a in "abcde" for b in "aeiou" for c in "stuvwx"]  # 150
+CASED = dict.fromkeys(["[UNK]", *WORDS, *(word.title() for word in WORDS)])
+UNCASED = dict.fromkeys(["[UNK]", "<S>", *WORDS])
+UNKNOWN = {"[UNK]": 0}
+
+
+def accepted_cases(checkpoint, vocab=None):
+    accepted = []
+    for lower_case in (True, False):
+        try:
+            validate_case_matches_checkpoint(lower_case, checkpoint, vocab)
+            accepted.append(lower_case)
+        except ValueError:
+            pass
+    return accepted
+
+
+def test_case_is_known_from_the_name():
+    for name, lower_cased in {
+        "uncased_L-24_H-1024_A-16": True,
+        "uncased_L-12_H-768_A-12": True,
+        "multilingual_L-12_H-768_A-12": True,
+        "chinese_L-12_H-768_A-12": True,
+        "cased_L-12_H-768_A-12": False,
+        "cased_L-24_H-1024_A-16": False,
+        "multi_cased_L-12_H-768_A-12": False,
+        "wwm_uncased_L-24_H-1024_A-16": True,
+        "models--bert-base-cased/snapshots/1234": False,
+        "old_uncased_things/my.Cased.run": False,
+    }.items():
+        assert accepted_cases(f"gone/{name}/bert_model.ckpt") == [lower_cased], name
+    for name in (None, "", "bert_model.ckpt", "showcased/bert_model.ckpt"):
+        assert accepted_cases(name, UNKNOWN) == [True, False], name
+
+
+def test_case_is_known_from_the_vocabulary_even_against_the_name():
+    assert accepted_cases("cased/model.ckpt", UNCASED) == [True]
+    assert accepted_cases(None, CASED) == [False]
+
+
+def test_case_of_a_vocabulary():
+    for vocab, is_cased in (
+        (CASED, True),
+        (UNCASED, False),
+        (WORDS[:99], None),  # too few to tell
+        ([*WORDS, "Aes"], None),  # one upper-case word in 151 is noise
+        ([*WORDS, "straße", "äst"], None),  # lower-cased by other means: accents are there
+        (["漢", "字", *"123"] * 50, None),
+        ([f"[unused{i}]" for i in range(500)], None),
+    ):
+        assert vocab_is_cased(vocab) is is_cased
+
+
+def test_case_is_known_from_the_configuration_beside_the_checkpoint(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max": 5}')
+    for checkpoint in ("", "model.ckpt", "model.ckpt.index"):
+        assert accepted_cases(tmp_path / checkpoint, UNCASED) == [False]

@@ -123,6 +123,8 @@ def test_a_question_for_which_only_no_answer_is_left_gets_none_where_the_referen
     assert [(c.text, c.probability) for c in found.nbest] == [("", 1.0)]
     settings = {"version_2_with_negative": True, "null_score_diff_threshold": 1e9}
     assert answer(windows, starts, ends, n_best_size=1, **settings).text == ""
+    assert answer([], [], [], version_2_with_negative=True).text == ""  # no windows
+    assert answer([], [], []).text == "empty"
 
 
 def test_answers_know_their_characters():
@@ -146,11 +148,6 @@ def test_characters_are_exact_where_the_alignment_of_the_reference_gives_up():
     assert answer(windows, starts, ends, answer_spans="characters").text == "saw"
 
 
-def test_a_question_without_windows_gets_no_answer():
-    assert answer([], [], [], version_2_with_negative=True).text == ""
-    assert answer([], [], []).text == "empty"
-
-
 def test_the_answer_is_found_in_the_words_it_is_of():
     for predicted, original, expected in (
         ("steve smith", "Steve Smith's", "Steve Smith"),
@@ -162,6 +159,9 @@ def test_the_answer_is_found_in_the_words_it_is_of():
         ("smith", "SMITH smith", "SMITH"),  # the first of several
     ):
         assert get_final_text(predicted, original, BasicTokenizer()) == expected
+    tokenizer = BasicTokenizer(do_lower_case=False)
+    for predicted, expected in (("Smith", "Smith"), ("smith", "Smith's")):
+        assert get_final_text(predicted, "Smith's", tokenizer) == expected
     for predicted, original, sentence in (
         ("[UNK]", "ЖЖ won", "Unable to find text: '[UNK]' in 'ЖЖ won'"),
         ("won", "x\u00a0won.", "Length not equal after stripping spaces: "),  # one char is gone
@@ -170,12 +170,6 @@ def test_the_answer_is_found_in_the_words_it_is_of():
         said = []
         assert get_final_text(predicted, original, BasicTokenizer(), said.append) == original
         assert len(said) == 1 and said[0].startswith(sentence)
-
-
-def test_a_cased_answer_keeps_its_case():
-    tokenizer = BasicTokenizer(do_lower_case=False)
-    assert get_final_text("Smith", "Smith's", tokenizer) == "Smith"
-    assert get_final_text("smith", "Smith's", tokenizer) == "Smith's"
 
 
 def entries(**probabilities):
@@ -190,12 +184,8 @@ V2 = AnswerSettings(version_2_with_negative=True)
 
 
 def test_probabilities_are_averaged_and_a_text_that_a_run_does_not_name_has_none():
-    runs = [
-        {"q": entries(cat=0.6, dog=0.4)},
-        {"q": entries(owl=0.5, dog=0.5)},
-        {"q": entries(dog=0.1)},
-    ]
-    found = combine(runs, ["q"], AnswerSettings())["q"]
+    nbest = entries(cat=0.6, dog=0.4), entries(owl=0.5, dog=0.5), entries(dog=0.1)
+    found = combine([{"q": run} for run in nbest], ["q"], AnswerSettings())["q"]
     assert found.text == "dog"
     assert {c.text: c.probability for c in found.nbest} == pytest.approx(
         {"dog": 1.0 / 3, "cat": 0.2, "owl": 0.5 / 3}

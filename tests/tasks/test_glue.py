@@ -14,88 +14,77 @@ REAL_DATA = Path(__file__).parents[3] / "shared/data/glue"
 MNLI_BEGIN = "0\t31193\t31193n\tgovernment\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA\tB"
 MNLI_DEV = f"{MNLI_BEGIN}\tl1\tl2\tl3\tl4\tl5\tL"
 STSB = "0\tmain-captions\tMSRvid\t2012test\t0001\tnone\tnone\tA\tB"
-MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
-QQP_HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
-XNLI_HEADER = "language\tgold_label\t..."
-XNLI_ROW = "de\tL\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA\tB\tpromptID\tpairID"
-LAYOUTS = {
-    ("cola", "train"): ("train.tsv", None, "gj04\tL\t\tA"),
-    ("cola", "dev"): ("dev.tsv", None, "gj04\tL\t*\tA"),
-    ("cola", "test"): ("test.tsv", "index\tsentence", "0\tA"),
-    ("sst-2", "train"): ("train.tsv", "sentence\tlabel", "A\tL"),
-    ("sst-2", "dev"): ("dev.tsv", "sentence\tlabel", "A\tL"),
-    ("sst-2", "test"): ("test.tsv", "index\tsentence", "0\tA"),
-    ("mrpc", "train"): ("train.tsv", MRPC_HEADER, "L\t7\t8\tA\tB"),
-    ("mrpc", "dev"): ("dev.tsv", MRPC_HEADER, "L\t7\t8\tA\tB"),
-    ("mrpc", "test"): ("test.tsv", "index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t7\t8\tA\tB"),
-    ("qqp", "train"): ("train.tsv", QQP_HEADER, "133273\t213221\t213222\tA\tB\tL"),
-    ("qqp", "dev"): ("dev.tsv", QQP_HEADER, "201359\t303345\t303346\tA\tB\tL"),
-    ("qqp", "test"): ("test.tsv", "id\tquestion1\tquestion2", "0\tA\tB"),
-    ("sts-b", "train"): ("train.tsv", "index\t...", f"{STSB}\tL"),
-    ("sts-b", "dev"): ("dev.tsv", "index\t...", f"{STSB}\tL"),
-    ("sts-b", "test"): ("test.tsv", "index\t...", STSB),
-    ("mnli", "train"): ("train.tsv", "index\t...", f"{MNLI_BEGIN}\tl1\tL"),
-    ("mnli", "dev"): ("dev_matched.tsv", "index\t...", MNLI_DEV),
-    ("mnli", "dev_mismatched"): ("dev_mismatched.tsv", "index\t...", MNLI_DEV),
-    ("mnli", "test"): ("test_matched.tsv", "index\t...", MNLI_BEGIN),
-    ("mnli", "test_mismatched"): ("test_mismatched.tsv", "index\t...", MNLI_BEGIN),
-    ("qnli", "train"): ("train.tsv", "index\tquestion\tsentence\tlabel", "0\tA\tB\tL"),
-    ("qnli", "dev"): ("dev.tsv", "index\tquestion\tsentence\tlabel", "0\tA\tB\tL"),
-    ("qnli", "test"): ("test.tsv", "index\tquestion\tsentence", "0\tA\tB"),
-    ("rte", "train"): ("train.tsv", "index\tsentence1\tsentence2\tlabel", "0\tA\tB\tL"),
-    ("rte", "dev"): ("dev.tsv", "index\tsentence1\tsentence2\tlabel", "0\tA\tB\tL"),
-    ("rte", "test"): ("test.tsv", "index\tsentence1\tsentence2", "0\tA\tB"),
-    ("wnli", "train"): ("train.tsv", "index\tsentence1\tsentence2\tlabel", "0\tA\tB\tL"),
-    ("wnli", "dev"): ("dev.tsv", "index\tsentence1\tsentence2\tlabel", "0\tA\tB\tL"),
-    ("wnli", "test"): ("test.tsv", "index\tsentence1\tsentence2", "0\tA\tB"),
-    ("ax", "test"): ("diagnostic.tsv", "index\tsentence1\tsentence2", "0\tA\tB"),
-    ("xnli", "train"): ("multinli/multinli.train.de.tsv", "premise\thypo\tlabel", "A\tB\tL"),
-    ("xnli", "dev"): ("xnli.dev.tsv", XNLI_HEADER, XNLI_ROW),
-    ("xnli", "test"): ("xnli.test.tsv", XNLI_HEADER, XNLI_ROW),
+XNLI = "de\tL\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA\tB\tpromptID\tpairID"
+ROWS = {
+    "cola": {"train": "gj04\tL\t\tA", "dev": "gj04\tL\t*\tA", "test": "0\tA"},
+    "sst-2": {"train dev": "A\tL", "test": "0\tA"},
+    "mrpc": {"train dev": "L\t7\t8\tA\tB", "test": "0\t7\t8\tA\tB"},
+    "qqp": {"train dev": "133273\t213221\t213222\tA\tB\tL", "test": "0\tA\tB"},
+    "sts-b": {"train dev": f"{STSB}\tL", "test": STSB},
+    "mnli": {
+        "train": f"{MNLI_BEGIN}\tl1\tL",
+        "dev dev_mismatched": f"{MNLI_BEGIN}\tl1\tl2\tl3\tl4\tl5\tL",
+        "test test_mismatched": MNLI_BEGIN,
+    },
+    **{name: {"train dev": "0\tA\tB\tL", "test": "0\tA\tB"} for name in ("qnli", "rte", "wnli")},
+    "ax": {"test": "0\tA\tB"},
+    "xnli": {"train": "A\tB\tL", "dev test": XNLI},
+}
+ROW = {
+    (name, split): row
+    for name, rows in ROWS.items()
+    for splits, row in rows.items()
+    for split in splits.split()
+}
+FILES = {  # others are <split>.tsv
+    ("mnli", "dev"): "dev_matched.tsv",
+    ("mnli", "test"): "test_matched.tsv",
+    ("ax", "test"): "diagnostic.tsv",
+    ("xnli", "train"): "multinli/multinli.train.de.tsv",
+    ("xnli", "dev"): "xnli.dev.tsv",
+    ("xnli", "test"): "xnli.test.tsv",
 }
 
 
 def row_of(name, split, text_a, text_b, label):
-    columns = LAYOUTS[name, split][2].split("\t")
-    return "\t".join({"A": text_a, "B": text_b, "L": label}.get(c, c) for c in columns)
+    values = {"A": text_a, "B": text_b, "L": label}
+    return "\t".join(values.get(column, column) for column in ROW[name, split].split("\t"))
 
 
 def read(name, split, folder):
     return list(read_glue(GLUE_TASKS[name], str(folder), split, language="de"))
 
 
-def write_split(folder, name, split, rows, header=True):
-    file, first_line, _ = LAYOUTS[name, split]
-    lines = ([first_line] if first_line else []) + rows
-    (folder / file).parent.mkdir(exist_ok=True)
-    (folder / file).write_text("\n".join(lines), encoding="utf-8")
-    return f"{folder / file}:{len(lines)}"
+def write_split(folder, name, split, rows):
+    """Write the file, and return its path and last line."""
+    path = folder / FILES.get((name, split), f"{split}.tsv")
+    has_header = (name, split) not in (("cola", "train"), ("cola", "dev"))
+    lines = ["some\theader"] * has_header + rows
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\ufeff" + "".join(f"{line}\r\n" for line in lines), "utf-8", newline="")
+    return f"{path}:{len(lines)}"
 
 
 def test_sentences_and_labels_stand_where_glue_puts_them(tmp_path):
-    for (name, split), (file, header, columns) in LAYOUTS.items():
-        task, path = GLUE_TASKS[name], tmp_path / file
+    for (name, split), columns in ROW.items():
+        task = GLUE_TASKS[name]
         labels = task.labels[:2] or ("2.5", "4.000")
         rows = [
-            row_of(name, split, 'One "quoted.', "Zwölf", labels[1]),
             row_of(name, split, "Two", 'A "b', labels[0]),
+            row_of(name, split, 'One "quoted.', "Zwölf", labels[1]),
         ]
-        lines = ([header] if header else []) + rows
-        text = "\ufeff" + "".join(f"{line}\r\n" for line in lines)  # with a byte order mark
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="")
+        location = write_split(tmp_path, name, split, rows)
         first, second = read(name, split, tmp_path)
-        line = len(lines) - 1
         is_pair, is_labelled = "B" in columns.split("\t"), not split.startswith("test")
         expected = (labels if task.labels else (2.5, 4.0)) if is_labelled else (None, None)
-        assert first == InputExample(
-            guid=f"{split}-{line - 1}",
+        assert second == InputExample(
+            guid=f"{split}-{int(location.rpartition(':')[2]) - 1}",
             text_a='One "quoted.',
             text_b="Zwölf" if is_pair else None,
             label=expected[1],
-            origin=f"{path}:{line}",
+            origin=location,
         )
-        assert (second.label, second.text_b) == (expected[0], 'A "b' if is_pair else None)
+        assert (first.label, first.text_b) == (expected[0], 'A "b' if is_pair else None)
 
 
 def test_a_bad_row_is_an_error_with_its_line(tmp_path):
@@ -167,11 +156,10 @@ def test_a_task_is_found_in_any_spelling():
 
 
 def test_the_table_agrees_with_the_reference_and_with_glue():
-    mnli = ("contradiction", "entailment", "neutral")
-    for name in ("mnli", "xnli", "ax"):  # the reference's order
-        assert GLUE_TASKS[name].labels == mnli
-    for name in ("cola", "mrpc", "sst-2", "qqp", "wnli"):
-        assert GLUE_TASKS[name].labels == ("0", "1")
+    mnli, binary = ("contradiction", "entailment", "neutral"), ("0", "1")  # the reference's order
+    labels = {name: mnli for name in ("mnli", "xnli", "ax")}
+    labels |= {name: binary for name in ("cola", "mrpc", "sst-2", "qqp", "wnli")}
+    assert {name: GLUE_TASKS[name].labels for name in labels} == labels
     assert GLUE_TASKS["cola"].metrics[0] == "matthews_correlation"
     assert GLUE_TASKS["mrpc"].metrics == GLUE_TASKS["qqp"].metrics == ("f1", "accuracy")
     assert GLUE_TASKS["sts-b"].metrics == ("pearson", "spearman")
