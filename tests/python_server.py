@@ -80,8 +80,11 @@ def serve(path: str) -> None:
     import threading
     from importlib import import_module
 
+    import tensorflow as tf
+
     from bert_tf.__main__ import PROGRAMS
 
+    tf.config.run_functions_eagerly(True)  # a few steps each: tracing would take twice as long
     for module, _ in PROGRAMS.values():
         import_module(f"bert_tf.{module}")
 
