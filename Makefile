@@ -30,7 +30,7 @@ test-all: test test-night
 
 # The long forms of tests/faults and of the fuzzing of readers.
 faults: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest tests/faults --faults=5 --numprocesses=2
+	FAULTS=5 $(VENV)/bin/python -m pytest tests/faults --numprocesses=2 --dist=load
 
 fuzz: $(VENV)/.installed-test
 	FUZZ_SCALE=80 $(VENV)/bin/python -m pytest tests/test_fuzz_targets.py
