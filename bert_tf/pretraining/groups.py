@@ -21,6 +21,7 @@ from typing import BinaryIO, NamedTuple
 import tensorflow as tf
 
 from bert_tf.data.lines import BLOCK, compression_of, is_utf16, open_binary, read_lines
+from bert_tf.limits import DataError
 
 logger = logging.getLogger(__name__)
 
@@ -71,10 +72,8 @@ def _text_size(file: str) -> int:
     """Return the bytes of a file, uncompressed, whose beginning is checked."""
     with open_binary(file) as stream:
         if is_utf16(stream) or stream.peek(5).startswith(b"<doc "):
-            raise ValueError(
-                f"{file} is UTF-16 or WikiExtractor's output: make a corpus of it with iconv or "
-                "examples/prepare_corpus.py."
-            )
+            remedy = "use iconv or examples/prepare_corpus.py"
+            raise DataError(file, f"UTF-16 or WikiExtractor's output: {remedy}.")
         if not compression_of(file):
             return tf.io.gfile.stat(file).length
         stream.seek(0)

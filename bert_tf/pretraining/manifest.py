@@ -21,6 +21,8 @@ import tensorflow as tf
 
 from bert_tf.data.files import expand_files, write_text
 from bert_tf.data.records import check_records, feature_sizes
+from bert_tf.limits import DataError
+from bert_tf.options import OptionError
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.vocabulary import vocabulary_digest
 
@@ -201,7 +203,7 @@ def check_record_sets(files: Sequence[str], limits: Mapping[str, tuple[str, int]
     """
     for path, manifest, names in _sets_of(files):
         if problem := _problem_of(path, manifest, names, limits):
-            raise ValueError(f"{path}: {problem}")
+            raise DataError(path, problem)
 
 
 def manifests_of(files: Sequence[str]) -> dict[str, Manifest]:
@@ -307,7 +309,7 @@ def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
     for values, what in ((kinds, "features"), (objectives, "objectives")):
         for first, other in pairwise(values):
             if values[first] != values[other]:
-                raise ValueError(f"{first} and {other} have different {what}.")
+                raise DataError(other, f"has other {what} than {first}.")
     sizes = next(iter(kinds.values()))
     return RecordSet(
         tuple(files), "next_sentence_labels" in sizes, manifests, sizes.get("masked_lm_ids", 0)
@@ -331,10 +333,8 @@ def choose_objective(
     objective = wanted or record_sets[0].objectives[0]
     for record_set in record_sets:
         if objective not in record_set.objectives:
-            raise ValueError(
-                f"objective is {objective}, but the records of {record_set.files[0]} are for "
-                f"{' or '.join(record_set.objectives)}."
-            )
+            possible = " or ".join(record_set.objectives)
+            raise OptionError("objective", f"{record_set.files[0]} is for {possible}.")
     return objective
 
 
@@ -353,10 +353,8 @@ def check_vocabulary_of_records(
     digest = vocabulary_digest(tokens)
     for path, manifest in record_set.manifests.items():
         if manifest.vocabulary["sha256"] != digest:
-            raise ValueError(
-                f"{vocab_file or 'The vocabulary of the checkpoint'} is not the vocabulary of the "
-                f"records, which was {manifest.vocabulary['file']} ({path})."
-            )
+            remedy = f"not the vocabulary in {path}: give {manifest.vocabulary['file']}."
+            raise DataError(vocab_file or "vocabulary of the checkpoint", remedy)
 
 
 def find_case_of_records(record_sets: Iterable[RecordSet], stated: bool | None) -> bool | None:
@@ -373,9 +371,7 @@ def find_case_of_records(record_sets: Iterable[RecordSet], stated: bool | None) 
         for path, manifest in record_set.manifests.items():
             found = manifest.flags["do_lower_case"]
             if case not in (None, found):
-                raise ValueError(
-                    f"{path}: the records were made with do_lower_case={found}, but the flag, other "
-                    f"records, or a file next to the checkpoint or the vocabulary has {case}."
-                )
+                stated = "the flag, other records, or a file next to checkpoint or vocabulary"
+                raise OptionError("do_lower_case", f"{found} in {path}, but {case} by {stated}.")
             case = found
     return case

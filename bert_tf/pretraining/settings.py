@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from bert_tf.interop.sidecar import find_case
-from bert_tf.options import Options, option
+from bert_tf.options import OptionError, Options, option
 from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.vocabulary import load_vocab
 
@@ -52,11 +52,8 @@ class MaskingOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if exact(self.mask_token_prob) + exact(self.random_token_prob) > 1:
-            raise ValueError(
-                f"`mask_token_prob` is {self.mask_token_prob} and `random_token_prob` "
-                f"{self.random_token_prob}, more than 1 together. The rest is the fraction of pieces "
-                "that stay unchanged."
-            )
+            both = f"{self.random_token_prob} and mask_token_prob={self.mask_token_prob}"
+            raise OptionError("random_token_prob", f"{both} are more than 1 together.")
 
 
 def exact(value: float) -> Fraction:

@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from bert_tf.characters import is_chinese_char, is_punctuation
+from bert_tf.options import OptionError
 from bert_tf.tokenization import (
     MAX_INPUT_CHARS_PER_WORD,
     BasicTokenizer,
@@ -31,12 +32,6 @@ _NUM_UNUSED_TOKENS = 101  # as in the published cased model; the uncased one has
 _UNUSED_BEFORE_UNK = 99  # in all published models, so that [UNK] is 100
 
 MIN_FREQUENCY = 2  # pairs that occur less often are not merged
-# Most distinct words kept while counting; about 100 bytes each, and 500 to learn.
-_MAX_WORDS = 1_000_000
-# Limits on stretches between spaces that are collected before they are split into words: the number
-# of different ones, and the characters read (Chinese has sentences without a space).
-_MAX_CHUNKS = 500_000
-_MAX_CHARACTERS = 64_000_000
 _CANDIDATES = 1.25  # pieces learned per piece kept
 
 
@@ -67,15 +62,26 @@ def first_tokens() -> list[str]:
     return ["[PAD]", *before, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *after]
 
 
-def count_words(lines: Iterable[str], do_lower_case: bool = True) -> Counter[str]:
+def count_words(
+    lines: Iterable[str],
+    do_lower_case: bool = True,
+    *,
+    max_words: int = 1_000_000,
+    max_chunks: int = 500_000,
+    max_characters: int = 64_000_000,
+) -> Counter[str]:
     """Count each word of `lines`, split like `BasicTokenizer`.
 
-    Above a million distinct words the rarest are dropped, until half of it is left. This bounds the
+    Above `max_words` distinct words the rarest are dropped, until half of it is left. This bounds the
     memory. Counts of rare words are then a little too low.
 
     Args:
         lines: any text.
         do_lower_case: lower-case and strip accents, for an uncased vocabulary.
+        max_words: about 100 bytes each, and 500 to learn.
+        max_chunks, max_characters: limits on stretches between spaces that are collected before they
+            are split into words: the number of different ones, and the characters read (Chinese has
+            sentences without a space).
 
     Returns:
         word -> count. A word longer than the tokenizer's limit (`MAX_INPUT_CHARS_PER_WORD`) is cut
@@ -92,9 +98,9 @@ def count_words(lines: Iterable[str], do_lower_case: bool = True) -> Counter[str
             for word in tokenizer.tokenize(chunk):
                 words[word[: MAX_INPUT_CHARS_PER_WORD + 1]] += count
         chunks.clear()
-        if len(words) > _MAX_WORDS:
+        if len(words) > max_words:
             least = 1
-            while len(words) > _MAX_WORDS // 2:
+            while len(words) > max_words // 2:
                 least += 1
                 for word in [word for word, count in words.items() if count < least]:
                     del words[word]
@@ -104,7 +110,7 @@ def count_words(lines: Iterable[str], do_lower_case: bool = True) -> Counter[str
         # `str.split` splits at a few control characters that the tokenizer deletes.
         chunks.update(line.split() if line.isprintable() else tokenizer.tokenize(line))
         num_characters += len(line)
-        if len(chunks) > _MAX_CHUNKS or num_characters > _MAX_CHARACTERS:
+        if len(chunks) > max_chunks or num_characters > max_characters:
             empty_chunks()
             num_characters = 0
     empty_chunks()
@@ -146,17 +152,12 @@ def learn_wordpieces(
     known = set(characters)
     counts = {word: counts[word] for word in sorted(counts) if known.issuperset(word)}
     if num_wanted < 0:
-        raise ValueError(
-            f"vocab_size is {vocab_size}, but the first tokens and {len(characters)} characters take "
-            f"{len(fixed)}: use that or more, or a lower character_coverage."
-        )
+        remedy = f"use {len(fixed)} or more, or a lower character_coverage"
+        raise OptionError("vocab_size", f"{len(characters)} characters need more: {remedy}.")
     candidates = merge_pairs(counts, int(num_wanted * _CANDIDATES), MIN_FREQUENCY, on_progress)
     if len(candidates) < num_wanted:
         size = len(fixed) + len(candidates)
-        raise ValueError(
-            f"vocab_size is {vocab_size}, but this corpus yields {size} tokens: use that or less, or "
-            "more text."
-        )
+        raise OptionError("vocab_size", f"more than the corpus yields: use {size} or less.")
     use = _piece_counts(counts, [*fixed, *candidates])
     candidates.sort(key=lambda piece: -use[piece])  # stable: earlier merges first among equals
     return fixed + candidates[:num_wanted]

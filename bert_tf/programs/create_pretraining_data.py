@@ -33,7 +33,8 @@ from bert_tf.data.parallel import map_in_order
 from bert_tf.data.records import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.interop.tokenizer_files import stated_cases
-from bert_tf.options import option, require_packages
+from bert_tf.limits import DataError
+from bert_tf.options import OptionError, option, require_packages
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
 from bert_tf.pretraining.make_group import (
     GroupJob,
@@ -139,9 +140,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     input_files = expand_files(options.input_file, folders=True)
     outputs = [file for part in options.output_file.split(",") if (file := part.strip())]
     if not outputs or len(set(outputs)) < len(outputs):
-        raise ValueError(
-            f"output_file is {options.output_file!r}: name one file, or different ones."
-        )
+        raise OptionError("output_file", "name one file, or different ones.")
     settings = options.resolved()
     load_tokenizer.cache_clear()  # the file may have changed since an earlier call
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
@@ -164,10 +163,8 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     if not manifest.counts.instances:
         for file in (jobs[0].manifest_file, *(file for job in jobs for file in job.output_files)):
             tf.io.gfile.remove(file)
-        raise ValueError(
-            f"{first_names(input_files)}: no instance can be made of {manifest.counts.documents} "
-            "documents. Expected: a sentence per line, an empty line between documents."
-        )
+        remedy = "write a sentence per line, an empty line between documents"
+        raise DataError(first_names(input_files), f"no instance can be made: {remedy}.")
     num_single = sum(group.counts.documents == 1 for group in manifest.groups.values())
     if num_single and options.objective == "mlm_nsp":
         logger.warning(
@@ -236,9 +233,10 @@ def _check_case(tokenizer: FullTokenizer, settings: RecordSettings) -> None:
     stated = next(stated_cases(os.path.dirname(settings.vocab_file)), None)
     if stated is not None:
         if stated[0] != settings.do_lower_case:
-            raise ValueError(
-                f"`do_lower_case` is {settings.do_lower_case}, but {stated[1]} next to the vocabulary "
-                f"sets {stated[0]}, as it was learned. Omit the flag, or change the file if it is wrong."
+            raise OptionError(
+                "do_lower_case",
+                f"is {settings.do_lower_case}, but {stated[1]} next to the vocabulary sets {stated[0]}, "
+                "as it was learned. Omit the flag, or change the file if it is wrong.",
             )
         return
     cased = vocab_is_cased(tokenizer.vocab)
@@ -324,10 +322,8 @@ def start_or_resume(wanted: Manifest, jobs: Sequence[GroupJob]) -> Manifest:
     differences = found.differences(wanted) if found else []
     if found and (found.groups or not differences):  # else the earlier run made no records
         if differences:
-            raise ValueError(
-                f"{path} describes records with other settings ({'; '.join(differences)}): choose "
-                "another output_file, or remove them."
-            )
+            remedy = "choose another output_file, or remove them"
+            raise DataError(path, f"other settings ({'; '.join(differences)}): {remedy}.")
         folder = os.path.dirname(path)
         whole = {
             number: group
@@ -339,8 +335,6 @@ def start_or_resume(wanted: Manifest, jobs: Sequence[GroupJob]) -> Manifest:
         return replace(wanted, groups=whole)
     for file in (file for job in jobs for file in job.output_files):
         if tf.io.gfile.exists(file):
-            raise ValueError(
-                f"{file} exists, and no {os.path.basename(path)} describes it: choose another "
-                "output_file, or remove it."
-            )
+            remedy = "choose another output_file, or remove it"
+            raise DataError(file, f"not described by {os.path.basename(path)}: {remedy}.")
     return wanted

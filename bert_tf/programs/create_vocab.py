@@ -18,6 +18,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_not_an_input, expand_files
 from bert_tf.data.lines import read_lines
+from bert_tf.limits import DataError
 from bert_tf.model_files import model_files, write_files
 from bert_tf.options import Options, option
 from bert_tf.pretraining.wordpieces import (
@@ -101,9 +102,8 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     )
     for file in (vocab_file, config_file, case_file):
         if tf.io.gfile.exists(file):
-            raise ValueError(
-                f"{file} exists, and models trained with it are useless without it: choose another "
-                "output_dir."
+            raise DataError(
+                file, "models trained with it are useless without it: choose another output_dir."
             )
     files = expand_files(options.input_file, folders=True)
     check_not_an_input((vocab_file, config_file, case_file), files, "output_dir")

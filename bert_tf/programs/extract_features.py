@@ -35,6 +35,7 @@ from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.interop.initial import initialize
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
+from bert_tf.limits import DataError
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import EncoderFilesOptions, option
@@ -97,7 +98,7 @@ def extract_features(options: ExtractionOptions) -> int:
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
     total = count_lines(files)
     if not total:
-        raise ValueError(f"{options.input_file} is empty.")
+        raise DataError(options.input_file, "is empty.")
     with options.make_strategy().scope():
         model = BertModel(config, dtype=options.policy)
     initialize(model, checkpoint)

@@ -31,7 +31,7 @@ from bert_tf.data.lines import STANDARD_INPUT, count_lines, place_of, read_lines
 from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.interop.hub import local_path
-from bert_tf.limits import listed
+from bert_tf.limits import DataError, listed
 from bert_tf.options import TableOptions, option
 from bert_tf.prediction.masked_lm import MaskFiller
 from bert_tf.predictor import EMBEDDING_POOLINGS, Predictor, TextModel, corpus_pseudo_perplexity
@@ -198,11 +198,14 @@ class PredictionOptions(InputColumnsOptions):
         return self.output_format or (ending if ending in ("tsv", "csv") else "jsonl")
 
 
-def predict(options: PredictionOptions) -> None:
+def predict(options: PredictionOptions, predictor: Predictor | None = None) -> None:
     """Answer every input, in order. Memory does not grow with their number.
 
     Invalid inputs get {"error": "file:line: reason"}. A file of another format or a missing column ends
     the run.
+
+    Args:
+        predictor: the model, which several runs may share. Default: that of the options.
 
     Raises:
         ValueError: an input file or an option is wrong, or none of the inputs could be answered.
@@ -217,7 +220,7 @@ def predict(options: PredictionOptions) -> None:
     chunk_size = 1 if at_once else options.batch_size * _BATCHES_AT_ONCE
     totals = Totals()
     with open_output(options.output_file) as output:  # fails before the model is loaded
-        model = choose_model(make_predictor(options), options)
+        model = choose_model(predictor or make_predictor(options), options)
         trained = read_note(local_path(options.model_dir)).get(FLAGS, {})
         inputs = read_inputs(files, options, model, options.input_format, trained)
         write = make_writer(options.answer_format, model, output)
@@ -357,9 +360,7 @@ def read_inputs(
     for file in files:
         kind = format or ending_of(file)
         if kind == "json":
-            raise ValueError(
-                f"{file}: give the format of a .json file: input_format=jsonl or text."
-            )
+            raise DataError(file, "give the format of a .json file: input_format=jsonl or text.")
         if kind in TABLE_FORMATS:
             yield from _read_rows(file, kind, options, model, trained)
         else:
@@ -407,7 +408,7 @@ def _columns(
         return [found]
     if is_optional:
         return []
-    raise ValueError(f"{row.place}: the columns are {listed(row)}. Name one with `{flag}`.")
+    raise DataError(row.place, f"the columns are {listed(row)}. Name one with `{flag}`.")
 
 
 def _value(field: str, row: TableRow, names: Sequence[str]) -> Any:

@@ -20,7 +20,7 @@ from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.bert import BertModel
-from bert_tf.options import Options, option
+from bert_tf.options import OptionError, Options, option
 from bert_tf.prediction.explanation import attention, attributions
 from bert_tf.prediction.text_model import trimmed
 from bert_tf.predictor import (
@@ -70,13 +70,16 @@ class VisualizationOptions(Options):
     )
 
 
-def visualize(options: VisualizationOptions) -> None:
+def visualize(options: VisualizationOptions, trained: TrainedModel | None = None) -> None:
     """Write the page.
+
+    Args:
+        trained: the model. Default: that of `model_dir`.
 
     Raises:
         ValueError: the model does not take such an input, or lacks the label.
     """
-    trained = load_model(options.model_dir)
+    trained = trained or load_model(options.model_dir)
     length = min(options.max_seq_length, trained.max_seq_length)
     trained = with_settings(trained, length)
     sequence, values, sections = view(trained, options.text, options.label)
@@ -125,7 +128,7 @@ def _classification(
     if model.labels:
         label = label or max(answer["probabilities"], key=answer["probabilities"].get)
         if label not in model.labels:
-            raise ValueError(f"label is {label}, but the labels are {', '.join(model.labels)}.")
+            raise OptionError("label", f"must be one of {', '.join(model.labels)}, but is {label}.")
         index, name = list(model.labels).index(label), f"log-odds of {label}"
 
     def output_of(inputs):

@@ -47,7 +47,7 @@ def lines_of(contents):
         yield from [*whole, rest] if rest else whole
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(contents=texts, max_group_bytes=st.integers(min_value=1, max_value=300), zip=st.booleans())
 def test_the_documents_of_all_groups_are_those_of_the_corpus(
     tmp_path_factory, contents, max_group_bytes, zip
@@ -75,7 +75,7 @@ def next_cut(contents, target):
     return before
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     contents=st.lists(
         st.lists(st.sampled_from(["", "a", "  ", "ten bytes!"]), max_size=20).map("\n".join),

@@ -36,29 +36,27 @@ def test_an_instance_is_padded_to_its_declared_features():
     }
 
 
+def test_records_have_what_their_objective_needs():
+    always = {"input_ids", "input_mask", "segment_ids"}
+    masks = {"masked_lm_positions", "masked_lm_ids", "masked_lm_weights"}
+    for predictions, objective, names in (
+        (0, "mlm_nsp", always | {"next_sentence_labels"}),
+        (0, "mlm", always),
+        (3, "mlm", always | masks),
+    ):
+        specs = pretraining_features(6, predictions, objective)
+        assert {spec.name for spec in specs} == names
+        rows = InstanceRows(specs)
+        rows.append(array("i", [5, 6, 7]), 2, 0)
+        (batch,) = rows.shuffled(RandomWords(0))
+        found = features_of(rows.records(batch)[0])
+        assert set(found) == names
+        assert found["segment_ids"] == [0] * 6
+
+
 @pytest.mark.parametrize(
-    "predictions, objective, names",
-    [
-        (0, "mlm_nsp", {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}),
-        (0, "mlm", {"input_ids", "input_mask", "segment_ids"}),
-        (3, "mlm", {"input_ids", "input_mask", "segment_ids", "masked_lm_positions"}),
-    ],
+    "kept_in_memory, typecode", [(0, "H"), (400, "i"), (1 << 20, "H"), (1 << 20, "i")]
 )
-def test_records_have_what_their_objective_needs(predictions, objective, names):
-    specs = pretraining_features(6, predictions, objective)
-    if predictions:
-        names = names | {"masked_lm_ids", "masked_lm_weights"}
-    assert {spec.name for spec in specs} == names
-    rows = InstanceRows(specs)
-    rows.append(array("i", [5, 6, 7]), 2, 0)
-    (batch,) = rows.shuffled(RandomWords(0))
-    found = features_of(rows.records(batch)[0])
-    assert set(found) == names
-    assert found["segment_ids"] == [0] * 6
-
-
-@pytest.mark.parametrize("kept_in_memory", [0, 400, 1 << 20])
-@pytest.mark.parametrize("typecode", ["H", "i"])
 def test_rows_in_a_file_are_the_same_as_rows_in_memory(kept_in_memory, typecode):
     specs = pretraining_features(5, 1)
     rows = InstanceRows(specs, typecode=typecode, kept_in_memory=kept_in_memory)

@@ -7,10 +7,11 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import cause_of
 
 from bert_tf.data.python_random import RandomWords
 from bert_tf.pretraining.masking import Masker
-from bert_tf.pretraining.settings import MaskSettings
+from bert_tf.pretraining.settings import MaskingOptions, MaskSettings
 from reference import pretraining_data as reference
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]
@@ -74,12 +75,10 @@ def test_every_position_of_a_long_sequence_can_be_predicted():
     assert found == [*range(1, 3001), *range(3002, 6002)]
 
 
-@pytest.mark.parametrize(
-    "prob, most, expected", [(0.01, 4, 1), (0.5, 4, 4), (0.3, 9, 3), (1, 5, 5)]
-)
-def test_number_of_predictions_is_the_rounded_share_within_one_and_the_most(prob, most, expected):
+def test_number_of_predictions_is_the_rounded_share_within_one_and_the_most():
     token_ids = ids("[CLS] the dog bark ##ed [SEP] the cat ##s [SEP]")
-    assert len(masker(prob, most)(token_ids, 1).masked_lm_ids) == expected
+    for prob, most, expected in ((0.01, 4, 1), (0.5, 4, 4), (0.3, 9, 3), (1, 5, 5)):
+        assert len(masker(prob, most)(token_ids, 1).masked_lm_ids) == expected, prob
 
 
 def test_whole_words_are_masked_with_all_their_pieces():
@@ -99,22 +98,6 @@ def test_a_whole_word_longer_than_allowed_leaves_no_predictions():
     assert masked == (token_ids, [], [])
 
 
-def test_eighty_ten_ten_percent_are_mask_same_and_random():
-    token_ids = ids("[CLS] dog [SEP] the [SEP]")
-    rng, choose = RandomWords(17), masker(most=1)
-    shares = {"mask": 0, "same": 0, "other": 0}
-    for _ in range(4000):
-        masked = choose(token_ids, rng)
-        seen = masked.token_ids[masked.masked_lm_positions[0]]
-        same = seen == masked.masked_lm_ids[0]
-        kind = "mask" if seen == VOCAB["[MASK]"] else "same" if same else "other"
-        shares[kind] += 1 / 4000
-    # Of the random words, 1 in 11 is [MASK] and 1 in 11 is the same.
-    assert shares["mask"] == pytest.approx(0.8 + 0.1 / 11, abs=0.02)
-    assert shares["same"] == pytest.approx(0.1 + 0.1 / 11, abs=0.02)
-    assert shares["other"] == pytest.approx(0.1 * 9 / 11, abs=0.02)
-
-
 def test_the_given_sequence_is_not_changed():
     token_ids = ids("[CLS] dog [SEP] the [SEP]")
     masker(prob=1.0)(token_ids, 2)
@@ -123,14 +106,16 @@ def test_the_given_sequence_is_not_changed():
 
 def test_a_vocabulary_without_mask_is_refused():
     vocab = {token: i for token, i in VOCAB.items() if token not in ("[MASK]", "[SEP]")}
-    with pytest.raises(ValueError, match=r"no \[SEP\], \[MASK\].*create_vocab"):
+    with pytest.raises(ValueError, match=r"\[SEP\], \[MASK\]"):
         Masker(vocab, MaskSettings(max_predictions_per_seq=20))
 
 
 # ----------------------------------------------------------------------------------------- mixtures
 
 
-@pytest.mark.parametrize("mask, random_", [(1.0, 0.0), (0.8, 0.2), (0.0, 1.0), (0.2, 0.3), (0, 0)])
+@pytest.mark.parametrize(
+    "mask, random_", [(0.8, 0.1), (1.0, 0.0), (0.8, 0.2), (0.0, 1.0), (0.2, 0.3), (0, 0)]
+)
 def test_the_mixture_of_the_papers_table_8_is_what_was_asked_for(mask, random_):
     token_ids = ids("[CLS] dog [SEP] the [SEP]")
     rng = RandomWords(17)
@@ -141,21 +126,22 @@ def test_the_mixture_of_the_papers_table_8_is_what_was_asked_for(mask, random_):
         seen = masked.token_ids[masked.masked_lm_positions[0]]
         masks += seen == VOCAB["[MASK]"]
         same += seen == masked.masked_lm_ids[0]
-    assert masks / 4000 == pytest.approx(mask + random_ / 11, abs=0.025)
-    assert same / 4000 == pytest.approx(1 - mask - random_ + random_ / 11, abs=0.025)
+    # Of the random words, 1 in 11 is [MASK] and 1 in 11 is the same.
+    assert masks / 4000 == pytest.approx(mask + random_ / 11, abs=0.02)
+    assert same / 4000 == pytest.approx(1 - mask - random_ + random_ / 11, abs=0.02)
 
 
-@pytest.mark.parametrize(
-    "mask, random_, message",
-    [
-        (1.1, 0.0, "mask_token_prob"),
-        (0.8, -0.1, "random_token_prob"),
-        (0.8, 0.3, "random_token_prob"),
-    ],
-)
-def test_shares_that_are_none_are_refused(mask, random_, message):
-    with pytest.raises(ValueError, match=message):
-        masker(mask_token_prob=mask, random_token_prob=random_)
+def test_shares_that_are_none_are_refused():
+    for options_class in (MaskSettings, MaskingOptions):
+        for option, changes in (
+            ("mask_token_prob", {"mask_token_prob": 1.1, "random_token_prob": 0.0}),
+            ("random_token_prob", {"random_token_prob": -0.1}),
+            ("random_token_prob", {"random_token_prob": 0.3}),
+            ("random_token_prob", {"mask_token_prob": 0.95}),
+            ("masked_lm_prob", {"masked_lm_prob": 1.5}),
+        ):
+            assert cause_of(options_class, **changes) == option, changes
+    assert cause_of(MaskSettings, max_ngram_size=0) == "max_ngram_size"
 
 
 # ------------------------------------------------------------------------------------ runs of words
@@ -204,8 +190,3 @@ def test_ids_that_continue_a_word_may_be_named():
     choose = masker(0.34, whole_words=True, continuations=[VOCAB["cat"], VOCAB["bark"]])
     for seed in range(20):
         assert choose(token_ids, seed).masked_lm_positions in ([1, 2], [3, 4])
-
-
-def test_a_run_of_no_words_is_refused():
-    with pytest.raises(ValueError, match="max_ngram_size"):
-        masker(max_ngram_size=0)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from bert_tf.interop.sidecar import vocab_is_cased
-from bert_tf.pretraining import wordpieces
+from bert_tf.options import OptionError
 from bert_tf.pretraining.wordpieces import (
     count_words,
     first_tokens,
@@ -35,42 +35,33 @@ def random_words(seed, num_words=60):
 # Counting
 
 
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_words_are_counted_as_the_tokenizer_splits_them(do_lower_case):
-    tokenizer = BasicTokenizer(do_lower_case)
-    expected = Counter(word for line in LINES for word in tokenizer.tokenize(line))
-    assert count_words(LINES, do_lower_case) == expected
-    assert expected["tides"] == 2
+def test_words_are_counted_as_the_tokenizer_splits_them():
+    for do_lower_case in (True, False):
+        tokenizer = BasicTokenizer(do_lower_case)
+        expected = Counter(word for line in LINES for word in tokenizer.tokenize(line))
+        assert count_words(LINES, do_lower_case) == expected
+        assert expected["tides"] == 2
 
 
-def test_counting_stays_exact_when_the_chunks_overflow(monkeypatch):
-    monkeypatch.setattr(wordpieces, "_MAX_CHUNKS", 3)
-    assert count_words(LINES * 3)["the"] == 9
+def test_counting_stays_exact_however_often_chunks_are_split():
+    expected = count_words(LINES * 3)
+    assert expected["the"] == 9
+    assert count_words(LINES * 3, max_chunks=3) == expected
+    assert count_words(LINES * 3, max_characters=20) == expected
 
 
-def test_forgetting_takes_no_more_than_it_must(monkeypatch):
-    monkeypatch.setattr(wordpieces, "_MAX_CHUNKS", 4)
+def test_forgetting_takes_no_more_than_it_must():
     lines = [*(f"a a b b c{i}" for i in range(9)), *(f"a a d d e{i}" for i in range(9))]
-    monkeypatch.setattr(wordpieces, "_MAX_WORDS", 6)
-    counts = count_words(lines)
+    counts = count_words(lines, max_chunks=4, max_words=6)
     # However often the words seen once are forgotten, those seen twice are not.
     assert {word: counts[word] for word in "abd"} == {"a": 36, "b": 18, "d": 18}
 
 
-def test_stretches_that_never_come_back_do_not_pile_up(monkeypatch):
-    lines = ["低い潮の" * 10] * 20
-    expected = count_words(lines)
-    monkeypatch.setattr(wordpieces, "_MAX_CHARACTERS", 100)
-    read, read_when_split = [], []
-
-    class Watched(BasicTokenizer):
-        def tokenize(self, text):
-            read_when_split.append(len(read))
-            return super().tokenize(text)
-
-    monkeypatch.setattr(wordpieces, "BasicTokenizer", Watched)
-    assert count_words(read.append(line) or line for line in lines) == expected
-    assert read_when_split == [3, 6, 9, 12, 15, 18, 20]  # 40 characters each
+def test_what_is_read_is_split_before_it_fills_the_memory():
+    lines = ["x y z a a", "x x x x x"]
+    assert count_words(lines, max_words=3) == {"x": 6}  # at the end
+    for limit in ({"max_characters": 8}, {"max_chunks": 3}):  # after the first line too
+        assert count_words(lines, max_words=3, **limit) == {"a": 2, "x": 5}
 
 
 def test_a_word_longer_than_the_tokenizer_takes_is_cut_and_stays_unknown():
@@ -109,13 +100,13 @@ def plain_merges(counts, num_pieces):
     return merges
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_merges_equal_those_of_the_plain_algorithm(seed):
-    counts = random_words(seed)
-    merges = plain_merges(counts, 1000)
-    assert len(merges) > 50
-    assert merge_pairs(counts, 1000) == merges
-    assert merge_pairs(counts, 17) == merges[:17]
+def test_merges_equal_those_of_the_plain_algorithm():
+    for seed in range(8):
+        counts = random_words(seed)
+        merges = plain_merges(counts, 1000)
+        assert len(merges) > 50
+        assert merge_pairs(counts, 1000) == merges, seed
+        assert merge_pairs(counts, 17) == merges[:17], seed
 
 
 def test_merges_do_not_depend_on_the_order_of_the_words():
@@ -143,10 +134,10 @@ def test_special_tokens_have_the_ids_of_the_published_models():
     assert vocab[106:112] == ["a", "b", "c", "##a", "##b", "##c"]
 
 
-@pytest.mark.parametrize("vocab_size", [112, 113, 119, 142])
-def test_the_size_is_exact_and_no_token_stands_twice(vocab_size):
-    vocab = learn_wordpieces(random_words(2), vocab_size)
-    assert len(vocab) == len(set(vocab)) == vocab_size
+def test_the_size_is_exact_and_no_token_stands_twice():
+    for vocab_size in (112, 113, 119, 142):
+        vocab = learn_wordpieces(random_words(2), vocab_size)
+        assert len(vocab) == len(set(vocab)) == vocab_size
 
 
 def test_longer_pieces_are_those_that_the_tokenizer_uses_most():
@@ -183,13 +174,15 @@ def test_a_learned_vocabulary_tells_whether_it_is_cased():
         assert vocab_is_cased(vocab) is not do_lower_case
 
 
-@pytest.mark.parametrize(
-    "counts, wrong, right", [(random_words(4), 105, 112), ({"学": 3, "是": 3, "pi": 2}, 999, 113)]
-)
-def test_the_error_of_a_size_names_one_that_fits(counts, wrong, right):
-    with pytest.raises(ValueError, match=f"vocab_size is {wrong},.* {right}[: ]"):
-        learn_wordpieces(counts, wrong)
-    assert len(learn_wordpieces(counts, right)) == right
+def test_the_error_of_a_size_names_one_that_fits():
+    for counts, wrong, right in (
+        (random_words(4), 105, 112),
+        ({"学": 3, "是": 3, "pi": 2}, 999, 113),
+    ):
+        with pytest.raises(OptionError, match=str(right)) as error:
+            learn_wordpieces(counts, wrong)
+        assert error.value.option == "vocab_size"
+        assert len(learn_wordpieces(counts, right)) == right
 
 
 def test_coverage_counts_occurrences():

@@ -13,10 +13,12 @@ import threading
 
 import pytest
 import tiny_text_models as tiny
+from models import golden
+from refusals import cause_of
 from tiny_runs import script_command
 
 from bert_tf.predictor import Predictor, corpus_pseudo_perplexity, cosine_similarity
-from bert_tf.programs import predict as predict_module
+from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from bert_tf.programs.predict import PredictionOptions, predict
 
 # Made and traced once. The tests change nothing of them.
@@ -27,23 +29,18 @@ predictor = functools.cache(Predictor)
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path):
+def run(tmp_path):
     """Function that writes input files, runs predict on a model in memory, and returns the output."""
 
     def run(trained, files, **flags):
-        settings = ("batch_size", "max_seq_length", "doc_stride")
-
-        def in_memory(options):
-            return predictor(trained, **{name: getattr(options, name) for name in settings})
-
-        monkeypatch.setattr(predict_module, "make_predictor", in_memory)
         for name, content in files.items():
             data = content if isinstance(content, bytes) else content.encode()
             (tmp_path / name).write_bytes(data)
         flags.setdefault("input_file", ",".join(str(tmp_path / name) for name in files))
         flags.setdefault("output_file", str(tmp_path / "new" / "output"))
-        flags.setdefault("model_dir", str(tmp_path))
-        predict(PredictionOptions(**flags))
+        options = PredictionOptions(**{"model_dir": str(tmp_path), **flags})
+        settings = ("batch_size", "max_seq_length", "doc_stride")
+        predict(options, predictor(trained, **{name: getattr(options, name) for name in settings}))
         with open(flags["output_file"], encoding="utf-8", newline="") as file:
             return file.read()
 
@@ -52,10 +49,6 @@ def run(monkeypatch, tmp_path):
 
 def json_lines(text):
     return [json.loads(line) for line in text.splitlines()]
-
-
-def set_standard_input(monkeypatch, stream):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(stream)))
 
 
 # ----- input
@@ -95,20 +88,17 @@ def test_tables_of_each_format_are_read_one_after_the_other(run):
     assert shown == ["the cat", "a log", "owls", "who ?", "a mat"]
 
 
-@pytest.mark.parametrize(
-    "name, table, flags",
-    [
+def test_columns_of_pairs(run):
+    trained = classifier(is_pair=True)
+    (expected,) = predictor(trained).predict([("a dog", "the cat")])
+    for name, table, flags in (
         ("in.tsv", "x\ty\nthe cat\ta dog\n", {"text_a_column": "y", "text_b_column": "x"}),
         ("in.tsv", "a dog\tthe cat\n", {"header": False}),
         ("in.csv", "query;positive\na dog;the cat\n", {"column_separator": ";"}),
         ("in.json", '{"text": "a dog", "text_b": "the cat"}\n', {"input_format": "jsonl"}),
-    ],
-)
-def test_columns_of_pairs(run, name, table, flags):
-    trained = classifier(is_pair=True)
-    (line,) = json_lines(run(trained, {name: table}, **flags))
-    (expected,) = predictor(trained).predict([("a dog", "the cat")])
-    assert line["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-6)
+    ):
+        (line,) = json_lines(run(trained, {name: table}, **flags))
+        assert line["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-6), table
 
 
 def test_columns_are_those_of_the_training(run, tmp_path):
@@ -137,26 +127,18 @@ def test_choices_are_a_list_or_columns(run):
     assert len(first) == 3 and second == pytest.approx(first, abs=1e-6)
 
 
-def test_standard_input_is_the_default(run, monkeypatch):
-    set_standard_input(monkeypatch, io.BytesIO(b'{"text": "the cat", "id": 4}\n'))
-    (line,) = json_lines(run(classifier(), {}, input_file="-", input_format="jsonl"))
-    assert (line["id"], line["text"]) == (4, "the cat")
-
-
-@pytest.mark.parametrize("flags", [{"batch_size": 1}, {"typed": True}])
-def test_single_lines_are_answered_at_once(run, monkeypatch, tmp_path, capsys, flags):
-    is_typed = flags.pop("typed", False)
-
+def test_lines_of_standard_input_are_answered_at_once(monkeypatch, tmp_path, capsys):
     class Slow(io.RawIOBase):
         """Looks at what was answered before it gives the second line."""
 
-        lines = iter([b"the cat\n", b"a dog\n"])
+        def __init__(self, is_typed):
+            self.is_typed, self.lines = is_typed, iter([b"the cat\n", b"a dog\n"])
 
         def readable(self):
             return True
 
         def isatty(self):
-            return is_typed
+            return self.is_typed
 
         def readinto(self, buffer):
             line = next(self.lines, b"")
@@ -165,10 +147,11 @@ def test_single_lines_are_answered_at_once(run, monkeypatch, tmp_path, capsys, f
             buffer[: len(line)] = line
             return len(line)
 
-    monkeypatch.setattr(predict_module, "make_predictor", lambda _: predictor(classifier()))
-    set_standard_input(monkeypatch, Slow())
-    predict(PredictionOptions(model_dir=str(tmp_path), **flags))
-    assert json.loads(capsys.readouterr().out)["text"] == "a dog"
+    for is_typed, flags in ((False, {"batch_size": 1}), (True, {})):
+        stream = io.TextIOWrapper(io.BufferedReader(Slow(is_typed)))
+        monkeypatch.setattr(sys, "stdin", stream)
+        predict(PredictionOptions(model_dir=str(tmp_path), **flags), predictor(classifier()))
+        assert json.loads(capsys.readouterr().out)["text"] == "a dog"
 
 
 # ----- output
@@ -183,21 +166,22 @@ def test_answers_are_in_the_order_of_the_texts(run):
         assert line["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
 
 
-@pytest.mark.parametrize("ending, delimiter", [("tsv", "\t"), ("csv", ",")])
-def test_output_can_be_a_table(run, tmp_path, ending, delimiter):
+def test_output_can_be_a_table(run, tmp_path):
     text = 'a, "log"\t\nsat'
     files = {"in.jsonl": json.dumps({"id": 7, "text": text}) + '\n{"id": 8, "text": null}\n'}
-    output = run(classifier(), files, output_file=f"{tmp_path}/out.{ending}")
-    form = {"quoting": csv.QUOTE_NONE} if ending == "tsv" else {}  # as our tables are read
-    rows = csv.reader(io.StringIO(output, newline=""), delimiter=delimiter, **form)
-    header, first, second = rows
-    names = ["probabilities.bad", "probabilities.fair", "probabilities.good"]
-    assert header == ["id", "text", "label", *names, "error"]
     (answer,) = predictor(classifier()).predict([text])
-    shown = re.sub("[\t\n]", " ", text) if ending == "tsv" else text
-    assert first[:3] == ["7", shown, answer["label"]] and first[-1] == ""
-    assert float(first[5]) == pytest.approx(answer["probabilities"]["good"], abs=1e-6)
-    assert second[:6] == ["8", *[""] * 5] and "in.jsonl:2" in second[6]
+    for ending, delimiter, form, shown in (
+        ("tsv", "\t", {"quoting": csv.QUOTE_NONE}, re.sub("[\t\n]", " ", text)),  # as we read it
+        ("csv", ",", {}, text),
+    ):
+        output = run(classifier(), files, output_file=f"{tmp_path}/out.{ending}")
+        rows = csv.reader(io.StringIO(output, newline=""), delimiter=delimiter, **form)
+        header, first, second = rows
+        names = ["probabilities.bad", "probabilities.fair", "probabilities.good"]
+        assert header == ["id", "text", "label", *names, "error"]
+        assert first[:3] == ["7", shown, answer["label"]] and first[-1] == ""
+        assert float(first[5]) == pytest.approx(answer["probabilities"]["good"], abs=1e-6)
+        assert second[:6] == ["8", *[""] * 5] and "in.jsonl:2" in second[6]
 
 
 def test_output_can_be_bare_answers(run):
@@ -228,12 +212,6 @@ def test_truncated_texts_are_counted_unless_windows_read_them(run, caplog):
     assert "1 of 1 texts" not in caplog.text
 
 
-def test_progress_ends_with_the_number_of_inputs(run, capsys):
-    rows = "".join(f'"cat\n{number}"\n\n' for number in range(3))
-    run(classifier(), {"in.csv": f"text\n{rows}"})
-    assert "predict 3/3 100%" in capsys.readouterr().err
-
-
 def test_no_input_has_no_answers(run):
     assert run(classifier(), {"in.txt": ""}) == ""
 
@@ -241,52 +219,57 @@ def test_no_input_has_no_answers(run):
 # ----- errors
 
 
-@pytest.mark.parametrize(
-    "make, name, content",
-    [
-        (pretrained, "in.txt", "the [MASK]\nno mask\n[MASK] cat\n"),
-        (classifier, "in.txt", "the cat\n\u200b\nowls\n"),
-        (classifier, "in.txt", "the cat\na\tpair\nowls\n"),
-        (lambda: classifier(is_pair=True), "in.txt", "a\tcat\na\t\na\tdog\n"),
-        (classifier, "in.jsonl", '{"text": "a"}\n{"text": 3}\n{"text": "b"}\n'),
-        (chooser, "in.txt", "who\ta\tb\nwho\ta\t\tb\nwho\tb\ta\n"),
-    ],
-)
-def test_input_without_an_answer_has_an_error(run, caplog, make, name, content):
-    first, second, third = json_lines(run(make(), {name: content}))
-    assert "error" not in {*first, *third}
-    assert f"{name}:2: " in second["error"]
-    assert "1 of 3 inputs could not be answered" in caplog.text
+def test_input_without_an_answer_has_an_error(run, caplog):
+    for trained, name, content in (
+        (pretrained(), "in.txt", "the [MASK]\nno mask\n[MASK] cat\n"),
+        (classifier(), "in.txt", "the cat\n\u200b\nowls\n"),
+        (classifier(), "in.txt", "the cat\na\tpair\nowls\n"),
+        (classifier(is_pair=True), "in.txt", "a\tcat\na\t\na\tdog\n"),
+        (classifier(), "in.jsonl", '{"text": "a"}\n{"text": 3}\n{"text": "b"}\n'),
+        (chooser(), "in.txt", "who\ta\tb\nwho\ta\t\tb\nwho\tb\ta\n"),
+    ):
+        caplog.clear()
+        first, second, third = json_lines(run(trained, {name: content}))
+        assert "error" not in {*first, *third}, content
+        assert f"{name}:2: " in second["error"]
+        assert "1 of 3" in caplog.text
 
 
-def test_no_answer_at_all_is_an_error(run):
-    with pytest.raises(ValueError, match="No input"):
+def test_input_that_cannot_be_read_ends_the_run_without_output(run, tmp_path):
+    trained = classifier()
+    for name, content, place in (
+        ("in.tsv", "text\tx\nthe cat\n", "in.tsv:2"),
+        ("in.jsonl", '{"text": "a"}\n{"text": \n', "in.jsonl:2"),
+        ("in.jsonl", '{"text": "a"}\n{"txt": "b"}\n', "in.jsonl:2"),
+        ("in.csv", 'text\n"the cat\n', "in.csv:2"),
+        ("in.csv", "a,b\nx,y\n", "in.csv:2"),
+        ("in.txt", b"cat\nd\xe9j\xe0\n", "in.txt:2"),
+        ("in.json", '{"text": "the cat"}\n', "in.json"),
+    ):
+        assert cause_of(run, trained, {name: content}) == f"{tmp_path}/{place}", content
+        assert not list((tmp_path / "new").iterdir())
+    with pytest.raises(ValueError, match="No input"):  # not one answer
         run(classifier(is_pair=True), {"in.txt": "the cat\nowls\n"})
-
-
-@pytest.mark.parametrize(
-    "name, content, message",
-    [
-        ("in.tsv", "text\tx\nthe cat\n", r"in.tsv:2: "),
-        ("in.jsonl", '{"text": "a"}\n{"text": \n', r"in.jsonl:2: "),
-        ("in.jsonl", '{"text": "a"}\n{"txt": "b"}\n', r"in.jsonl:2: .*'text'"),
-        ("in.csv", 'text\n"the cat\n', r"in.csv:2: "),
-        ("in.csv", "a,b\nx,y\n", r"in.csv:2: .*text_a_column"),
-        ("in.txt", b"cat\nd\xe9j\xe0\n", r"in.txt:2: .*UTF-8"),
-        ("in.json", '{"text": "the cat"}\n', r"in.json: .*input_format"),
-    ],
-)
-def test_invalid_files_end_the_run_without_output(run, tmp_path, name, content, message):
-    with pytest.raises(ValueError, match=message):
-        run(classifier(), {name: content})
-    assert not list((tmp_path / "new").iterdir())
 
 
 def test_interrupted_run_keeps_the_earlier_output(run, tmp_path):
     before = run(classifier(), {"in.txt": "the cat\n"})
-    with pytest.raises(ValueError, match=r"in\.csv"):
-        run(classifier(), {"in.csv": "a,b\nx,y\n"})
+    cause_of(run, classifier(), {"in.csv": "a,b\nx,y\n"})
     assert (tmp_path / "new" / "output").read_text() == before
+
+
+def test_no_output_replaces_an_input_or_a_folder(tmp_path):
+    file = tmp_path / "in.json"
+    file.write_text("mine\n")
+    paths = {"input_file": str(file), "output_file": str(file)}
+    for program, options in (
+        (predict, PredictionOptions(model_dir="m", **paths)),
+        (predict, PredictionOptions(model_dir="m", output_file=str(tmp_path))),
+        (extract_features, ExtractionOptions(init_checkpoint="c", **paths)),
+    ):
+        with pytest.raises(ValueError, match="output_file"):
+            program(options)
+        assert file.read_text() == "mine\n"
 
 
 def test_pipe_is_read_once(run, tmp_path):
@@ -297,9 +280,10 @@ def test_pipe_is_read_once(run, tmp_path):
     assert line["text"] == "the cat"
 
 
-def test_script_answers_a_pipe_and_ends_when_the_reader_does(exported, tmp_path):
+@pytest.mark.night
+def test_script_answers_a_pipe_and_ends_when_the_reader_does(tmp_path):
     (tmp_path / "input.txt").write_text("the sad cat\n" * 20_000)
-    flags = {"model_dir": exported.single, "input_file": tmp_path / "input.txt"}
+    flags = {"model_dir": golden("classifier"), "input_file": tmp_path / "input.txt"}
     script = subprocess.Popen(
         **script_command("predict", **flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

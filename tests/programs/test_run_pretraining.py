@@ -3,47 +3,28 @@
 import dataclasses
 import json
 import math
-import shutil
 from pathlib import Path
 
 import pytest
+from models import DATA, copy_of, golden, options, train
 from pages import data_of
-from tiny_runs import (
-    CONFIG,
-    MAX_PREDICTIONS,
-    MAX_SEQ_LENGTH,
-    Interruption,
-    checkpoint_arrays,
-    pretraining_options,
-    read_results,
-)
+from refusals import cause_of
+from tiny_runs import checkpoint_arrays, read_results
 
-from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records
+from bert_tf.options import OptionError
 from bert_tf.programs.run_pretraining import run_pretraining
 
-RESULTS = [
-    "global_step",
-    "loss",
-    "masked_lm_accuracy",
-    "masked_lm_loss",
-    "masked_lm_perplexity",
-    "next_sentence_accuracy",
-    "next_sentence_loss",
-]
+TRAINING = {"do_eval": False, "bert_config_file": f"{DATA}/text/one_layer.json"}
 
 
-@pytest.fixture
-def options(records, toy_text, tmp_path):
-    """Of the run that made `pretrained`, into another folder."""
-    return pretraining_options(records, toy_text, tmp_path / "output")
-
-
-@pytest.fixture
-def copied(pretrained, tmp_path):
-    """A copy of `pretrained` without its results, which a test may change."""
-    ignored = shutil.ignore_patterns("eval_results.txt")
-    return Path(shutil.copytree(pretrained, tmp_path / "copy", ignore=ignored))
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of 150 steps with three evaluations, and the default of the warm-up."""
+    folder = tmp_path_factory.mktemp("trained")
+    steps = {"save_checkpoints_steps": 60, "evaluate_steps": 70}
+    train("pretrained", folder, **steps, num_warmup_steps=None, keep_checkpoint_max=5)
+    return folder
 
 
 def metrics(folder):
@@ -51,247 +32,155 @@ def metrics(folder):
     return [json.loads(line) for line in lines]
 
 
-def changed_config(toy_text, path, **changes):
-    path.write_text(json.dumps(json.loads((toy_text / "bert_config.json").read_text()) | changes))
-    return str(path)
+def evaluation(folder, **changes):
+    return options("pretrained", folder, do_train=False, **{"bert_config_file": None, **changes})
 
 
-# ------------------------------------------------------------------------------------ what it leaves
-
-
-def test_it_leaves_checkpoints_results_metrics_and_all_that_the_model_needs(pretrained):
+def test_a_training_leaves_all_that_the_model_needs(trained):
     checkpoints = [f"model.ckpt-{step}" for step in (60, 120, 150)]
     parts = [f"{name}.{part}" for name in checkpoints for part in ("data-00000-of-00001", "index")]
     beside = ["bert_config.json", "task.json", "tokenizer_config.json", "vocab.txt"]
     files = ["best", "checkpoint", "eval_results.txt", "metrics.jsonl", "training.json"]
     files += ["README.md", "model_card_facts.json", "report.html"]
-    names = sorted(path.name for path in pretrained.iterdir())
-    assert names == sorted([*parts, *beside, *files])
-    best = sorted(path.name for path in (pretrained / "best").iterdir())
+    assert sorted(path.name for path in trained.iterdir()) == sorted([*parts, *beside, *files])
+    best = sorted(path.name for path in (trained / "best").iterdir())
     parts = [f"model.ckpt-150.{part}" for part in ("data-00000-of-00001", "index")]
     assert best == sorted([*parts, *beside, "best.json", "checkpoint"])
-
-
-def test_configuration_vocabulary_and_task_are_those_of_the_run(pretrained, toy_text):
-    assert (pretrained / "vocab.txt").read_bytes() == (toy_text / "vocab.txt").read_bytes()
-    config = BertConfig.from_json_file(pretrained / "bert_config.json")
-    assert config == BertConfig.from_json_file(toy_text / "bert_config.json")
-    assert json.loads((pretrained / "task.json").read_text()) == {
+    assert (trained / "vocab.txt").read_bytes() == (DATA / "text/vocab.txt").read_bytes()
+    config = json.loads((trained / "bert_config.json").read_text())
+    assert config.items() >= json.loads((DATA / "text/bert_config.json").read_text()).items()
+    assert json.loads((trained / "task.json").read_text()) == {
         "task": "pretraining",
-        "max_seq_length": MAX_SEQ_LENGTH,
-        "max_predictions_per_seq": MAX_PREDICTIONS,
+        "max_seq_length": 23,
+        "max_predictions_per_seq": 4,
         "objective": "mlm_nsp",
     }
-
-
-def test_the_results_have_the_keys_of_the_reference_and_the_perplexity_in_order(pretrained):
-    results = read_results(pretrained)
-    assert list(results) == RESULTS
-    assert results["masked_lm_perplexity"] == pytest.approx(math.exp(results["masked_lm_loss"]))
-    assert results["global_step"] == 150
-    total = results["masked_lm_loss"] + results["next_sentence_loss"]
-    assert results["loss"] == pytest.approx(total)
-
-
-def test_the_loss_falls_and_masked_words_are_guessed_on_held_out_text(pretrained):
-    train = [line for line in metrics(pretrained) if line["kind"] == "train"]
-    assert train[-1]["masked_lm_loss"] < 0.5 * train[0]["masked_lm_loss"]
-    results = read_results(pretrained)
-    assert results["masked_lm_loss"] < 0.5 * math.log(
-        BertConfig(**CONFIG, vocab_size=190).vocab_size
-    )
-    assert results["masked_lm_accuracy"] > 0.3
-
-
-def test_the_report_has_the_curves_up_to_the_last_step_and_the_command(pretrained):
-    page = data_of((pretrained / "report.html").read_text())
-    charts = {section["title"]: section["parts"][0].get("series") for section in page["sections"]}
-    titles = ["Learning curve", "Masked words and next sentences", "Learning rate"]
-    assert list(charts) == [*titles, "Speed", "Checkpoint and command"]
-    losses = dict(charts["Learning curve"])
-    results = read_results(pretrained)
-    assert losses["dev loss"][-1] == [150, results["loss"]]
-    assert [step for step, _ in losses["dev loss"]] == [70, 140, 150]
-    assert losses["train loss"][-1][0] > 100
-    assert [name for name, _ in charts["Masked words and next sentences"]] == [
-        *("train masked words", "dev masked words", "train next sentence", "dev next sentence")
-    ]
-    assert dict(page["figures"]) == pytest.approx(results)
-    *_, command = page["sections"][-1]["parts"]
-    assert "--num_train_steps=150" in command["text"]
-
-
-def test_a_checkpoint_holds_every_variable_both_moments_and_the_step(pretrained):
-    arrays = checkpoint_arrays(pretrained / "model.ckpt-120")
+    arrays = checkpoint_arrays(trained / "model.ckpt-120")
     assert arrays.pop("global_step") == 120
     variables = {name for name in arrays if not name.endswith(("/adam_m", "/adam_v"))}
     assert {"bert/embeddings/word_embeddings", "cls/predictions/output_bias"} < variables
     assert set(arrays) == variables | {f"{n}/{s}" for n in variables for s in ("adam_m", "adam_v")}
 
 
-# -------------------------------------------------------------------------------------- interruption
+def test_a_training_learns_masked_words_of_held_out_text(trained):
+    results = read_results(trained)
+    words = ["masked_lm_accuracy", "masked_lm_loss", "masked_lm_perplexity"]
+    pairs = ["next_sentence_accuracy", "next_sentence_loss"]
+    assert list(results) == ["global_step", "loss", *words, *pairs]
+    assert results["masked_lm_perplexity"] == pytest.approx(math.exp(results["masked_lm_loss"]))
+    assert results["global_step"] == 150
+    total = results["masked_lm_loss"] + results["next_sentence_loss"]
+    assert results["loss"] == pytest.approx(total)
+    lines = [line for line in metrics(trained) if line["kind"] == "train"]
+    assert lines[-1]["masked_lm_loss"] < 0.5 * lines[0]["masked_lm_loss"]
+    assert results["masked_lm_loss"] < 0.5 * math.log(190)
+    assert results["masked_lm_accuracy"] > 0.3
+    first = lines[1]  # a tenth of the steps warm up
+    assert first["learning_rate"] == pytest.approx(5e-3 * (first["step"] - 1) / 15)
 
 
-def test_a_finished_run_does_nothing_but_evaluate_when_started_again(
-    options, copied, pretrained, caplog
-):
-    with caplog.at_level("INFO"):
-        run_pretraining(dataclasses.replace(options, output_dir=str(copied)))
-    assert (
-        "Nothing to train: the checkpoint has step 150, and the training ends at 150" in caplog.text
-    )
-    assert read_results(copied) == pytest.approx(read_results(pretrained), rel=1e-6)
-    for path in pretrained.iterdir():
-        if path.is_file() and path.name not in ("eval_results.txt", "README.md", "report.html"):
-            assert (copied / path.name).read_bytes() == path.read_bytes(), path.name
+def test_the_report_has_the_curves_up_to_the_last_step(trained):
+    page = data_of((trained / "report.html").read_text())
+    charts = {section["title"]: section["parts"][0].get("series") for section in page["sections"]}
+    losses, results = dict(charts["Learning curve"]), read_results(trained)
+    assert losses["dev loss"][-1] == [150, results["loss"]]
+    assert [step for step, _ in losses["dev loss"]] == [70, 140, 150]
+    assert losses["train loss"][-1][0] > 100
+    assert dict(page["figures"]) == pytest.approx(results)
+    *_, command = page["sections"][-1]["parts"]
+    assert "--num_train_steps=150" in command["text"]
 
 
-# ---------------------------------------------------------------------------------------- evaluation
+def test_a_finished_run_is_only_evaluated_when_started_again(tmp_path):
+    folder, finished = copy_of("pretrained", tmp_path / "copy"), golden("pretrained")
+    (folder / "eval_results.txt").unlink()
+    run_pretraining(options("pretrained", folder))
+    assert read_results(folder) == pytest.approx(read_results(finished), rel=1e-5)
+    for path in finished.iterdir():
+        if path.name not in ("eval_results.txt", "README.md"):
+            assert (folder / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-def evaluation(options, **changes):
-    return dataclasses.replace(options, do_train=False, bert_config_file=None, **changes)
-
-
-def test_evaluation_alone_takes_the_weights_of_init_checkpoint(options, pretrained):
-    checkpoint = str(pretrained / "model.ckpt-150")
-    results = run_pretraining(evaluation(options, init_checkpoint=checkpoint))
-    expected = read_results(pretrained) | {"global_step": 0}
-    assert results == pytest.approx(expected, rel=1e-6)
-
-
-def test_without_eval_file_the_training_records_are_evaluated_and_the_log_says_so(
-    options, pretrained, records, caplog
-):
-    changes = {"init_checkpoint": str(pretrained), "eval_batch_size": 7, "max_eval_steps": 2}
+@pytest.mark.night
+def test_evaluation_needs_no_training_and_no_eval_file(tmp_path, caplog):
+    checkpoint = str(golden("pretrained"))
+    results = run_pretraining(evaluation(tmp_path / "1", init_checkpoint=checkpoint))
+    expected = read_results(golden("pretrained")) | {"global_step": 0}
+    assert results == pytest.approx(expected, rel=1e-5)
+    changes = {"init_checkpoint": checkpoint, "eval_batch_size": 7, "max_eval_steps": 2}
+    assert count_records([f"{DATA}/text/train.tf_record"]) > 2 * 7
     caplog.set_level("INFO")
-    by_default = run_pretraining(evaluation(options, **changes, eval_file=None))
+    by_default = run_pretraining(evaluation(tmp_path / "2", **changes, eval_file=None))
     assert "of the training records" in caplog.text
-    caplog.clear()
-    assert count_records([records.train]) > 2 * 7
-    named = evaluation(options, **changes, eval_file=records.train)
-    assert run_pretraining(named) == by_default
-    assert "of the training records" not in caplog.text
+    changes["eval_file"] = f"{DATA}/text/train.tf_record"
+    assert run_pretraining(evaluation(tmp_path / "3", **changes)) == by_default
 
 
-# -------------------------------------------------------------------------------------------- start
-
-
-def test_training_starts_from_the_encoder_and_heads_of_init_checkpoint(options, pretrained, caplog):
-    options = dataclasses.replace(
-        options,
-        init_checkpoint=str(pretrained),
-        bert_config_file=None,
-        do_eval=False,
-        eval_file=None,
-        evaluate_steps=0,
-        num_train_steps=2,
-        num_warmup_steps=0,
-    )
-    with caplog.at_level("INFO"):
-        run_pretraining(options)
-    assert "46 of 46 variables initialized" in caplog.text
-    first = metrics(options.output_dir)[0]
+def test_training_starts_from_encoder_and_heads_of_init_checkpoint(tmp_path, eager):
+    changes = {"init_checkpoint": str(golden("pretrained")), "bert_config_file": None}
+    steps = {"do_eval": False, "num_train_steps": 2, "num_warmup_steps": 0}
+    train("pretrained", tmp_path / "output", **changes, **steps)
+    first = metrics(tmp_path / "output")[0]
     assert first["masked_lm_loss"] < 3.0  # from random weights it is above 5
-    written = (Path(options.output_dir) / "vocab.txt").read_bytes()
-    assert written == (pretrained / "vocab.txt").read_bytes()
+    written = (tmp_path / "output/vocab.txt").read_bytes()
+    assert written == (golden("pretrained") / "vocab.txt").read_bytes()
 
 
-# ------------------------------------------------------------------------------------------- errors
+# ---- What is refused -----------------------------------------------------------------------------
 
 
-def test_evaluation_without_any_weights_is_refused(options):
-    with pytest.raises(ValueError, match=r"no checkpoint in .*output_dir=.*do_train"):
-        run_pretraining(evaluation(options))
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
+def test_records_and_weights_that_do_not_fit_are_refused_and_nothing_written(tmp_path):
+    tokens = (DATA / "text/vocab.txt").read_text().splitlines()
+    (tmp_path / "vocab.txt").write_text("\n".join([*tokens[:5], "new", *tokens[5:-1]]) + "\n")
+    config_file = tmp_path / "bert_config.json"
+    config_file.write_text((DATA / "text/bert_config.json").read_text())
+    other = {"init_checkpoint": str(golden("pretrained")), "bert_config_file": str(config_file)}
+    for changes, named in (
         ({"max_seq_length": 25}, "max_seq_length"),
         ({"max_predictions_per_seq": 3}, "max_predictions_per_seq"),
         ({"max_seq_length": 32}, "max_seq_length"),
         ({"input_file": "/nowhere/*.tf_record"}, r"/nowhere/\*.tf_record"),
         ({"train_batch_size": 5000}, "train_batch_size"),
         ({"bert_config_file": None}, "bert_config_file"),
-    ],
-)
-def test_records_that_do_not_fit_are_refused_before_anything_is_written(options, changes, message):
-    with pytest.raises(ValueError, match=message):
-        run_pretraining(dataclasses.replace(options, **changes))
-    assert not Path(options.output_dir).exists()
+        ({"do_train": False, "bert_config_file": None}, "do_train"),  # no weights
+        (other, f"{tmp_path}/vocab.txt"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            run_pretraining(options("pretrained", tmp_path / "output", **changes))
+        assert not (tmp_path / "output").exists(), named
 
 
-def test_a_vocabulary_that_is_not_that_of_the_initial_checkpoint_is_refused(
-    options, pretrained, toy_text, tmp_path
-):
-    tokens = (toy_text / "vocab.txt").read_text().splitlines()
-    (tmp_path / "vocab.txt").write_text("\n".join([*tokens[:5], "new", *tokens[5:-1]]) + "\n")
-    config_file = changed_config(toy_text, tmp_path / "bert_config.json")
-    changes = {"init_checkpoint": str(pretrained), "bert_config_file": config_file}
-    with pytest.raises(ValueError, match=f"in {tmp_path}/vocab.txt"):
-        run_pretraining(dataclasses.replace(options, **changes))
-    assert not Path(options.output_dir).exists()
-
-
-def test_a_damaged_record_in_the_middle_is_named(options, toy_text, tmp_path):
-    data = bytearray(Path(options.input_file).read_bytes())
+@pytest.mark.night
+def test_a_damaged_record_in_the_middle_is_named(tmp_path):
+    data = bytearray((DATA / "text/train.tf_record").read_bytes())
     data[len(data) // 2] ^= 0xFF
     damaged = tmp_path / "damaged.tf_record"
     damaged.write_bytes(data)
-    with pytest.raises(ValueError, match=r"damaged.tf_record .*record \d+"):
-        run_pretraining(
-            dataclasses.replace(
-                options, input_file=str(damaged), bert_config_file=f"{toy_text}/one_layer.json"
-            )
-        )
+    changed = options("pretrained", tmp_path / "output", input_file=str(damaged), **TRAINING)
+    found = cause_of(run_pretraining, changed)
+    assert found.startswith(f"{damaged}: record ")
 
 
-def test_a_run_goes_on_only_with_the_model_that_wrote_its_folder(
-    options, pretrained, toy_text, tmp_path
-):
-    config_file = pretrained / "bert_config.json"
-    before = config_file.read_text()
-    other = changed_config(toy_text, tmp_path / "other.json", hidden_size=12)
-    with pytest.raises(ValueError, match="hidden_size: 16 there, 12 now"):
-        run_pretraining(
-            dataclasses.replace(options, output_dir=str(pretrained), bert_config_file=other)
-        )
-    assert config_file.read_text() == before
+def test_a_run_goes_on_only_with_the_model_that_wrote_its_folder(tmp_path):
+    folder = copy_of("pretrained", tmp_path / "copy")
+    before = (folder / "bert_config.json").read_text()
+    config = json.loads((DATA / "text/bert_config.json").read_text()) | {"hidden_size": 12}
+    (tmp_path / "other.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="hidden_size"):
+        train("pretrained", folder, bert_config_file=str(tmp_path / "other.json"))
+    assert (folder / "bert_config.json").read_text() == before
 
 
-@pytest.mark.parametrize(
-    "changes, name",
-    [
-        ({"num_train_steps": 0}, "num_train_steps"),
-        ({"num_warmup_steps": 151}, "num_warmup_steps"),
-        ({"num_warmup_steps": 9_999}, "num_warmup_steps"),
-        ({"num_warmup_steps": -1}, "num_warmup_steps"),
-        ({"stop_step": 151}, "stop_step"),
-        ({"init_optimizer": True}, "init_optimizer"),
-        ({"do_train": False, "do_eval": False}, "do_train"),
-        ({"random_token_prob": 0.3}, "random_token_prob"),
-    ],
-)
-def test_options_are_checked_when_made(options, changes, name):
-    with pytest.raises(ValueError, match=name):
-        dataclasses.replace(options, **changes)
-
-
-def test_missing_tensorboard_is_an_error_before_anything_else(options, monkeypatch):
-    monkeypatch.setattr("bert_tf.options.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="tensorboard"):
-        dataclasses.replace(options, tensorboard=True)
-
-
-@pytest.mark.parametrize("num_train_steps, expected", [(30, 3), (9_999, 999), (10_000, 10_000)])
-def test_a_training_shorter_than_the_default_of_the_warmup_warms_up_for_a_tenth(
-    options, monkeypatch, num_train_steps, expected
-):
-    def stop(setup, task, num_train_steps, num_warmup_steps, init_optimizer):
-        raise Interruption(f"warm-up {num_warmup_steps} of {num_train_steps}")
-
-    monkeypatch.setattr("bert_tf.programs.run_pretraining.make_trainer", stop)
-    default = {"num_warmup_steps": 10_000, "num_train_steps": num_train_steps}
-    with pytest.raises(Interruption, match=f"warm-up {expected} of {num_train_steps}"):
-        run_pretraining(dataclasses.replace(options, **default))
+def test_options_that_contradict_each_other_are_refused():
+    made = options("pretrained", "x")
+    for changes in (
+        {"num_warmup_steps": 151},
+        {"num_warmup_steps": 9_999},
+        {"num_warmup_steps": -1},
+        {"stop_step": 151},
+        {"init_optimizer": True},
+        {"random_token_prob": 0.3},
+    ):
+        with pytest.raises(OptionError) as error:
+            dataclasses.replace(made, **changes)
+        assert error.value.option == next(iter(changes)), changes

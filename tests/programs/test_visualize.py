@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import tiny_text_models as tiny
 from pages import data_of, in_browser, needs_browser
+from refusals import cause_of
 
 from bert_tf.prediction.explanation import attention
-from bert_tf.programs import visualize as visualize_module
 from bert_tf.programs.visualize import VisualizationOptions, visualize
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
 
 @pytest.fixture
-def page(monkeypatch, tmp_path):
+def page(tmp_path):
     """Function that writes the page of a model in memory and returns its path."""
 
     def page(trained, text, **flags):
-        monkeypatch.setattr(visualize_module, "load_model", lambda folder: trained)
         path = tmp_path / "page.html"
-        visualize(VisualizationOptions(model_dir="m", text=text, output_file=str(path), **flags))
+        options = VisualizationOptions(model_dir="m", text=text, output_file=str(path), **flags)
+        visualize(options, trained)
         return path
 
     return page
@@ -44,32 +44,49 @@ def test_page_has_the_attention_of_every_head(page):
     np.testing.assert_allclose(levels.reshape(2, 3, 5, 5) / 255, expected, atol=0.5 / 255 + 1e-6)
 
 
-@pytest.mark.parametrize(
-    "make, text, expected",
-    [
-        (tiny.classifier, "the cat", "log-odds of"),
-        (lambda: tiny.classifier("regression"), "the cat", "gradients of the score"),
-        (lambda: tiny.classifier(is_pair=True), "the cat ||| a dog", "the cat | a dog"),
-        (lambda: tiny.classifier(doc_stride=4), tiny.TEXTS[3], "the first of"),
-        (lambda: tiny.answerer(version_2_with_negative=True), "who ? ||| a cat", "odds of no"),
-        (tiny.chooser, "who ? ||| a dog ||| a cat", '"a dog", 0.'),
-        (tiny.pretrained, "the [MASK] sat", "[MASK] at position 2"),
-        (lambda: tiny.trained(None), "the cat ||| a dog", '["tokens", "7, at most 11"]'),
-        (lambda: tiny.trained(TokenClassificationTask(("O", "B-X"), 11)), "cat", '["entities", '),
-        (lambda: tiny.trained(EmbeddingTask(11)), "a cat", '["tokens", "4, '),
-    ],
-)
-def test_page_of_each_type_of_model(page, make, text, expected):
+KINDS = {  # the model, a text, what its page has
+    "classifier": (tiny.classifier, "the cat", "log-odds of"),
+    "regression": (lambda: tiny.classifier("regression"), "the cat", "gradients of the score"),
+    "pair": (lambda: tiny.classifier(is_pair=True), "the cat ||| a dog", "the cat | a dog"),
+    "windows": (lambda: tiny.classifier(doc_stride=4), tiny.TEXTS[3], "the first of"),
+    "answer": (
+        lambda: tiny.answerer(version_2_with_negative=True),
+        "who ? ||| a cat",
+        "odds of no",
+    ),
+    "choice": (tiny.chooser, "who ? ||| a dog ||| a cat", '"a dog", 0.'),
+    "masks": (tiny.pretrained, "the [MASK] sat", "[MASK] at position 2"),
+    "encoder": (lambda: tiny.trained(None), "the cat ||| a dog", '["tokens", "7, at most 11"]'),
+    "entities": (
+        lambda: tiny.trained(TokenClassificationTask(("O", "B-X"), 11)),
+        "cat",
+        '["entities", ',
+    ),
+    "embedder": (lambda: tiny.trained(EmbeddingTask(11)), "a cat", '["tokens", "4, '),
+}
+
+
+def check_page(page, kind):
+    make, text, expected = KINDS[kind]
     content = page(make(), text).read_text()
-    assert expected in content and '"kind": "attention"' in content
+    assert expected in content and '"kind": "attention"' in content, kind
     addresses = set(re.findall(r"\w+://[^\s\"'<]+", content))
-    assert addresses == {"http://www.w3.org/2000/svg"}  # a name, which no browser fetches
+    assert addresses == {"http://www.w3.org/2000/svg"}, kind  # a name, which no browser fetches
 
 
-def test_label_is_explained_or_rejected(page):
+def test_page_of_an_answer(page, eager):
+    check_page(page, "answer")
+
+
+@pytest.mark.night
+def test_page_of_each_type_of_model(page, eager):
+    for kind in KINDS:
+        check_page(page, kind)
+
+
+def test_label_is_explained_or_rejected(page, eager):
     assert "log-odds of fair" in page(tiny.classifier(), "the cat", label="fair").read_text()
-    with pytest.raises(ValueError, match="label"):
-        page(tiny.classifier(), "the cat", label="odd")
+    assert cause_of(page, tiny.classifier(), "the cat", label="odd") == "label"
 
 
 def test_texts_cannot_break_out_of_the_page(page):
