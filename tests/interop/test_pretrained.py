@@ -90,9 +90,9 @@ def test_the_tokenizer_and_the_preprocessor_refuse_wrong_types():
     preprocessor = bert_tf.TextPreprocessor(TOKENS, max_length=7)
     pairs = [[("a", "b"), ("c", "d")], tf.constant([["a", "b"], ["c", "d"]]), ("a", "b", "c")]
     for texts in pairs:
-        with pytest.raises(ValueError, match=r"pairs|expected 2"):
+        with pytest.raises(ValueError):
             preprocessor(texts)
-    with pytest.raises(TypeError, match="`y`"):
+    with pytest.raises(TypeError):  # strings are no labels
         tf.data.Dataset.from_tensor_slices((TEXTS, PAIRS)).batch(2).map(preprocessor)
     for vocabulary, max_length in ((TOKENS, 2), ([*TOKENS, TOKENS[-1]], 7)):
         with pytest.raises(ValueError):
@@ -177,9 +177,6 @@ def test_the_reason_for_a_new_head_is_a_warning(huggingface, caplog, name, given
 
 
 def test_a_subclass_has_the_head_of_its_base(tf1, tmp_path):
-    class Tagger(bert_tf.BertForTokenClassification):
-        pass
-
     class Mine(Classifier):
         def __init__(self, config, **kwargs):
             super().__init__(config, **kwargs)
@@ -199,7 +196,6 @@ def test_a_subclass_has_the_head_of_its_base(tf1, tmp_path):
     task = {"task": "classification", "labels": ["x", "y", "z"], "max_seq_length": 5}
     (folder / "task.json").write_text(json.dumps(task))
     assert Three.from_pretrained(folder).labels == ("x", "y", "z")
-    assert Tagger.from_pretrained(folder).load_report.missing == ("output_weights", "output_bias")
     model = Mine.from_pretrained(folder)
     assert model.labels == ("x", "y", "z") and not model.load_report.missing
     model.save_pretrained(tmp_path / "mine", TOKENIZER, format="tf1")
@@ -259,24 +255,24 @@ def test_a_masked_lm_answers_at_every_position_or_at_some(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "format"),
+    ("name", "labels", "format"),
     [
-        ("BertModel", {}, "tf1"),
-        ("BertForPreTraining", {}, "huggingface"),
-        ("BertForMaskedLM", {}, "tf1"),
-        ("BertForSequenceClassification", LABELS, "huggingface"),
-        ("BertForTokenClassification", LABELS, "tf1"),
-        ("BertForQuestionAnswering", {}, "huggingface"),
-        ("BertForMultipleChoice", {}, "huggingface"),
+        ("Model", None, "tf1"),
+        ("ForPreTraining", None, "huggingface"),
+        ("ForMaskedLM", None, "tf1"),
+        ("ForSequenceClassification", ("x", "y", "z"), "huggingface"),
+        ("ForTokenClassification", ("x", "y", "z"), "tf1"),
+        ("ForQuestionAnswering", None, "huggingface"),
+        ("ForMultipleChoice", None, "huggingface"),
     ],
 )
-def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, name, arguments, format):
-    cls, folder = getattr(bert_tf, name), tmp_path / "saved"
-    model = cls(SMALL, **arguments)
+def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, name, labels, format):
+    cls, folder = getattr(bert_tf, f"Bert{name}"), tmp_path / "saved"
+    model = cls(SMALL, **({"labels": labels} if labels else {}))
     model.save_pretrained(folder, TOKENIZER, format=format)
     loaded = cls.from_pretrained(folder)
     assert not loaded.load_report.missing
-    assert getattr(loaded, "labels", None) == arguments.get("labels")
+    assert getattr(loaded, "labels", None) == labels
     for ours, theirs in zip(model.weights, loaded.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
     assert list(bert_tf.FullTokenizer.from_pretrained(folder).vocab) == TOKENS

@@ -47,7 +47,7 @@ def test_folder_of_a_training_run_names_its_newest_checkpoint(tmp_path):
         state.write_text(f'model_checkpoint_path: "{name}"\n')
         assert read_tf1(tmp_path).step == 20
     state.write_text('model_checkpoint_path: "model.ckpt-30"\n')
-    with pytest.raises(FileNotFoundError, match=r"model.ckpt-30.* model.ckpt-20"):
+    with pytest.raises(FileNotFoundError):
         read_tf1(tmp_path)
 
 
