@@ -8,7 +8,6 @@ Code lines are counted by tokenize and ast: no blank line, no comment line, no d
 import ast
 import functools
 import io
-import re
 import tokenize
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -62,28 +61,34 @@ def option_names(trees):
     return {name: names for name in own if (names := with_bases(name))}
 
 
-def upward_imports(paths, order):
-    """Return "file -> part" for each import, lazy ones included, of a part that stands later.
+def imported_names(node):
+    """Return what a node of a syntax tree imports, lazy imports included, with dots."""
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        return [ast.unparse(node.args[0]).strip("'\"")]
+    return []
+
+
+def upward_imports(order):
+    """Return "file -> part" for each import of a part of the package that stands later.
 
     Args:
         order: parts of the package. A part may import itself and what stands before it.
     """
-    wrong = []
-    for path in paths:
+    wrong = set()
+    for path in PACKAGE.rglob("*.py"):
         part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if part not in order:
+        if part == "__init__":  # it names what is imported later
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bert_tf."):
-                other = node.module.split(".")[1]
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-                named = re.match(r"['\"]bert_tf\.(\w+)", ast.unparse(node.args[0]))
-                other = named[1] if named else part
-            else:
-                continue
-            if other in order and order.index(other) > order.index(part):
-                wrong.append(f"{path.relative_to(PACKAGE)} -> {other}")
-    return sorted(set(wrong))
+            for name in imported_names(node):
+                package, _, rest = name.partition(".")
+                if package == "bert_tf" and rest.split(".")[0] in order[order.index(part) + 1 :]:
+                    wrong.add(f"{path.relative_to(PACKAGE)} -> {rest.split('.')[0]}")
+    return sorted(wrong)
 
 
 @functools.cache

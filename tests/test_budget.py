@@ -2,7 +2,6 @@
 
 import house_measures
 import pytest
-from test_package import ORDER
 
 # Code lines, files and raises of each room.
 ROOMS = {
@@ -32,7 +31,6 @@ WHOLE = {
     "lines of tests": 30_059,
     "lines of documents": 6_924,
 }
-UPWARD_IMPORTS = 4
 CASE_SECONDS = 5.0  # of the processor, for a case without the mark `night`, its fixtures apart
 
 
@@ -54,11 +52,6 @@ def test_no_room_grows():
 def test_the_house_does_not_grow():
     whole, _ = house_measures.measure()
     assert not {name: (value, WHOLE[name]) for name, value in whole.items() if value > WHOLE[name]}
-
-
-def test_imports_that_run_up_do_not_grow():
-    paths = house_measures.PACKAGE.rglob("*.py")
-    assert len(house_measures.upward_imports(paths, ORDER)) <= UPWARD_IMPORTS
 
 
 @pytest.mark.night

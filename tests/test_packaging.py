@@ -40,52 +40,42 @@ def distributions(tmp_path_factory):
     return in_wheel, in_source, folder / "installed"
 
 
-def test_the_wheel_holds_every_module_the_assets_of_pages_and_nothing_else(distributions):
-    in_wheel, _, _ = distributions
+def files_of(folder, endings):
+    paths = (path for path in (ROOT / folder).rglob("*") if path.is_file())
+    return [str(path.relative_to(ROOT)) for path in paths if path.name.endswith(endings)]
+
+
+def test_wheel_holds_modules_assets_licence_command_and_nothing_else(distributions):
+    in_wheel, _, installed = distributions
     package = [name for name in in_wheel if ".dist-info/" not in name]
-    modules = [str(path.relative_to(ROOT)) for path in (ROOT / "bert_tf").rglob("*.py")]
-    assets = [str(path.relative_to(ROOT)) for path in (ROOT / "bert_tf/report/assets").iterdir()]
+    assets = files_of("bert_tf/report/assets", "")
     assert len(assets) == 5
-    assert sorted(package) == sorted([*modules, *assets, "bert_tf/py.typed"])
-
-
-def test_the_wheel_has_the_licence_and_the_command(distributions):
-    _, _, installed = distributions
+    assert sorted(package) == sorted([*files_of("bert_tf", ".py"), *assets, "bert_tf/py.typed"])
     (info,) = installed.glob("*.dist-info")
     assert "bert_tf = bert_tf.__main__:main" in (info / "entry_points.txt").read_text()
     assert [path.read_text() for path in info.rglob("LICENSE")] == [(ROOT / "LICENSE").read_text()]
 
 
-@pytest.mark.parametrize("folder", ["run_scripts", "vocab", "docs", "bert_tf", "tests"])
-def test_the_source_distribution_holds_what_a_checkout_does(distributions, folder):
+def test_source_distribution_holds_what_a_checkout_does(distributions):
     _, in_source, _ = distributions
-    files = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file()
-        and path.suffix in (".py", ".md", ".txt", ".json", ".typed", ".c", ".html", ".css", ".js")
-    }
-    assert files and files <= set(in_source)
-
-
-def test_the_source_distribution_can_make_and_holds_no_foreign_data(distributions):
-    _, in_source, _ = distributions
+    folders = ["run_scripts", "vocab", "docs", "bert_tf", "tests"]
+    endings = (".py", ".md", ".txt", ".json", ".typed", ".c", ".html", ".css", ".js", ".tf_record")
+    for folder in folders:
+        files = set(files_of(folder, endings))
+        assert files and files <= set(in_source), folder
     assert {"README.md", "Makefile", "pyproject.toml", "setup.py", "LICENSE"} <= set(in_source)
-    folders = {name.partition("/")[0] for name in in_source if "/" in name}
-    known = {"bert_tf", "benchmarks", "docker", "docs", "examples", "run_scripts", "tests", "vocab"}
-    assert folders <= known | {"bert_tf.egg-info"}
+    known = {*folders, "benchmarks", "docker", "examples", "bert_tf.egg-info"}
+    assert {name.partition("/")[0] for name in in_source if "/" in name} <= known
 
 
-def test_the_wheel_is_imported_and_its_programs_run_in_an_empty_folder(distributions, tmp_path):
+def test_wheel_is_imported_and_its_programs_run_in_an_empty_folder(distributions, tmp_path):
     _, _, installed = distributions
     (tmp_path / "text.txt").write_text("One dog. Two cats.\n")
     environment = {**os.environ, "PYTHONPATH": str(installed), "CUDA_VISIBLE_DEVICES": "-1"}
 
     def run(*arguments):
-        command = [sys.executable, *arguments]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+        pipes = {"capture_output": True, "text": True}
+        done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=environment, **pipes)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
