@@ -18,6 +18,7 @@ from bert_tf.interop.checkpoint import file_beside
 from bert_tf.interop.tokenizer_files import stated_cases
 from bert_tf.limits import read_json
 from bert_tf.model_files import task_text
+from bert_tf.options import OptionError
 from bert_tf.registry import TASK_FILE
 from bert_tf.report.run_facts import HASH, shown_value
 from bert_tf.tasks.base import Task
@@ -209,9 +210,10 @@ def check_same_tokenizer(
 
 def _reject(folder: str, what: str, differences: Sequence[str]) -> None:
     if differences:
-        raise ValueError(
-            f"{folder} contains checkpoints of {what}. Use another output_dir; init_checkpoint starts "
-            "from its weights.\n  " + "\n  ".join(differences)
+        raise OptionError(
+            "output_dir",
+            f"{folder} contains checkpoints of {what}. Use another; init_checkpoint starts from its "
+            "weights.\n  " + "\n  ".join(differences),
         )
 
 
@@ -231,6 +233,6 @@ def check_output_folder(folder: str) -> None:
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
     overwritten = sorted(set(names) & set(_WRITTEN))
     if overwritten and not any(fnmatch.filter(names, pattern) for pattern in _OF_A_RUN):
-        raise ValueError(
-            f"output_dir={folder} has {', '.join(overwritten)}, but no run: use a new folder."
+        raise OptionError(
+            "output_dir", f"{folder} has {', '.join(overwritten)}, but no run: use a new folder."
         )

@@ -168,9 +168,10 @@ def trained_task(
         return task
     if not resumes and not TYPES[task_type].variables:
         return None  # it needs no head, so any encoder will do
-    raise ValueError(
+    raise OptionError(
+        "output_dir" if resumes else "init_checkpoint",
         f"{folder} contains a model for {task.name}, but this program is for {task_type}. Use "
-        + ("another output_dir." if resumes else "do_train, to train it for this first.")
+        + ("another folder." if resumes else "do_train, to train it for this first."),
     )
 
 
