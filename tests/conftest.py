@@ -86,6 +86,14 @@ for _name, _value in FOLDERS.items():
     globals()[_name] = pytest.fixture(scope="session", name=_name)(lambda value=_value: value)
 
 
+@pytest.fixture
+def eagerly():
+    """Without graphs, which take longer to trace than eight steps take to run."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
     """Folders of two SavedModels: `single` and `pair`."""

@@ -1,9 +1,11 @@
 """Helpers of several folders: files of a run, tensors of a checkpoint, and a run that is cut short."""
 
+import contextlib
 import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 
@@ -49,3 +51,18 @@ def remove_last_checkpoint(folder: Path) -> None:
     del before[max(before)]
     name = before[max(before)]
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\n')
+
+
+@contextlib.contextmanager
+def refused(name: str):
+    """The body is refused: with an error about the option, or at the place in a file, that is `name`.
+
+    An error without such a field begins with the name, or is about a file of this name.
+    """
+    with pytest.raises((ValueError, OSError)) as error:
+        yield error
+    found = getattr(error.value, "option", getattr(error.value, "location", None))
+    if found is None:
+        assert name in str(error.value)
+    else:
+        assert str(found).endswith(name), error.value

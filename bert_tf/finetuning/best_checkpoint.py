@@ -21,6 +21,7 @@ from bert_tf.data.files import whole_file, write_text
 from bert_tf.limits import read_json, suggestion
 from bert_tf.metrics.basic import score
 from bert_tf.model_files import BESIDE_CHECKPOINTS
+from bert_tf.options import OptionError
 from bert_tf.training import checkpoints
 from bert_tf.training.batch_trainer import BatchTrainer
 
@@ -50,7 +51,7 @@ def check_best_metric(metric: str | None, known: Collection[str] | None) -> None
     if metric is None or known is None or metric in known:
         return
     end = ", ".join(known) + suggestion(metric, known)
-    raise ValueError(f"best_metric is {metric}, but must be one of {end}")
+    raise OptionError("best_metric", f"{metric}, but must be one of {end}")
 
 
 class BestCheckpoint:
@@ -75,8 +76,8 @@ class BestCheckpoint:
         if tf.io.gfile.exists(path) and not is_new_run:
             self._state = read_json(path)
             if self._state.get("metric") != metric:
-                raise ValueError(
-                    f"best_metric is {metric}, but {path} is for {self._state.get('metric')}."
+                raise OptionError(
+                    "best_metric", f"{metric}, but {path} is for {self._state.get('metric')}."
                 )
 
     @property

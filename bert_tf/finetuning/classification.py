@@ -21,7 +21,7 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
-from bert_tf.limits import listed
+from bert_tf.limits import DataError, listed
 from bert_tf.metrics.basic import largest_class
 from bert_tf.options import OptionError, TableOptions, option
 from bert_tf.report.classification import evaluation_sections
@@ -254,7 +254,7 @@ def read_data(
         if not examples:
             files = {name: getattr(options, file) for name, _, file in SPLITS}
             source = options.data_dir or files[split]
-            raise ValueError(f"{source}: the {split} set has no examples.")
+            raise DataError(source, f"the {split} set has no examples.")
     settings["doc_stride"] = options.doc_stride or (trained.doc_stride if trained else None)
     task = ClassificationTask(max_seq_length=max_seq_length, **settings)
     for split, examples in splits.items():
@@ -343,7 +343,7 @@ def _labels(
         labels = _inferred(splits["train"], layout)
         if splits["train"] and len(labels) < 1 + (layout.problem_type == "single_label"):
             found = listed(labels) or "none"
-            raise ValueError(f"{options.train_file}: the labels are {found}. Check label_column.")
+            raise DataError(str(options.train_file), f"the labels are {found}. Check label_column.")
         return in_order_of(known_labels if trained is None else trained.labels, labels)
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
         examples = itertools.chain(*splits.values())
@@ -412,9 +412,9 @@ def _check_same_task(
     for name in [*names, "is_pair"]:
         now, there = getattr(task, name), getattr(trained, name)
         if there is not None and now != there:
-            raise ValueError(
-                f"The model was trained with {name} {there}, but the data have {now}. Use another "
-                "output_dir."
+            raise OptionError(
+                "output_dir",
+                f"its model was trained with {name} {there}, but the data have {now}. Use another.",
             )
 
 

@@ -24,6 +24,7 @@ from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
+from bert_tf.options import OptionError
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.distillation import learned_outputs, student_task
 from bert_tf.tasks.embeddings import EmbeddingTask
@@ -111,14 +112,12 @@ def load_teacher(
     if known is None and isinstance(task, EmbeddingTask):  # an encoder: the means of its tokens
         known = EmbeddingTask(task.max_seq_length)
     if known is None:
-        raise ValueError(f"teacher={source} has no head for a known task. Train it first.")
+        raise OptionError("teacher", f"{source} has no head for a known task. Train it first.")
     theirs = _settings(known, load_tokenizer(None, None, checkpoint, config))
     ours = _settings(task, setup.tokenizer)
     if differing := [name for name in ours if theirs[name] != ours[name]]:
-        raise ValueError(
-            f"teacher={source} reads or answers otherwise than the model: it has another "
-            f"{', '.join(differing)}. Use a teacher with the same."
-        )
+        text = f"{source} has another {', '.join(differing)} than the model. Use one with the same."
+        raise OptionError("teacher", text)
     checkpoint = align_head(checkpoint, known, task, other_names)
     embedding_dim = 0
     taught = task

@@ -21,6 +21,7 @@ from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.read import folder_of
 from bert_tf.interop.sentence_transformers import embedding_settings, is_of_sentence_transformers
+from bert_tf.limits import DataError
 from bert_tf.metrics.retrieval import (
     RANKED,
     own_documents,
@@ -262,9 +263,7 @@ def _check_loss(
     if loss == "triplet":
         for example in examples:
             if len(example.texts) < 3:
-                raise ValueError(
-                    f"{example.origin}: loss=triplet needs a negative in every example."
-                )
+                raise DataError(example.origin, "loss=triplet needs a negative in every example.")
     has_own = loss in ("cosine_similarity", "contrastive") or all(
         len(e.texts) > 2 for e in examples
     )

@@ -22,7 +22,7 @@ from bert_tf.finetuning.embeddings_options import (
     TextFilesOptions,
 )
 from bert_tf.finetuning.options import SPLITS
-from bert_tf.limits import listed
+from bert_tf.limits import DataError, listed
 from bert_tf.tasks.classification import InputExample, Label
 from bert_tf.tasks.embeddings import EmbeddingExample, text_key
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
@@ -183,10 +183,8 @@ def read_file(
         if names not in layouts:
             layouts[names] = _columns(row, options, missing_label is None)
             if len({columns.example_type for columns in layouts.values()}) > 1:
-                raise ValueError(
-                    f"{row.place}: the columns are {layouts[names]}, unlike those of the rows above. "
-                    "Split the file."
-                )
+                text = f"the columns are {layouts[names]}, unlike those above. Split the file."
+                raise DataError(row.place, text)
             if len(layouts) == 1:
                 logger.info("%s: %s of %s", path, layouts[names], listed(names))
         examples.append(_example(row, layouts[names], classes, missing_label))
@@ -200,7 +198,7 @@ def read_file(
 def check_some(examples: list[EmbeddingExample], source: str, what: str = "examples") -> None:
     """Raise ValueError if there are no examples; `what` names them in the message."""
     if not examples:
-        raise ValueError(f"{source} has no {what}.")
+        raise DataError(source, f"no {what}.")
 
 
 def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Columns:
@@ -223,14 +221,11 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
     elif label not in row:  # a test set
         label = None
     if anchor is None or (labelled and positive is None and label is None):
-        raise ValueError(
-            f"{row.place}: the columns are {listed(row)}. Name anchor_column, and positive_column or "
-            "label_column."
-        )
+        text = f"the columns are {listed(row)}. Name anchor_column, and positive_column or label_column."
+        raise DataError(row.place, text)
     if negatives and (positive is None or label is not None):
-        raise ValueError(
-            f"{row.place}: the negatives in {listed(negatives)} need a positive, and no label."
-        )
+        text = f"the negatives in {listed(negatives)} need a positive, and no label."
+        raise DataError(row.place, text)
     return Columns(anchor, positive, negatives, label)
 
 
@@ -279,7 +274,7 @@ def _score(row: TableRow, column: str) -> float:
 def _require(is_valid: object, row: TableRow, column: str | None, rule: str) -> None:
     if not is_valid:
         value = row[str(column)]
-        raise ValueError(f"{row.place}: {column} is {value!r:.60}, but must be {rule}.")
+        raise DataError(row.place, f"{column} is {value!r:.60}, but must be {rule}.")
 
 
 def _without_unlabelled(
@@ -295,7 +290,6 @@ def _without_unlabelled(
         )
         return labelled
     if len(classes) == 1:
-        raise ValueError(
-            f"{path}: every text has the class {next(iter(classes))!r}. Name another label_column."
-        )
+        text = f"every text has the class {next(iter(classes))!r}. Name another label_column."
+        raise DataError(path, text)
     return examples

@@ -14,6 +14,7 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import initialize, with_layers
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.modeling.pooling import parse_layers
+from bert_tf.options import OptionError
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.of_checkpoint import align_head
@@ -34,9 +35,8 @@ def initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
         return read_checkpoint(path)
     if options.do_train:
         return None
-    raise ValueError(
-        f"There is no checkpoint in output_dir={options.output_dir}, and init_checkpoint is not given. "
-        "Train first with do_train, or give init_checkpoint."
+    raise OptionError(
+        "init_checkpoint", f"give it, or train: output_dir={options.output_dir} has no checkpoint."
     )
 
 
@@ -82,9 +82,9 @@ def load_weights(
     unused = () if task.uses_pooler else "bert/pooler/"
     missing = [name for name in report.missing if not name.startswith(unused)]
     if missing and not will_train:
-        raise ValueError(
-            f"{checkpoint.source} has no {', '.join(missing[:3])}, so it was not trained for this task "
-            "and would answer at random. Train first with do_train."
+        raise OptionError(
+            "init_checkpoint",
+            f"{checkpoint.source} has no {', '.join(missing[:3])}: do_train, or it answers at random.",
         )
 
 

@@ -66,13 +66,13 @@ def checked_lengths(
     size = options.train_batch_size
     num_parts = devices.num_replicas_in_sync * options.gradient_accumulation_steps
     if (lengths == "packed" or strategy.needs_static_shapes(devices)) and size % num_parts:
-        raise ValueError(
-            f"train_batch_size is {size}, but pack_sequences and a TPU need a multiple of {num_parts}: "
-            "devices x gradient_accumulation_steps."
+        raise OptionError(
+            "train_batch_size",
+            f"{size}, but pack_sequences and a TPU need a multiple of the {num_parts} parts.",
         )
     if files and (count := count_records(files, limit=size)) < size:  # would repeat examples
-        raise ValueError(
-            f"train_batch_size is {size}, but {', '.join(files[:3])} has only {count} examples."
+        raise OptionError(
+            "train_batch_size", f"{size}, but {', '.join(files[:3])} has only {count} examples."
         )
     return lengths
 

@@ -18,6 +18,7 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune, renamed
 from bert_tf.finetuning.setup import Setup
+from bert_tf.limits import DataError
 from bert_tf.metrics.basic import largest_class, softmax
 from bert_tf.report.multiple_choice import choice_sections
 from bert_tf.report.page import Command, write_report
@@ -87,9 +88,9 @@ def read_data(options: SwagOptions) -> Splits:
         questions = read_questions(file)
         unknown = [question for question in questions if question.label is None]
         if unknown and split != "test":
-            raise ValueError(
-                f"{unknown[0].origin}: the question has no answer, as {len(unknown)} of "
-                f"{len(questions)}, but {wanted} needs one for each."
+            raise DataError(
+                unknown[0].origin,
+                f"no answer, as {len(unknown)} of {len(questions)}, but {wanted} needs one for each.",
             )
         splits[split] = questions
     return splits

@@ -77,7 +77,7 @@ class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
         """Raise ValueError if a file of the pairs (flag of an action, flag of its file) is missing."""
         for wanted, file in files:
             if getattr(self, wanted) and not getattr(self, file):
-                raise ValueError(f"`{wanted}` needs `{file}`.")
+                raise OptionError(file, f"is needed by `{wanted}`.")
 
 
 @dataclass(frozen=True, kw_only=True)

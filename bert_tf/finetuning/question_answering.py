@@ -30,6 +30,7 @@ from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.run import Program, Run, Splits, fine_tune
 from bert_tf.finetuning.same_run import check_output_folder
 from bert_tf.finetuning.setup import Setup
+from bert_tf.limits import DataError
 from bert_tf.options import OptionError, option
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
@@ -329,9 +330,8 @@ def read_questions(
     _log_findings(options.predict_file, len(examples), findings, options)
     questions = [(example, passages[example.passage], None) for example in examples]
     if not any(passage.ids for _, passage, _ in questions):
-        raise ValueError(
-            f"{options.predict_file}: every `context` is empty, so no answer can be found. Fix them, "
-            "or give another `predict_file`."
+        raise DataError(
+            str(options.predict_file), "every `context` is empty, so no answer can be found."
         )
     return AskedQuestions(
         questions,
@@ -361,9 +361,10 @@ def check_answers(
     """Raise ValueError if the options want metrics, but answers of --predict_file are unknown."""
     wanted = "do_eval" if options.do_eval else "evaluate_steps"
     if getattr(options, wanted) and not has_answers(examples, version_2_with_negative):
-        raise ValueError(
-            f"{wanted}: {options.predict_file} does not contain an answer to each question, so no "
-            "metrics can be computed. Use do_predict; for SQuAD 2.0 add version_2_with_negative."
+        raise OptionError(
+            wanted,
+            f"{options.predict_file} does not contain an answer to each question. Use do_predict; "
+            "for SQuAD 2.0 add version_2_with_negative.",
         )
 
 

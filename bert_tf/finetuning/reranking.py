@@ -19,6 +19,7 @@ from bert_tf.finetuning.embeddings_options import TextFilesOptions
 from bert_tf.finetuning.rankings import Ranking, RankingProgram
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
+from bert_tf.limits import DataError
 from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others, unit
 from bert_tf.options import OptionError, option
 from bert_tf.predictor import Predictor
@@ -208,9 +209,9 @@ def with_negatives(
                 negatives.append(text)
                 missing -= 1
         if not negatives:
-            raise ValueError(
-                f"{example.origin}: the anchor has no negative, because every positive of the file is "
-                "one of its own. Give negatives."
+            raise DataError(
+                example.origin,
+                "every positive of the file is one of the anchor's own. Give negatives.",
             )
         found.append(replace(example, texts=(anchor, positive, *negatives), label=1.0))
     return found
@@ -276,9 +277,9 @@ def _check(
     if isinstance(trained, ClassificationTask) and (
         trained.is_pair is False or trained.kind.name != "regression"
     ):
-        raise ValueError(
-            f"The model has problem_type={trained.kind.name}, is_pair={trained.is_pair}, but a reranker "
-            "has one score for a pair."
+        raise OptionError(
+            "init_checkpoint",
+            f"a reranker is a regression of pairs, not {trained.kind.name}, is_pair={trained.is_pair}.",
         )
     if CLASSES in types.values():
         raise ValueError("The examples are texts with classes: use run_classifier.")
@@ -287,8 +288,8 @@ def _check(
     for split, examples in splits.items():
         is_ranked = split != "train" and types[split] == PAIRS and not options.retriever
         if is_ranked and not any(len(each.texts) > 2 for each in examples):
-            raise ValueError(
-                f"{source_of(options, split)} has no negatives: give `retriever` or negative_columns."
+            raise DataError(
+                source_of(options, split), "no negatives: give `retriever` or negative_columns."
             )
 
 

@@ -26,6 +26,7 @@ from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.same_run import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
+from bert_tf.options import OptionError
 from bert_tf.pretraining.wordpieces import warn_of_unknown_words
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tokenization import FullTokenizer
@@ -247,10 +248,9 @@ def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int
     """
     num_train_steps = int(num_examples / options.train_batch_size * options.num_train_epochs)
     if num_train_steps == 0:
-        raise ValueError(
-            f"{num_examples} examples make no step: train_batch_size is "
-            f"{options.train_batch_size} and num_train_epochs {options.num_train_epochs}. "
-            "Lower the batch size or raise the number of epochs."
+        raise OptionError(
+            "train_batch_size",
+            f"{num_examples} examples make no step in {options.num_train_epochs} epochs. Lower it.",
         )
     return num_train_steps, int(num_train_steps * options.warmup_proportion)
 

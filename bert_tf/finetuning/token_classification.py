@@ -21,10 +21,11 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.finetuning.run import Program, Run, Splits, fine_tune, renamed
 from bert_tf.finetuning.setup import Setup
+from bert_tf.limits import DataError
 from bert_tf.metrics.basic import largest_class
 from bert_tf.metrics.conlleval import Counts, entities, report, word_report
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
-from bert_tf.options import option
+from bert_tf.options import OptionError, option
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.token_classification import entity_sections, word_sections
 from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
@@ -303,9 +304,10 @@ def find_files(options: NerOptions) -> dict[str, str]:
             continue
         matching = [name for name in FILE_NAMES[split] if name in names]
         if not matching:
-            raise ValueError(
-                f"data_dir={options.data_dir} has none of {', '.join(FILE_NAMES[split])}, but "
-                f"{', '.join(sorted(names)) or 'nothing'}. Give {flag}."
+            raise OptionError(
+                "data_dir",
+                f"{options.data_dir} has none of {', '.join(FILE_NAMES[split])}, but "
+                f"{', '.join(sorted(names)) or 'nothing'}. Give {flag}.",
             )
         found[split] = os.path.join(options.data_dir, matching[0])
     return found
@@ -344,9 +346,9 @@ def read_data(
         if trained is not None:
             _check_same_task(task, trained)
     elif trained is None:
-        raise ValueError(
-            "The weights have no task.json, so their labels are unknown. Give a folder of run_ner, or "
-            "--do_train."
+        raise OptionError(
+            "init_checkpoint",
+            "it has no task.json, so its labels are unknown. Give a folder of run_ner, or --do_train.",
         )
     else:
         labels = spelled_as(trained.labels, sorted({n for labels in labelled for n in labels}))
@@ -366,9 +368,8 @@ def _new_task(
 ) -> TokenClassificationTask:
     labels = complete_labels((n for each in sentences for n in each.labels or ()), scheme)
     if len(labels) < 2:
-        raise ValueError(
-            f"{sentences[0].file}: every label is {labels[0]!r}. Name their column with --label_column."
-        )
+        text = f"every label is {labels[0]!r}. Name their column with --label_column."
+        raise DataError(sentences[0].file, text)
     rule, whole_words = choose_rule([sentence.words for sentence in sentences])
     return TokenClassificationTask(
         in_order_of(known_labels, labels),
@@ -394,9 +395,9 @@ def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> N
         return
     examples = "; ".join(found[:3])
     if strict:
-        raise ValueError(
-            f"{len(found)} labels break --label_scheme={scheme}: {examples}. Without the flag they are "
-            "read as conlleval does."
+        raise OptionError(
+            "label_scheme",
+            f"{len(found)} labels break {scheme}: {examples}. Without it, conlleval's rule is used.",
         )
     logger.warning(
         "%d labels break the scheme %s and are read as conlleval reads them: %s. If the scheme is "
@@ -412,9 +413,9 @@ def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str]) -> None:
     for sentence in sentences:
         for index, label in enumerate(sentence.labels or ()):
             if label not in known:
-                raise ValueError(
-                    f"{sentence.place(index)}: the label is {label!r}, but those of this model are "
-                    f"{', '.join(labels)}."
+                raise DataError(
+                    sentence.place(index),
+                    f"the label is {label!r}, but those of this model are {', '.join(labels)}.",
                 )
 
 
@@ -441,6 +442,6 @@ def _check_same_task(task: TokenClassificationTask, trained: TokenClassification
     for name in ("labels", "feature_layers", "crf"):
         now, there = getattr(task, name), getattr(trained, name)
         if now != there:
-            raise ValueError(
-                f"The model in output_dir has `{name}` {there}, this run {now}. Use another output_dir."
+            raise OptionError(
+                "output_dir", f"its model has `{name}` {there}, this run {now}. Use another."
             )

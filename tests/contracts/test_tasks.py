@@ -7,7 +7,6 @@ import shutil
 import models
 import numpy as np
 import pytest
-import tensorflow as tf
 from helpers import (
     assert_bit_equal,
     checkpoint_arrays,
@@ -49,14 +48,6 @@ def by_night(kinds, *by_day, weekly=()):
     for kind in kinds:
         mark = pytest.mark.weekly if kind in weekly else pytest.mark.night
         yield pytest.param(kind, marks=() if kind in by_day else mark)
-
-
-@pytest.fixture
-def eagerly():
-    """Without graphs, which take longer to trace than eight steps take to run."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 def golden_files(kind):
