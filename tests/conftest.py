@@ -30,8 +30,7 @@ if len(os.sched_getaffinity(0)) == 1:
 
 import models  # noqa: E402
 from models import DATA, golden  # noqa: E402
-from tiny_runs import models_loaded_once, steps_without_training  # noqa: E402, F401
-from tiny_teachers import student  # noqa: E402, F401
+from tiny_runs import steps_without_training  # noqa: E402, F401
 
 import bert_tf  # noqa: E402
 

@@ -1,77 +1,85 @@
-"""Runs with a teacher: its outputs in the records, and what the student learns."""
+"""Runs with a teacher, beside tests/contracts: what its records keep, resume, and wrong teachers."""
 
-import dataclasses
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_runs import (
-    Interruption,
+from helpers import (
     assert_bit_equal,
     checkpoint_arrays,
-    interrupt_at,
-    read_results,
+    read_json_lines,
+    refused,
+    remove_last_checkpoint,
+    write,
 )
-from tiny_squad import squad_options
-from tiny_teachers import logits_of, taught
-from tiny_words_and_choices import ner_training, swag_options
+from models import copy_of, golden, options, train
 
-from bert_tf import load
-from bert_tf.finetuning.classification import run_classifier
-from bert_tf.finetuning.distillation import add_columns
-from bert_tf.finetuning.multiple_choice import MultipleChoice
-from bert_tf.finetuning.question_answering import QuestionAnswering
-from bert_tf.finetuning.token_classification import TokenClassification
+from bert_tf.data.records import read_records
+from bert_tf.finetuning.classification import Classification
+from bert_tf.finetuning.distillation import add_columns, load_teacher
+from bert_tf.finetuning.run import Run
+from bert_tf.finetuning.setup import Setup
 from bert_tf.model_files import read_task
-from bert_tf.modeling.crf import marginals, sentence_chains
+from bert_tf.model_folder import load_model
 from bert_tf.tasks.distillation import student_task
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint, save_checkpoint
 
+STUDENT = {"teacher": str(golden("classifier")), "init_layers": "0"}
+TRAINING = STUDENT | {"do_eval": False, "do_predict": False}
+
+
+def taught(folder, **changes):
+    """The features of a student's training records, in their order."""
+    given = options("classifier", folder, **TRAINING | changes)
+    program = Classification()
+    setup = Setup.for_task(given, program.task_type)
+    task, splits = program.read(given, setup)
+    teacher = load_teacher(given, setup, task)
+    trainer = SimpleNamespace(strategy=setup.devices, is_chief=True)
+    run = Run(given, setup, trainer, task, splits, given.output_dir)
+    batches = read_records(
+        [teacher.write_records(run, splits["train"])],
+        teacher.student.record_features,
+        batch_size=500,
+        shuffle=False,
+        repeat=False,
+        drop_remainder=False,
+    )
+    (features,) = batches.as_numpy_iterator()
+    return features
+
 
 @pytest.mark.night
-def test_student_is_a_model_like_any_other(student, mood_tables, tmp_path):
-    evaluated = {"do_eval": True, "eval_file": mood_tables.dev, "num_train_epochs": 10.0}
-    run_classifier(student(**evaluated))
-    folder = tmp_path / "student"
-    assert json.loads((folder / "bert_config.json").read_text())["num_hidden_layers"] == 1
-    assert read_results(folder)["eval_accuracy"] > 0.9
-    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+def test_a_student_is_a_model_like_any_other(tmp_path):
+    results = train("classifier", tmp_path, **STUDENT, num_train_epochs=10.0, do_predict=False)
+    assert json.loads((tmp_path / "bert_config.json").read_text())["num_hidden_layers"] == 1
+    assert results["eval_accuracy"] > 0.9
+    last = read_json_lines(tmp_path / "metrics.jsonl")[-1]
     assert last["loss"] == pytest.approx(last["hard_loss"] + last["soft_loss"], rel=1e-5)
-    (answer,) = load(folder).predict(["the happy cat in the barn"])
-    assert answer["label"] == "good"
 
 
-def test_records_contain_the_logits_of_the_teacher(student, sentence_model):
-    features = taught(student())
-    expected = logits_of(sentence_model, features)["logits"]
-    assert features["teacher_logits"].shape == (90, 2)
-    np.testing.assert_allclose(features["teacher_logits"], expected, atol=1e-5)
-
-
-def test_logits_are_computed_once_for_a_teacher_and_its_examples(
-    student, sentence_model, tmp_path, caplog
-):
-    retrained = tmp_path / "retrained"
-    shutil.copytree(sentence_model, retrained)
+def test_logits_are_computed_once_for_a_teacher_and_its_examples(tmp_path, caplog, eagerly):
+    retrained = copy_of("classifier", tmp_path / "retrained")
     prefix = latest_checkpoint(str(retrained))
     arrays = checkpoint_arrays(prefix)
     arrays["output_bias"] += 1
-    folder, step = str(retrained), checkpoint_step(prefix)
-    save_checkpoint(folder, arrays, step)
+    save_checkpoint(str(retrained), arrays, checkpoint_step(prefix))
     counts = []
     other = {"temperature": 3.0, "seed": 1}
-    for changes in ({}, other, {"precision": "mixed_bfloat16"}, {"teacher": folder}):
+    for changes in ({}, other, {"precision": "mixed_bfloat16"}, {"teacher": str(retrained)}):
         caplog.clear()
         with caplog.at_level("INFO"):
-            taught(student(**changes))
+            taught(tmp_path / "out", **changes)
         counts.append(caplog.text.count("Running the teacher"))
     assert counts == [1, 0, 1, 1]
 
 
-def test_add_columns_leaves_the_other_features_as_they_are(student, sentence_model, tmp_path):
-    source, task = f"{sentence_model}/train.tf_record", read_task(str(sentence_model))
+def test_add_columns_leaves_the_other_features_as_they_are(tmp_path, eagerly):
+    taught(tmp_path)
+    source, task = str(tmp_path / "train.tf_record"), read_task(str(golden("classifier")))
     logits = np.arange(180, dtype=np.float32).reshape(90, 2)
     path, specs = str(tmp_path / "taught.tf_record"), student_task(task, 2.0).record_features
     assert add_columns(source, {"teacher_logits": logits}, specs, path) == 90
@@ -85,142 +93,73 @@ def test_add_columns_leaves_the_other_features_as_they_are(student, sentence_mod
         assert old == new
 
 
-def test_words_have_the_logits_of_the_teacher(ner_model, conll_folder, tmp_path):
-    options = ner_training(ner_model, conll_folder, tmp_path, teacher=str(ner_model))
-    features = taught(options, TokenClassification())
-    logits = logits_of(ner_model, features)["logits"]
-    expected = np.take_along_axis(logits, features["word_positions"][..., None], axis=1)
-    real = features["label_weights"] > 0
-    assert real.sum() > 40
-    np.testing.assert_allclose(features["teacher_logits"][real], expected[real], atol=1e-5)
-
-
-def test_words_have_the_probabilities_of_a_crf(crf_model, conll_folder, tmp_path):
-    options = ner_training(crf_model, conll_folder, tmp_path, teacher=str(crf_model), crf=True)
-    features = taught(options, TokenClassification())
-    real = features["label_weights"] > 0
-    outputs = logits_of(crf_model, features)
-    logits = np.take_along_axis(outputs["logits"], features["word_positions"][..., None], axis=1)
-    chains = sentence_chains(logits, outputs["transitions"], real.sum(axis=1))
-    expected = marginals(chains).numpy()[real]
-    np.testing.assert_allclose(np.exp(features["teacher_logits"][real]), expected, atol=1e-5)
-
-
-def test_windows_have_the_logits_of_the_teacher(squad_model, squad_sets, tmp_path):
-    options = squad_options(
-        tmp_path,
-        init_checkpoint=str(squad_model),
-        teacher=str(squad_model),
-        do_train=True,
-        train_file=str(squad_sets / "train.json"),
-    )
-    features = taught(options, QuestionAnswering())
-    real, expected = features["input_mask"] > 0, logits_of(squad_model, features)
-    for name in ("start_logits", "end_logits"):
-        logits = features[f"teacher_{name}"]
-        np.testing.assert_allclose(logits[real], expected[name][real], atol=1e-5)
-        assert (logits[~real] < -1e29).all()
-
-
-def test_choices_have_the_logits_of_the_teacher(swag_model, choice_files, tmp_path):
-    options = swag_options(
-        tmp_path,
-        init_checkpoint=str(swag_model),
-        teacher=str(swag_model),
-        do_train=True,
-        train_file=choice_files["train_file"],
-    )
-    features = taught(options, MultipleChoice())
-    expected, real = logits_of(swag_model, features)["logits"], features["choice_mask"] > 0
-    np.testing.assert_allclose(features["teacher_logits"][real], expected[real], atol=1e-5)
-
-
 @pytest.mark.night
-def test_student_resumes_exactly(student, tmp_path, monkeypatch):
-    changes = {"save_checkpoints_steps": 2, "num_train_epochs": 1.0}
-    run_classifier(student("whole", **changes))
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, 3)
-        with pytest.raises(Interruption):
-            run_classifier(student("parts", **changes))
-    run_classifier(student("parts", **changes))
+def test_a_student_resumes_exactly(tmp_path, eagerly):
+    given = TRAINING | {"save_checkpoints_steps": 3, "num_train_epochs": 1.1}
+    train("classifier", tmp_path / "whole", **given)
+    shutil.copytree(tmp_path / "whole", tmp_path / "parts")
+    remove_last_checkpoint(tmp_path / "parts")
+    train("classifier", tmp_path / "parts", **given)
     whole, parts = (
         checkpoint_arrays(latest_checkpoint(str(tmp_path / name))) for name in ("whole", "parts")
     )
     assert_bit_equal(parts, whole)
 
 
-@pytest.mark.usefixtures("steps_without_training")
-def test_finished_student_does_not_need_its_teacher(student, sentence_model, tmp_path, caplog):
-    shutil.copytree(sentence_model, tmp_path / "teacher")
-    options = student(teacher=str(tmp_path / "teacher"))
-    run_classifier(options)
+def test_a_finished_student_does_not_need_its_teacher(tmp_path, caplog, eagerly):
+    copy_of("classifier", tmp_path / "teacher")
+    given = TRAINING | {"teacher": str(tmp_path / "teacher"), "num_train_epochs": 0.2}
+    train("classifier", tmp_path / "student", **given)
     shutil.rmtree(tmp_path / "teacher")
     with caplog.at_level("INFO"):
-        run_classifier(options)
+        train("classifier", tmp_path / "student", **given)
     assert "Nothing to train" in caplog.text
     with pytest.raises(FileNotFoundError):
-        run_classifier(dataclasses.replace(options, num_train_epochs=14.0))
+        train("classifier", tmp_path / "student", **given | {"num_train_epochs": 14.0})
 
 
 # ---- what would go wrong in silence --------------------------------------------------------------
 
 
-def with_task(folder, copy, **changes):
-    """The same model with other values in task.json."""
-    shutil.copytree(folder, copy)
-    task = json.loads((copy / "task.json").read_text())
-    (copy / "task.json").write_text(json.dumps(task | changes))
-    return str(copy)
+def change_json(path, **changes):
+    write(path, json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_labels_of_a_teacher_may_have_another_order(student, sentence_model, tmp_path):
-    assert read_task(str(sentence_model)).labels == ("bad", "good")
-    teacher = with_task(sentence_model, tmp_path / "teacher", labels=["GOOD", "BAD"])
-    features = taught(student(teacher=teacher))
-    expected = logits_of(sentence_model, features)["logits"][:, ::-1]
+def test_labels_of_a_teacher_may_have_another_order(tmp_path, eagerly):
+    assert read_task(str(golden("classifier"))).labels == ("bad", "good")
+    teacher = copy_of("classifier", tmp_path / "teacher")
+    change_json(teacher / "task.json", labels=["GOOD", "BAD"])
+    features = taught(tmp_path / "out", teacher=str(teacher))
+    inputs = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    outputs = load_model(str(golden("classifier"))).model(inputs, training=False)
+    expected = outputs["logits"].numpy()[:, ::-1]
     np.testing.assert_allclose(features["teacher_logits"], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"labels": ["happy", "sad"]}, "happy, sad"),
-        ({"problem_type": "multi_label", "metric_names": ["f1_micro"]}, "problem_type"),
-    ],
-)
-def test_teacher_with_other_outputs_is_an_error(
-    student, sentence_model, tmp_path, changes, message
-):
-    teacher = with_task(sentence_model, tmp_path / "teacher", **changes)
-    with pytest.raises(ValueError, match=message):
-        taught(student(teacher=teacher))
-
-
-@pytest.mark.parametrize("model", ["ner_model", "pretrained"])
-def test_teacher_of_another_type_of_task_is_an_error(student, request, model):
-    with pytest.raises(ValueError, match="another task"):
-        taught(student(teacher=str(request.getfixturevalue(model))))
-
-
-@pytest.mark.parametrize("changed", ["vocabulary", "do_lower_case"])
-def test_teacher_with_another_tokenizer_is_an_error(student, sentence_model, tmp_path, changed):
-    teacher = tmp_path / "teacher"
-    shutil.copytree(sentence_model, teacher)
-    if changed == "vocabulary":
-        tokens = (teacher / "vocab.txt").read_text().splitlines()
-        (teacher / "vocab.txt").write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2], ""]))
-    else:
-        settings = json.loads((teacher / "tokenizer_config.json").read_text())
-        settings["do_lower_case"] = not settings["do_lower_case"]
-        (teacher / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(ValueError, match=changed):
-        taught(student(teacher=str(teacher)))
-
-
-def test_teacher_with_a_crf_for_a_student_without_one_is_an_error(
-    ner_model, crf_model, conll_folder, tmp_path
-):
-    options = ner_training(ner_model, conll_folder, tmp_path, teacher=str(crf_model))
-    with pytest.raises(ValueError, match="another crf"):
-        taught(options, TokenClassification())
+def test_a_teacher_that_reads_or_answers_otherwise_is_refused(tmp_path):
+    multi_label = {"problem_type": "multi_label", "metric_names": ["f1_micro"]}
+    for number, (file, changes, what) in enumerate(
+        (
+            ("task.json", {"labels": ["happy", "sad"]}, "happy, sad"),
+            ("task.json", multi_label, "problem_type"),
+            ("tokenizer_config.json", {"do_lower_case": False}, "do_lower_case"),
+            ("vocab.txt", {}, "vocabulary"),
+        )
+    ):
+        teacher = copy_of("classifier", tmp_path / f"{number}")
+        if changes:
+            change_json(teacher / file, **changes)
+        else:
+            tokens = (teacher / file).read_text().splitlines()
+            write(teacher / file, "\n".join([*tokens[:-2], tokens[-1], tokens[-2], ""]))
+        with refused("teacher" if what != "happy, sad" else what) as error:
+            train("classifier", tmp_path / "out", **TRAINING | {"teacher": str(teacher)})
+        assert what in str(error.value)
+    for kind, teacher, what in (
+        ("classifier", "ner", "task"),
+        ("classifier", "pretrained", "task"),
+        ("ner", "crf", "crf"),
+    ):
+        with refused("teacher") as error:
+            train(kind, tmp_path / "out", do_predict=False, teacher=str(golden(teacher)))
+        assert what in str(error.value)
