@@ -1,11 +1,14 @@
 """A small corpus in several groups, and the records that create_pretraining_data makes of it."""
 
+import contextlib
 import json
+import os
 from pathlib import Path
 from unittest import mock
 
 from tiny_runs import script_command
 
+from bert_tf.pretraining.manifest import read_manifest
 from bert_tf.programs import create_pretraining_data as program
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "pretraining_data.json").read_text("utf-8"))
@@ -63,6 +66,19 @@ def run_groups(folder, name, max_group_bytes=1500, **changes):
     }
     with mock.patch.object(program, "MAX_GROUP_BYTES", max_group_bytes):
         return program.create_pretraining_data(program.PretrainingDataOptions(**options))
+
+
+@contextlib.contextmanager
+def ends_in_group(summary, number):
+    """Within the block a byte of a group's text is not UTF-8; yields the file. No trace is left."""
+    part = read_manifest(summary.manifest_file).groups[number].input[0]
+    path = Path(part["file"])
+    data, time = path.read_bytes(), path.stat().st_mtime_ns
+    for text in (data[: part["start"]] + b"\xff" + data[part["start"] + 1 :], data):
+        path.write_bytes(text)
+        os.utime(path, ns=(time, time))
+        if text is not data:
+            yield path
 
 
 def contents(folder):

@@ -1,4 +1,4 @@
-"""convert_checkpoint: every head in every direction."""
+"""convert_checkpoint: every head in every direction, and what it refuses."""
 
 import dataclasses
 import inspect
@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from models import golden
 from tiny_checkpoints import (
     CONFIG,
     arrays_of,
@@ -14,16 +15,9 @@ from tiny_checkpoints import (
     huggingface_tensors,
     with_adam,
     write_huggingface,
+    write_json,
 )
-from tiny_conversions import (
-    CASES,
-    LABELS,
-    TOKENS,
-    arrays_for,
-    convert,
-    head_flags,
-    tf1_folder,
-)
+from tiny_conversions import CASES, LABELS, TOKENS, arrays_for, convert, head_flags, tf1_folder
 from tiny_tf2 import Encoder, save_hub_encoder
 
 from bert_tf.interop.initial import initialize
@@ -35,6 +29,13 @@ from bert_tf.programs import convert_checkpoint
 from bert_tf.registry import TYPES
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
+
+CLASSIFIER = ["BertForSequenceClassification"]
+
+
+def write_vocab(file, tokens=TOKENS):
+    file.write_text("".join(f"{token}\n" for token in tokens))
+    return str(file)
 
 
 def same_files(first, second):
@@ -63,9 +64,13 @@ def test_round_trips_are_bit_equal(tmp_path, head):
     assert (back / "bert_config.json").read_text() == CONFIG.to_json_string()
     assert (back / "vocab.txt").read_bytes() == (source / "vocab.txt").read_bytes()
     same_files(there, convert(back, tmp_path / "there_again", "huggingface"))
-    assert {name for name, _ in tf.train.list_variables(f"{back}/bert_model.ckpt")} == set(
-        arrays
-    )  # no moments
+    names = {name for name, _ in tf.train.list_variables(f"{back}/bert_model.ckpt")}
+    assert names == set(arrays)  # no moments
+    if head == "question_answering":  # whose class has no place for a pooler
+        weights = safetensors_numpy.load_file(there / "model.safetensors")
+        assert not any("pooler" in name for name in weights)
+        beside = safetensors_numpy.load_file(there / "pooler.safetensors")
+        assert sorted(beside) == ["bert.pooler.dense.bias", "bert.pooler.dense.weight"]
 
 
 def test_what_huggingface_wrote_comes_back_bit_equal(tmp_path):
@@ -74,7 +79,7 @@ def test_what_huggingface_wrote_comes_back_bit_equal(tmp_path):
     source = write_huggingface(
         tmp_path / "hf", tensors, architectures=["BertForPreTraining"], layer_norm_eps=1e-7
     )
-    (tmp_path / "hf" / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    write_vocab(tmp_path / "hf" / "vocab.txt")
     ours = convert(source, tmp_path / "ours", "tf1", do_lower_case=False)
     back = convert(ours, tmp_path / "back", "huggingface")
     found = safetensors_numpy.load_file(back / "model.safetensors")
@@ -87,33 +92,21 @@ def test_what_huggingface_wrote_comes_back_bit_equal(tmp_path):
     assert tokenizer["model_max_length"] == CONFIG.max_position_embeddings
 
 
-def test_pooler_that_the_class_has_no_place_for_stands_in_a_file_of_its_own(tmp_path):
-    source = tf1_folder(tmp_path / "tf1", arrays_for("question_answering"))
-    there = convert(source, tmp_path / "there", "huggingface")
-    assert not any("pooler" in n for n in safetensors_numpy.load_file(there / "model.safetensors"))
-    beside = safetensors_numpy.load_file(there / "pooler.safetensors")
-    assert sorted(beside) == ["bert.pooler.dense.bias", "bert.pooler.dense.weight"]
-
-
-def test_our_run_goes_to_huggingface_and_back_with_its_task(tmp_path, sentence_model):
-    there = convert(sentence_model, tmp_path / "there", "huggingface")
+def test_our_run_goes_to_huggingface_and_back_with_its_task(tmp_path):
+    there = convert(golden("classifier"), tmp_path / "there", "huggingface")
     back = convert(there, tmp_path / "back", "tf1")
-    expected, found = load_model(str(sentence_model)), load_model(str(back))
+    expected, found = load_model(str(golden("classifier"))), load_model(str(back))
     assert found.task.arguments() == expected.task.arguments()
     assert found.tokenizer.vocab == expected.tokenizer.vocab
     for ours, theirs in zip(found.model.weights, expected.model.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
 
 
-def test_classifier_of_huggingface_becomes_a_model_that_can_be_exported(tmp_path):
+def test_a_classifier_of_huggingface_becomes_a_model_with_a_task(tmp_path):
+    names = dict(enumerate(LABELS.split(",")))
     tensors = huggingface_tensors(arrays_for("classification"))
-    source = write_huggingface(
-        tmp_path / "hf",
-        tensors,
-        architectures=["BertForSequenceClassification"],
-        id2label=dict(enumerate(LABELS.split(","))),
-    )
-    (tmp_path / "hf" / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    source = write_huggingface(tmp_path / "hf", tensors, architectures=CLASSIFIER, id2label=names)
+    write_vocab(tmp_path / "hf" / "vocab.txt")
     ours = convert(source, tmp_path / "ours", "tf1", is_pair=True, max_seq_length=7)
     trained = load_model(str(ours))
     assert trained.task.labels == tuple(LABELS.split(","))
@@ -122,70 +115,135 @@ def test_classifier_of_huggingface_becomes_a_model_that_can_be_exported(tmp_path
     assert config == dataclasses.replace(CONFIG, hidden_act="gelu_erf")
     report = initialize(BertForSequenceClassification(config, 5), str(ours))
     assert (report.missing, report.unexpected) == ((), ())
+    again = convert(ours, tmp_path / "again", "tf1", max_seq_length=8, is_pair=False)
+    task = read_task(str(again))
+    assert (task.max_seq_length, task.is_pair, len(task.labels)) == (8, False, 5)
+
+
+def test_problem_type_is_carried_along(tmp_path):
+    for number, (stated, labels, kind) in enumerate(
+        [
+            (None, "a", "regression"),
+            ("regression", "a", "regression"),
+            (None, "a,b,c", "single_label"),
+            ("single_label_classification", "a,b,c", "single_label"),
+            ("multi_label_classification", "a,b,c", "multi_label"),
+            ("regression", "a,b", None),  # several numbers are no task
+        ]
+    ):
+        folder, names = tmp_path / str(number), labels.split(",")
+        tensors = huggingface_tensors(arrays_of("classifier", num_labels=len(names)))
+        changes = {"id2label": dict(enumerate(names)), "problem_type": stated}
+        source = write_huggingface(folder / "hf", tensors, architectures=CLASSIFIER, **changes)
+        ours = convert(source, folder / "ours", "tf1")
+        task = read_task(str(ours))
+        assert (task and task.kind.name) == kind, stated
+        if kind is None:
+            continue
+        assert task.labels == (() if kind == "regression" else tuple(names))
+        there = convert(ours, folder / "back", "huggingface")
+        back = json.loads((there / "config.json").read_text())
+        assert back["problem_type"].split("_")[0] == kind.split("_")[0]
+        found = list(back["id2label"].values())
+        assert found == (["LABEL_0"] if kind == "regression" else names)
 
 
 @pytest.mark.parametrize(
-    "stated, labels, kind",
-    [
-        (None, "a", "regression"),
-        ("regression", "a", "regression"),
-        (None, "a,b,c", "single_label"),
-        ("single_label_classification", "a,b,c", "single_label"),
-        ("multi_label_classification", "a,b,c", "multi_label"),
-    ],
+    "kind", ["checkpoint", pytest.param("saved_model", marks=pytest.mark.night)]
 )
-def test_problem_type_is_carried_along(tmp_path, stated, labels, kind):
-    names = labels.split(",")
-    tensors = huggingface_tensors(arrays_of("classifier", num_labels=len(names)))
-    source = write_huggingface(
-        tmp_path / "hf",
-        tensors,
-        architectures=["BertForSequenceClassification"],
-        id2label=dict(enumerate(names)),
-        problem_type=stated,
-    )
-    ours = convert(source, tmp_path / "ours", "tf1")
-    task = read_task(str(ours))
-    assert (task.kind.name, task.labels) == (kind, () if kind == "regression" else tuple(names))
-    back = json.loads((convert(ours, tmp_path / "b", "huggingface") / "config.json").read_text())
-    assert back["problem_type"].split("_")[0] == kind.split("_")[0]
-    found = list(back["id2label"].values())
-    assert found == (["LABEL_0"] if kind == "regression" else names)
-
-
-def test_several_numbers_have_no_task(tmp_path, caplog):
-    tensors = huggingface_tensors(arrays_of("classifier", num_labels=2))
-    architectures = ["BertForSequenceClassification"]
-    source = write_huggingface(
-        tmp_path / "hf", tensors, architectures=architectures, problem_type="regression"
-    )
-    assert read_task(str(convert(source, tmp_path / "ours", "tf1"))) is None
-    assert "no task that predicts several numbers" in caplog.text
-
-
-@pytest.mark.parametrize("kind", ["checkpoint", "saved_model"])
-@pytest.mark.parametrize("output_format", ["tf1", "huggingface"])
-def test_tensorflow_2_encoders_go_everywhere(tmp_path, kind, output_format):
+def test_tensorflow_2_encoders_go_everywhere(tmp_path, kind):
     arrays = arrays_of()
     if kind == "saved_model":
         source = save_hub_encoder(tmp_path / "hub", CONFIG, arrays, TOKENS, do_lower_case=False)
     else:
         source = tf.train.Checkpoint(encoder=Encoder(CONFIG, arrays)).write(str(tmp_path / "ckpt"))
-    checkpoint = read_checkpoint(convert(source, tmp_path / "out", output_format))
-    assert_same(checkpoint.arrays, arrays)
-    assert checkpoint.config == CONFIG
-    assert checkpoint.do_lower_case is (False if kind == "saved_model" else None)
-
-
-def test_other_heads_are_left_out_when_one_is_named(tmp_path, caplog):
-    source = tf1_folder(tmp_path / "tf1", arrays_of("masked_lm", "span"))
-    with pytest.raises(ValueError, match=r"cls/predictions/, cls/squad/"):
-        convert(source, tmp_path / "there", "huggingface")
-    there = convert(source, tmp_path / "there", "huggingface", head="question_answering")
-    assert sorted(read_checkpoint(there).arrays) == sorted(arrays_of("span"))
-    assert "--head=question_answering: cls/predictions/output_bias" in caplog.text
+    for output_format in ("tf1", "huggingface"):
+        checkpoint = read_checkpoint(convert(source, tmp_path / output_format, output_format))
+        assert_same(checkpoint.arrays, arrays)
+        assert checkpoint.config == CONFIG
+        assert checkpoint.do_lower_case is (False if kind == "saved_model" else None)
 
 
 def test_the_program_and_the_function_write_the_same_format_by_default():
     usual = convert_checkpoint.ConvertOptions(init_checkpoint="a", output_dir="b").output_format
     assert usual == inspect.signature(convert_checkpoint.convert).parameters["format"].default
+
+
+# ---- What is refused, lost or told ---------------------------------------------------------------
+
+
+def test_checkpoints_whose_parts_do_not_fit_are_refused(tmp_path):
+    other = write_vocab(tmp_path / "other.txt", reversed(TOKENS))
+    crf = {**arrays_of(), "crf/transitions": np.ones((3, 3), np.float32)}
+    changed = {
+        "vocab_size": dataclasses.replace(CONFIG, vocab_size=14),
+        "encoder/layer_2": dataclasses.replace(CONFIG, num_hidden_layers=3),
+        "attention_direction": dataclasses.replace(CONFIG, attention_direction="left_to_right"),
+    }
+    head = {"head": "classification"}
+    rows = [  # what is named, the arrays, flags of the program, the rest of the folder
+        ("vocab.txt", arrays_of(), {}, {"tokens": [*TOKENS, "i", "j"]}),
+        ("12 of the 13 tokens", arrays_of(), {"vocab_file": other}, {}),
+        ("bert_config_file", arrays_of(), {}, {"config": None}),
+        ("head=classification", arrays_for("classification"), {}, {}),
+        ("labels", arrays_for("classification"), {**head, "labels": "a,b"}, {}),
+        ("labels", arrays_for("classification"), {**head, "labels": "a,b,c,d,d"}, {}),
+        ("crf/transitions", crf, {}, {}),
+        ("cls/predictions/, cls/squad/", arrays_of("masked_lm", "span"), {}, {}),
+        *((named, arrays_of(), {}, {"config": config}) for named, config in changed.items()),
+    ]
+    for number, (named, arrays, flags, rest) in enumerate(rows):
+        source = tf1_folder(tmp_path / f"tf1-{number}", arrays, **rest)
+        with pytest.raises(ValueError, match=named):
+            convert(source, tmp_path / "out", "huggingface", **flags)
+        assert not (tmp_path / "out").exists(), named
+
+
+def test_existing_folders_and_files_are_not_overwritten(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_of())
+    for target in (source, source / "vocab.txt"):
+        with pytest.raises(ValueError, match="output_dir"):
+            convert(source, target, "huggingface")
+
+
+def test_variables_of_other_heads_are_dropped_and_told(tmp_path, caplog):
+    crf = {**arrays_of(), "crf/transitions": np.ones((3, 3), np.float32)}
+    for head, arrays, expected, dropped in (
+        ("encoder", crf, arrays_of(), "crf/transitions"),
+        ("question_answering", arrays_of("masked_lm", "span"), arrays_of("span"), "output_bias"),
+    ):
+        source = tf1_folder(tmp_path / f"{head}-tf1", arrays)
+        there = convert(source, tmp_path / head, "huggingface", head=head)
+        assert sorted(read_checkpoint(there).arrays) == sorted(expected)
+        assert dropped in caplog.text
+
+
+def test_the_case_next_to_another_vocabulary_counts(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_of())
+    write_json(tmp_path / "vocabulary" / "tokenizer_config.json", {"do_lower_case": False})
+    file = write_vocab(tmp_path / "vocabulary" / "vocab.txt")
+    target = convert(source, tmp_path / "out", "tf1", vocab_file=file)
+    assert json.loads((target / "tokenizer_config.json").read_text()) == {"do_lower_case": False}
+
+
+def test_labels_of_two_files_that_differ_need_the_flag(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
+    there = convert(source, tmp_path / "there", "huggingface", **head_flags("classification"))
+    values = json.loads((there / "config.json").read_text())
+    write_json(there / "config.json", {**values, "id2label": dict(enumerate("vwxyz"))})
+    with pytest.raises(ValueError, match="v, w, x"):
+        convert(there, tmp_path / "back", "tf1")
+    back = convert(there, tmp_path / "back", "tf1", labels="v,w,x,y,z")
+    assert read_task(str(back)).labels == tuple("vwxyz")
+
+
+def test_what_huggingface_leaves_out_or_we_cannot_keep(tmp_path, caplog):
+    tensors = huggingface_tensors(arrays_of("classifier", num_labels=2))
+    architecture = ["BertForTokenClassification"]
+    source = write_huggingface(tmp_path / "hf", tensors, architectures=architecture)
+    write_vocab(tmp_path / "hf" / "vocab.txt")
+    values = {"do_lower_case": True, "tokenizer_class": "BertJapaneseTokenizer"}
+    write_json(tmp_path / "hf" / "tokenizer_config.json", values)
+    ours = convert(source, tmp_path / "ours", "tf1")
+    assert read_task(str(ours)).labels == ("LABEL_0", "LABEL_1")
+    assert "BertJapaneseTokenizer" in caplog.text
