@@ -1,9 +1,8 @@
 """CoNLL columns: what is read, what is written back, and what is refused."""
 
-import pytest
+from refusals import cause_of
 
 from bert_tf.data.token_classification import Columns, read_conll, relabelled_lines
-from bert_tf.limits import DataError
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 
@@ -68,9 +67,8 @@ def test_read_conll_refuses_rows_by_line(written):
         ("a o\nb b-per\n", Columns(), 1),
     ):
         path = written(text)
-        with pytest.raises(DataError) as error:
-            read_conll(path, columns)
-        assert error.value.location == (path if line is None else f"{path}:{line}"), text
+        place = path if line is None else f"{path}:{line}"
+        assert cause_of(read_conll, path, columns) == place, text
 
 
 def test_read_conll_of_words_takes_labels_of_any_form(written):

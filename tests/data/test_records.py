@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import cause_of
 
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.records import (
@@ -110,10 +111,9 @@ def test_check_records_refuses_other_features(tmp_path):
         FeatureSpec("segment_ids", (3,)),
     ):
         good = write(tmp_path / "good", [1], (spec,))
-        with pytest.raises(DataError) as error:
+        with pytest.raises(DataError, match=f"`{spec.name}`") as error:
             check_records([good, bad], (spec,))
-        assert error.value.location == bad, spec
-        assert f"`{spec.name}`" in str(error.value)
+        assert error.value.location == bad
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,7 @@ def test_read_records_refuses_files_of_another_kind(tmp_path):
     with tf.io.TFRecordWriter(other) as writer:
         writer.write(b"\xff\xff")
     for path in (text, other):
-        with pytest.raises(DataError) as error:
-            stream([path])
-        assert error.value.location == f"{path}: record 1"
+        assert cause_of(stream, [path]) == f"{path}: record 1"
 
 
 def test_naming_damaged_file_finds_the_record(files):
