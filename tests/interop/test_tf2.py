@@ -73,43 +73,35 @@ def test_pretraining_has_its_heads_and_the_pooler_that_was_trained(tmp_path, wit
 def span_labeler(arrays):
     head = Part()
     setattr(head, "layer_with_weights-0", projection(arrays, "cls/squad/", "predictions/logits"))
-    return {"_network": Encoder(CONFIG, arrays), "span_labeling": head}
+    return Part(_network=Encoder(CONFIG, arrays), span_labeling=head)
+
+
+def classifier(arrays, inner=True):
+    """With an inner layer, the trained pooler is in the head."""
+    network = untrained_pooler(arrays) if inner else Encoder(CONFIG, arrays)
+    head = classification_head(arrays, "", "sentence_prediction", inner)
+    return Part(_network=network, classifier=head)
+
+
+def token_classifier(arrays):
+    head = projection(arrays, "", "predictions/transform/logits")
+    return Part(_network=Encoder(CONFIG, arrays), classifier=head)
 
 
 @pytest.mark.parametrize(
-    ("head", "parts", "make_model"),
+    ("head", "imitation", "name"),
     [
-        (
-            "classifier",  # the pooler is the trained one, in the head
-            lambda arrays: {
-                "_network": untrained_pooler(arrays),
-                "classifier": classification_head(arrays, "", "sentence_prediction"),
-            },
-            lambda: bert_tf.BertForSequenceClassification(CONFIG, num_labels=5),
-        ),
-        (
-            "classifier",
-            lambda arrays: {
-                "_network": Encoder(CONFIG, arrays),
-                "classifier": classification_head(arrays, "", "sentence_prediction", inner=False),
-            },
-            lambda: bert_tf.BertForSequenceClassification(CONFIG, num_labels=5),
-        ),
-        (
-            "token_classifier",
-            lambda arrays: {
-                "_network": Encoder(CONFIG, arrays),
-                "classifier": projection(arrays, "", "predictions/transform/logits"),
-            },
-            lambda: bert_tf.BertForTokenClassification(CONFIG, num_labels=5),
-        ),
-        ("span", span_labeler, lambda: bert_tf.BertForQuestionAnswering(CONFIG)),
+        ("classifier", classifier, "SequenceClassification"),
+        ("classifier", lambda arrays: classifier(arrays, inner=False), "SequenceClassification"),
+        ("token_classifier", token_classifier, "TokenClassification"),
+        ("span", span_labeler, "QuestionAnswering"),
     ],
 )
-def test_a_fine_tuned_model_has_its_head(tmp_path, head, parts, make_model):
+def test_a_fine_tuned_model_has_its_head(tmp_path, head, imitation, name):
     arrays = arrays_of(head)
-    prefix = save(tmp_path, model=Part(**parts(arrays)))
-    model = make_model()
+    prefix = save(tmp_path, model=imitation(arrays))
+    labels = {} if head == "span" else {"num_labels": 5}
+    model = getattr(bert_tf, f"BertFor{name}")(CONFIG, **labels)
     report = initialize(model, prefix)
     assert (report.missing, report.unexpected) == ((), ())
     assert_same({variable.path: variable.numpy() for variable in model.weights}, arrays)
@@ -141,32 +133,26 @@ def test_variables_are_known_by_their_names_where_attributes_say_nothing(tmp_pat
     assert_same(read_checkpoint(prefix).arrays, ENCODER)
 
 
-def without_layers():
+def changed(part, name, value):
     encoder = Encoder(CONFIG, ENCODER)
-    encoder._transformer_layers = []
-    return encoder
+    setattr(getattr(encoder, part) if part else encoder, name, value)
+    return {"encoder": encoder}
 
 
-def with_projected_embeddings():
-    encoder = Encoder(CONFIG, ENCODER)
-    encoder._embedding_layer.embeddings = variable(ARRAYS["bert/pooler/dense/kernel"][:, :6], "w/e")
-    return encoder
-
-
-@pytest.mark.parametrize(
-    "objects",
-    [
-        lambda: {name: Encoder(CONFIG, ENCODER) for name in ("query", "passage")},
-        lambda: {"net": Part(kernel=variable([1.0], "dense/kernel"))},
-        lambda: {"encoder": without_layers()},
-        lambda: {"encoder": with_projected_embeddings()},  # an ALBERT
-    ],
-)
-def test_what_is_no_single_whole_bert_is_refused(tmp_path, objects):
-    prefix = save(tmp_path, **objects())
-    with pytest.raises(DataError) as error:
-        read_checkpoint(prefix)
-    assert error.value.location == prefix
+def test_what_is_no_single_whole_bert_is_refused(tmp_path):
+    narrow = variable(ARRAYS["bert/pooler/dense/kernel"][:, :6], "word_embeddings/embeddings")
+    for number, objects in enumerate(
+        (
+            {name: Encoder(CONFIG, ENCODER) for name in ("query", "passage")},
+            {"net": Part(kernel=variable([1.0], "dense/kernel"))},
+            changed("", "_transformer_layers", []),
+            changed("_embedding_layer", "embeddings", narrow),  # an ALBERT
+        )
+    ):
+        prefix = tf.train.Checkpoint(**objects).write(str(tmp_path / f"{number}.ckpt"))
+        with pytest.raises(DataError) as error:
+            read_checkpoint(prefix)
+        assert error.value.location == prefix
 
 
 def test_saved_model_has_weights_vocabulary_and_case(tmp_path):
