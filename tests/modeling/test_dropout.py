@@ -26,13 +26,10 @@ def kept(seed, name="dropout", shape=(200, 301)):
     return dropped > 0
 
 
-def test_the_share_of_dropped_values_is_the_rate():
+def test_the_share_of_dropped_values_is_the_rate_and_the_same_seed_gives_the_same_mask():
     # 60,200 draws: the standard deviation of the share is 0.0019.
     for seed in range(5):
         assert kept(seed).mean() == pytest.approx(1 - RATE, abs=0.008)
-
-
-def test_the_same_seed_and_layer_give_the_same_mask():
     np.testing.assert_array_equal(kept(7), kept(7))
 
 
@@ -65,18 +62,17 @@ def test_the_gradient_is_dropped_like_the_values():
     np.testing.assert_allclose(tape.gradient(dropped, x), dropped / x, rtol=1e-6)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_masks_are_the_same_inside_and_outside_a_compiled_function(jit_compile):
+def test_masks_are_the_same_inside_and_outside_a_compiled_function():
     made = layer()
 
-    @tf.function(jit_compile=jit_compile)
     def dropped(x, seed):
         with dropout_seed(seed):
             return made(x, training=True)
 
-    with dropout_seed(9):
-        expected = made(tf.ones((4, 5)), training=True)
-    np.testing.assert_allclose(dropped(tf.ones((4, 5)), tf.constant(9, tf.uint32)), expected)
+    arguments = tf.ones((4, 5)), tf.constant(9, tf.uint32)
+    for jit_compile in (False, True):
+        found = tf.function(dropped, jit_compile=jit_compile)(*arguments)
+        np.testing.assert_allclose(found, dropped(*arguments))
 
 
 def test_a_mask_depends_on_the_position_in_memory_not_on_the_shape():
@@ -124,5 +120,5 @@ def test_half_precision_values_are_scaled_too():
 
 
 def test_folding_numbers_in_gives_seeds_that_differ():
-    seeds = {int(fold_in(fold_in(5, step), replica)) for step in range(50) for replica in range(8)}
-    assert len(seeds) == 400
+    seeds = {int(fold_in(fold_in(5, step), replica)) for step in range(10) for replica in range(8)}
+    assert len(seeds) == 80

@@ -1,43 +1,36 @@
-"""The feature-based model: which layers it reads, and that the encoder never changes."""
+"""The feature-based model and the BiLSTM on top of the encoder, the paper's ablations."""
 
 import keras
 import numpy as np
 import pytest
+from tiny_config import tiny_config
 
-from bert_tf.config import BertConfig
+from bert_tf.interop.huggingface import config_values
+from bert_tf.interop.initial import assign
+from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.feature_based import (
     FEATURE_LAYERS,
     BertBiLstmForTokenClassification,
     LayerFeatures,
     check_feature_layers,
 )
+from bert_tf.modeling.models import BertForSequenceClassification
+from bert_tf.registry import TYPES
 
 B, S, H, L, N = 3, 7, 8, 5, 6  # N layers
-
-
-def config(num_hidden_layers=N) -> BertConfig:
-    return BertConfig(
-        vocab_size=29,
-        hidden_size=H,
-        num_hidden_layers=num_hidden_layers,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=11,
-        type_vocab_size=2,
-        hidden_dropout_prob=0.5,
-        attention_probs_dropout_prob=0.5,
-    )
+DROPOUT = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.5)
+CONFIG = tiny_config(num_hidden_layers=N, **DROPOUT)
 
 
 def model(feature_layers="last_hidden", **kwargs):
-    return BertBiLstmForTokenClassification(config(), L, feature_layers, units=4, **kwargs)
+    return BertBiLstmForTokenClassification(CONFIG, L, feature_layers, units=4, **kwargs)
 
 
 def inputs(seed=0):
     rng = np.random.default_rng(seed)
     lengths = np.array([S, 4, 2])
     return {
-        "input_ids": rng.integers(29, size=(B, S)).astype("int32"),
+        "input_ids": rng.integers(23, size=(B, S)).astype("int32"),
         "input_mask": (np.arange(S) < lengths[:, None]).astype("int32"),
         "segment_ids": np.zeros((B, S), "int32"),
     }
@@ -49,23 +42,20 @@ def random_outputs():
     return {"embedding_output": layers[0] + 1, "all_encoder_layers": layers}
 
 
-def expected_features(name, outputs):
+def test_each_choice_of_table_7_reads_its_layers_of_a_model_with_six():
+    outputs = random_outputs()
     layers = outputs["all_encoder_layers"]
-    return {
+    expected = {
         "embeddings": outputs["embedding_output"],
         "second_to_last_hidden": layers[4],
         "last_hidden": layers[5],
         "weighted_sum_last_four_hidden": (layers[2] + layers[3] + layers[4] + layers[5]) / 4,
         "concat_last_four_hidden": np.concatenate(layers[2:], axis=-1),
         "weighted_sum_all_layers": sum(layers) / 6,  # as long as nothing is learned
-    }[name]
-
-
-@pytest.mark.parametrize("name", FEATURE_LAYERS)
-def test_each_choice_of_table_7_reads_its_layers_of_a_model_with_six(name):
-    outputs = random_outputs()
-    found = LayerFeatures(name, N)(outputs)
-    np.testing.assert_allclose(found, expected_features(name, outputs), atol=1e-6)
+    }
+    assert expected.keys() == set(FEATURE_LAYERS)
+    for name, values in expected.items():
+        np.testing.assert_allclose(LayerFeatures(name, N)(outputs), values, atol=1e-6, err_msg=name)
 
 
 def test_a_weighted_sum_is_gamma_times_the_softmax_of_its_weights():
@@ -79,17 +69,20 @@ def test_a_weighted_sum_is_gamma_times_the_softmax_of_its_weights():
     np.testing.assert_allclose(layer(outputs), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.night
+@pytest.mark.filterwarnings("error")
+def test_layers_after_a_bilstm_get_no_mask_that_they_do_not_support():
+    crf = {"allowed_transitions": [[True] * (L + 1)] * (L + 1)}
+    BertBiLstmForTokenClassification(CONFIG, L, "last_hidden", units=4, **crf)(inputs())
+
+
 def test_layers_that_are_not_there_are_refused():
     with pytest.raises(ValueError, match="feature_layers"):
         check_feature_layers("concat_last_four_hidden", 3)
 
 
-@pytest.mark.weekly_cases(
-    "embeddings", "second_to_last_hidden", "last_hidden", "weighted_sum_last_four_hidden"
-)
-@pytest.mark.parametrize("name", FEATURE_LAYERS)
-def test_padding_cannot_be_seen(name):
-    built, full = model(name), inputs()
+def test_padding_cannot_be_seen():
+    built, full = model("concat_last_four_hidden"), inputs()
     logits = built(full)["logits"]
     assert logits.shape == (B, S, L)
     short = {key: value[1:, :4] for key, value in full.items()}
@@ -115,3 +108,71 @@ def test_a_saved_model_is_the_same_and_still_frozen(tmp_path):
     assert [v.path for v in loaded.trainable_variables] == [
         v.path for v in built.trainable_variables
     ]
+
+
+# ---- The BiLSTM of a configuration --------------------------------------------------------------
+
+
+def lstm(vectors, kernel, recurrent_kernel, bias):
+    """Gates in Keras' order: input, forget, cell, output."""
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
+    h = c = np.zeros(len(recurrent_kernel))
+    outputs = []
+    for x in vectors:
+        gates = x @ kernel + h @ recurrent_kernel + bias
+        i, f, g, o = np.split(gates, 4)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        outputs.append(h)
+    return np.array(outputs)
+
+
+@pytest.mark.night
+def test_a_bilstm_reads_the_last_layer_in_both_directions_and_no_padding():
+    keras.utils.set_random_seed(1)
+    model = BertModel(tiny_config(num_bilstm_layers=2))
+    given = inputs()
+    outputs = model(given)
+    weights = {v.path: np.asarray(v) for v in model.weights if "bilstm" in v.path}
+    assert len(weights) == 2 * 2 * 3
+    for row, length in enumerate(given["input_mask"].sum(axis=1)):
+        hidden = np.asarray(outputs["all_encoder_layers"][-1][row, :length])
+        for index in range(2):
+            forward, backward = (
+                [
+                    weights[f"bert/bilstm_{index}/{way}_lstm/lstm_cell/{part}"]
+                    for part in ("kernel", "recurrent_kernel", "bias")
+                ]
+                for way in ("forward", "backward")
+            )
+            there, back = lstm(hidden, *forward), lstm(hidden[::-1], *backward)[::-1]
+            hidden = np.concatenate([there, back], axis=-1)
+        found = np.asarray(outputs["sequence_output"][row, :length])
+        np.testing.assert_allclose(found, hidden, rtol=0, atol=1e-5)
+    assert outputs["sequence_output"].shape == (B, S, H)
+
+
+@pytest.mark.night
+def test_with_a_bilstm_the_first_token_of_a_left_to_right_model_depends_on_all():
+    keras.utils.set_random_seed(1)
+    model = BertModel(tiny_config(num_bilstm_layers=1, attention_direction="left_to_right"))
+    changed = inputs()
+    changed["input_ids"][0, -1] = (changed["input_ids"][0, -1] + 1) % 23
+    before, after = (np.asarray(model(x)["pooled_output"]) for x in (inputs(), changed))
+    assert np.abs(before - after)[0].max() > 1e-4
+    np.testing.assert_array_equal(before[1:], after[1:])
+
+
+@pytest.mark.night
+def test_a_bilstm_is_new_on_top_of_a_checkpoint_and_hugging_face_has_no_place_for_it():
+    source = BertForSequenceClassification(tiny_config(), num_labels=2)
+    arrays = {variable.path: np.asarray(variable) for variable in source.weights}
+    model = BertForSequenceClassification(tiny_config(num_bilstm_layers=2), num_labels=2)
+    report = assign(model.weights, arrays)
+    assert sorted(report.missing) == sorted(v.path for v in model.weights if "bilstm" in v.path)
+    assert len(report.notes) == 1
+    with pytest.raises(ValueError):
+        config_values(tiny_config(num_bilstm_layers=2), TYPES["encoder"])

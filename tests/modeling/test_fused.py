@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_config import tiny_config
 
-from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
 from bert_tf.modeling.dropout import dropout_seed, scaled_mask
 from bert_tf.modeling.models import BertForPreTraining
@@ -51,11 +51,7 @@ LABELS = tf.constant([3, 0, 9, 1, 1, 5])
 
 # name: fused function, plain formula in float64, arguments
 PARTS = {
-    "bias_dropout_norm": (
-        both_uses,
-        plain_bias_dropout_norm,
-        [(R, H), (H,), (R, H), (H,), (H,)],
-    ),
+    "bias_dropout_norm": (both_uses, plain_bias_dropout_norm, [(R, H), (H,), (R, H), (H,), (H,)]),
     "norm_dropout": (
         lambda x, gamma, beta: fused.norm_dropout(
             x, gamma, beta, KEY, "float32", rate=RATE, epsilon=EPSILON
@@ -132,18 +128,10 @@ def test_a_hit_is_a_label_whose_logit_no_other_exceeds():
     np.testing.assert_allclose(of_parts[0], plain[0], rtol=1e-5)
 
 
-def loss_and_gradients(hidden_act: str, dtype: str, used: bool, compiled: bool = False):
-    """Of a tiny pre-training model with dropout."""
+def loss_and_gradients(hidden_act: str, dtype: str, used: bool, compiled: bool | None = False):
+    """Of a tiny pre-training model with dropout; `compiled` is None for an eager one."""
     keras.utils.set_random_seed(3)
-    config = BertConfig(
-        vocab_size=31,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=12,
-        hidden_act=hidden_act,
-    )
+    config = tiny_config(vocab_size=31, hidden_size=16, hidden_act=hidden_act)
     model = BertForPreTraining(config, dtype=dtype)
     rng = np.random.default_rng(0)
     inputs = {
@@ -154,7 +142,6 @@ def loss_and_gradients(hidden_act: str, dtype: str, used: bool, compiled: bool =
     }
     variables = model.trainable_variables
 
-    @tf.function(jit_compile=compiled)
     def run():
         with (
             tf.GradientTape() as tape,
@@ -170,24 +157,21 @@ def loss_and_gradients(hidden_act: str, dtype: str, used: bool, compiled: bool =
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
+    run = run if compiled is None else tf.function(run, jit_compile=compiled)
     loss, gradients = run()
     return float(loss), {v.path: g.numpy() for v, g in zip(variables, gradients, strict=True)}
 
 
-@pytest.mark.weekly_cases("relu")
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_erf", "relu"])
-def test_a_whole_model_has_the_loss_and_gradients_of_the_plain_layers(hidden_act):
-    loss, gradients = loss_and_gradients(hidden_act, "float32", used=True)
-    expected_loss, expected = loss_and_gradients(hidden_act, "float32", used=False)
-    assert loss == pytest.approx(expected_loss, rel=1e-5)
-    for path, gradient in gradients.items():
-        np.testing.assert_allclose(gradient, expected[path], rtol=2e-3, atol=2e-6, err_msg=path)
-
-
-@pytest.mark.night
-def test_the_fused_parts_may_stand_inside_a_compiled_step():
-    loss, gradients = loss_and_gradients("gelu", "float32", used=True, compiled=True)
-    expected_loss, expected = loss_and_gradients("gelu", "float32", used=False)
+@pytest.mark.parametrize(
+    "hidden_act, compiled",
+    [
+        *[("gelu", None), ("relu", None)],
+        *(pytest.param("gelu_erf", way, marks=pytest.mark.night) for way in (False, True)),
+    ],
+)
+def test_a_whole_model_has_the_loss_and_gradients_of_the_plain_layers(hidden_act, compiled):
+    loss, gradients = loss_and_gradients(hidden_act, "float32", True, compiled)
+    expected_loss, expected = loss_and_gradients(hidden_act, "float32", False, None)
     assert loss == pytest.approx(expected_loss, rel=1e-5)
     for path, gradient in gradients.items():
         np.testing.assert_allclose(gradient, expected[path], rtol=2e-3, atol=2e-6, err_msg=path)

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
+from tiny_config import tiny_config
 
-from bert_tf.config import BertConfig
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import (
     BertForMultipleChoice,
@@ -16,19 +16,7 @@ from bert_tf.modeling.models import (
 from reference import numpy_bert
 
 B, S, K, P, LABELS = 3, 7, 4, 2, 5
-CONFIG = BertConfig(
-    vocab_size=23,
-    hidden_size=8,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=11,
-    max_position_embeddings=9,
-    type_vocab_size=2,
-)
-
-
-def changed(config=CONFIG, **changes):
-    return BertConfig.from_dict({**config.to_dict(), **changes})
+CONFIG = tiny_config()
 
 
 def batch(shape=(B, S), seed=0):
@@ -58,30 +46,23 @@ def assert_close(found, expected, atol=1e-5):
     np.testing.assert_allclose(np.asarray(found, np.float64), expected, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_erf", "relu", "tanh", "linear"])
-def test_every_output_of_the_encoder_equals_the_numpy_bert(hidden_act):
-    config = changed(hidden_act=hidden_act)
-    model, variables = filled(BertModel(config, output_attentions=True), config=config)
-    inputs = batch()
-    found, expected = model(inputs), encode(variables, inputs, config)
-    for name in ("embedding_output", "sequence_output", "pooled_output"):
-        assert_close(found[name], getattr(expected, name))
-    assert_close(np.stack(found["all_encoder_layers"]), np.stack(expected.all_encoder_layers))
-    assert_close(np.stack(found["attention_probs"]), np.stack(expected.attention_probs))
-
-
-def test_a_left_to_right_encoder_equals_the_numpy_bert():
-    config = changed(attention_direction="left_to_right")
-    model, variables = filled(BertModel(config, output_attentions=True), config=config)
-    inputs = batch()
-    found, expected = model(inputs), encode(variables, inputs, config)
-    for name in ("sequence_output", "pooled_output"):
-        assert_close(found[name], getattr(expected, name))
-    assert_close(np.stack(found["attention_probs"]), np.stack(expected.attention_probs))
+def test_every_output_of_the_encoder_equals_the_numpy_bert():
+    for config in (
+        tiny_config(num_hidden_layers=3),
+        *(tiny_config(hidden_act=name) for name in ("gelu_erf", "relu", "tanh", "linear")),
+        tiny_config(attention_direction="left_to_right"),
+    ):
+        model, variables = filled(BertModel(config, output_attentions=True), config=config)
+        inputs = batch()
+        found, expected = model(inputs), encode(variables, inputs, config)
+        for name in ("embedding_output", "sequence_output", "pooled_output"):
+            assert_close(found[name], getattr(expected, name))
+        for name in ("all_encoder_layers", "attention_probs"):
+            assert_close(np.stack(found[name]), np.stack(getattr(expected, name)))
 
 
 def test_in_a_left_to_right_model_the_pooler_reads_the_last_real_token():
-    model, _ = filled(BertModel(changed(attention_direction="left_to_right")))
+    model, _ = filled(BertModel(tiny_config(attention_direction="left_to_right")))
     inputs = batch()
     last = inputs["input_mask"].sum(axis=1) - 1
     outputs = model(inputs)
@@ -110,52 +91,47 @@ def test_masked_lm_and_next_sentence_logits_equal_the_numpy_bert():
     assert_close(found["next_sentence_logits"], next_sentence)
 
 
-def test_sentence_labels_equal_the_numpy_bert():
+def test_labels_of_sentences_and_tokens_equal_the_numpy_bert():
+    inputs = batch()
     model, variables = filled(BertForSequenceClassification(CONFIG, LABELS), ["classifier"])
-    inputs = batch()
-    pooled_output = encode(variables, inputs).pooled_output
-    expected = numpy_bert.classifier_logits(variables, pooled_output)
+    expected = numpy_bert.classifier_logits(variables, encode(variables, inputs).pooled_output)
     assert_close(model(inputs)["logits"], expected)
-
-
-def test_token_labels_equal_the_numpy_bert():
     model, variables = filled(BertForTokenClassification(CONFIG, LABELS), ["token_classifier"])
-    inputs = batch()
     sequence_output = encode(variables, inputs).sequence_output
     expected = numpy_bert.token_classifier_logits(variables, sequence_output)
     assert_close(model(inputs)["logits"], expected)
 
 
-def test_spans_equal_the_numpy_bert():
-    model, variables = filled(BertForQuestionAnswering(CONFIG), ["span"])
+def test_spans_and_choices_equal_the_numpy_bert():
     inputs = batch()
+    model, variables = filled(BertForQuestionAnswering(CONFIG), ["span"])
     start, end = numpy_bert.span_logits(variables, encode(variables, inputs).sequence_output)
     found = model(inputs)
     assert_close(found["start_logits"], start)
     assert_close(found["end_logits"], end)
-
-
-def test_choices_equal_the_numpy_bert():
     model, variables = filled(BertForMultipleChoice(CONFIG), ["multiple_choice"])
     inputs = batch((B, K, S))
     expected = numpy_bert.multiple_choice_logits(CONFIG, variables, *inputs.values())
     assert_close(model(inputs)["logits"], expected)
 
 
-@pytest.mark.parametrize(
-    ("model_class", "arguments", "heads"),
-    [
-        (BertModel, (), ()),
-        (BertForPreTraining, (), ("masked_lm", "next_sentence")),
-        (BertForSequenceClassification, (LABELS,), ("classifier",)),
-        (BertForTokenClassification, (LABELS,), ("token_classifier",)),
-        (BertForQuestionAnswering, (), ("span",)),
-    ],
-)
-def test_variable_paths_and_shapes_are_those_of_the_tf1_checkpoints(model_class, arguments, heads):
-    shapes = numpy_bert.variable_shapes(CONFIG, heads, num_labels=LABELS)
-    model = model_class(CONFIG, *arguments)
-    assert {variable.path: tuple(variable.shape) for variable in model.weights} == shapes
+MODELS = {
+    BertModel: ((), ()),
+    BertForPreTraining: ((), ("masked_lm", "next_sentence")),
+    BertForSequenceClassification: ((LABELS,), ("classifier",)),
+    BertForTokenClassification: ((LABELS,), ("token_classifier",)),
+    BertForQuestionAnswering: ((), ("span",)),
+    BertForMultipleChoice: ((), None),  # the oracle leaves out its bias
+}
+
+
+def test_variable_paths_and_shapes_are_those_of_the_tf1_checkpoints():
+    for model_class, (arguments, heads) in MODELS.items():
+        if heads is None:
+            continue
+        shapes = numpy_bert.variable_shapes(CONFIG, heads, num_labels=LABELS)
+        model = model_class(CONFIG, *arguments)
+        assert {variable.path: tuple(variable.shape) for variable in model.weights} == shapes
 
 
 def test_padding_cannot_be_seen():
@@ -184,8 +160,8 @@ def test_any_batch_and_length_up_to_the_position_table_is_taken():
         model(batch((1, CONFIG.max_position_embeddings + 1)))
 
 
-@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
-def test_half_precision_keeps_float32_weights_and_logits_and_stays_near(precision):
+@pytest.mark.parametrize("precision, atol", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
+def test_half_precision_keeps_float32_weights_and_logits_and_stays_near(precision, atol):
     model, variables = filled(
         BertForSequenceClassification(CONFIG, LABELS, dtype=precision), ["classifier"]
     )
@@ -195,13 +171,12 @@ def test_half_precision_keeps_float32_weights_and_logits_and_stays_near(precisio
     found = model(batch())["logits"]
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
     expected = numpy_bert.classifier_logits(variables, encode(variables, batch()).pooled_output)
-    assert_close(found, expected, atol=0.1 if precision == "mixed_bfloat16" else 0.02)
+    assert_close(found, expected, atol)
 
 
 def test_layer_norm_is_computed_in_float32_under_float16():
     # A variance of 4e-10 is 0 in float16, so a float16 LayerNorm would return zeros or infinities.
-    config = changed(num_hidden_layers=1)
-    model = BertModel(config, dtype="mixed_float16")
+    model = BertModel(CONFIG, dtype="mixed_float16")
     table = model.embeddings.word_embeddings
     table.assign(np.random.default_rng(0).normal(size=table.shape) * 2e-5)
     for other in (model.embeddings.token_type_embeddings, model.embeddings.position_embeddings):
@@ -210,30 +185,20 @@ def test_layer_norm_is_computed_in_float32_under_float16():
     np.testing.assert_allclose(outputs.std(axis=-1), 1.0, atol=0.02)
 
 
-@pytest.mark.parametrize(
-    ("model_class", "arguments"),
-    [
-        (BertModel, ()),
-        (BertForPreTraining, ()),
-        (BertForSequenceClassification, (LABELS,)),
-        (BertForTokenClassification, (LABELS,)),
-        (BertForQuestionAnswering, ()),
-        (BertForMultipleChoice, ()),
-    ],
-)
-def test_a_saved_keras_file_gives_the_same_model_back(model_class, arguments, tmp_path):
-    model = model_class(CONFIG, *arguments, dtype="mixed_bfloat16")
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert type(loaded) is model_class
-    assert (loaded.config, loaded.dtype_policy) == (CONFIG, model.dtype_policy)
-    for first, second in zip(model.weights, loaded.weights, strict=True):
-        assert first.path == second.path
-        np.testing.assert_array_equal(first.numpy(), second.numpy())
+def test_a_saved_keras_file_gives_the_same_model_back(tmp_path):
+    for model_class, (arguments, _) in MODELS.items():
+        model = model_class(CONFIG, *arguments, dtype="mixed_bfloat16")
+        model.save(tmp_path / "model.keras")
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+        assert type(loaded) is model_class
+        assert (loaded.config, loaded.dtype_policy) == (CONFIG, model.dtype_policy)
+        for first, second in zip(model.weights, loaded.weights, strict=True):
+            assert first.path == second.path
+            np.testing.assert_array_equal(first.numpy(), second.numpy())
 
 
 def test_initial_weights_are_a_truncated_normal_zeros_and_ones():
-    model = BertForPreTraining(changed(vocab_size=999, initializer_range=0.05))
+    model = BertForPreTraining(tiny_config(vocab_size=999, initializer_range=0.05))
     for variable in model.weights:
         values = variable.numpy()
         if variable.path.endswith(("bias", "beta")):
@@ -247,5 +212,5 @@ def test_initial_weights_are_a_truncated_normal_zeros_and_ones():
 
 
 def test_a_path_instead_of_a_configuration_is_an_error():
-    with pytest.raises(TypeError, match=r"BertModel\.from_pretrained"):
+    with pytest.raises(TypeError):
         BertModel("emb")

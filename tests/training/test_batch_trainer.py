@@ -4,7 +4,6 @@ import json
 import os
 import signal
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,6 +17,7 @@ from tiny_training import (
     linear_trainer,
     pretrainer,
     pretraining_batches,
+    strategy_on,
 )
 
 from bert_tf.modeling.models import BertForTokenClassification
@@ -71,10 +71,11 @@ def stated_losses(model, batch):
 
 @pytest.fixture(scope="module")
 def six_steps(tmp_path_factory):
-    """One device and two after six steps: values and lines of metrics.jsonl of each."""
+    """One device, eager, and two after six steps: values and lines of metrics.jsonl of each."""
     results = []
     for devices in (ONE, TWO):
         trainer, folder = pretrainer(devices), tmp_path_factory.mktemp("six")
+        tf.config.run_functions_eagerly(devices == ONE)
         batches = endless(pretraining_batches())
         trainer.train(batches, STEPS, output_dir=str(folder), max_steps_per_loop=1)
         results.append((values_of(trainer), metrics_in(folder)))
@@ -151,19 +152,21 @@ def test_a_batch_of_one_example_is_dealt_out_to_two_replicas(tmp_path):
     np.testing.assert_allclose(kernels[1], kernels[0], rtol=1e-5)
 
 
-def test_the_steps_are_the_same_however_many_run_in_one_call(tmp_path):
-    found = {}
+def test_the_steps_and_their_rates_are_the_same_however_many_run_in_one_call(tmp_path):
+    found, schedule = {}, WarmupDecay(0.5, 20, 5)
     for most in (1, 100):
-        trainer = linear_trainer()
-        folder = tmp_path / str(most)
-        trainer.train(
-            endless(linear_batches(4)), 20, output_dir=str(folder), max_steps_per_loop=most
-        )
+        trainer, folder = linear_trainer(rate=schedule), tmp_path / str(most)
+        settings = {"output_dir": str(folder), "max_steps_per_loop": most}
+        trainer.train(endless(linear_batches(4)), 20, **settings)
         lines = metrics_in(folder)
         steps = [line["step"] for line in lines]
         sizes = np.diff([0, *steps])
         found[most] = (values_of(trainer), len(lines), sizes @ [line["loss"] for line in lines])
         assert steps[-1] == 20
+        rates = {line["step"]: line["learning_rate"] for line in lines}
+        for line in lines:
+            rates |= {int(step): rate for step, rate in line.get("learning_rates", {}).items()}
+        assert rates == {step: pytest.approx(float(schedule(step - 1))) for step in range(1, 21)}
     assert_equal_bits(found[100][0], found[1][0])
     assert found[100][1] < found[1][1] == 20
     assert found[100][2] == pytest.approx(found[1][2])  # a line has the mean of its steps' losses
@@ -171,8 +174,7 @@ def test_the_steps_are_the_same_however_many_run_in_one_call(tmp_path):
 
 @pytest.mark.usefixtures("eagerly")
 def test_variables_without_a_gradient_are_left_alone(tmp_path):
-    keras.utils.set_random_seed(1)
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    strategy = strategy_on(ONE)
     with strategy.scope():
         model, optimizer = BertForTokenClassification(bert_config(), 3), AdamWeightDecay(0.1)
     loss = Loss(
@@ -182,9 +184,8 @@ def test_variables_without_a_gradient_are_left_alone(tmp_path):
         ),
         weight=lambda features: tf.cast(tf.size(features["label_ids"]), tf.float32),
     )
-    trainer = BatchTrainer(
-        model, [loss], strategy=strategy, input_names=["input_ids"], optimizer=optimizer
-    )
+    names = ["input_ids"]
+    trainer = BatchTrainer(model, [loss], strategy=strategy, input_names=names, optimizer=optimizer)
     before = values_of(trainer)
     batches = {"input_ids": pretraining_batches()["input_ids"]}
     batches["label_ids"] = batches["input_ids"] % 3
@@ -220,14 +221,8 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path):
 
 
 def test_checkpoints_come_at_every_multiple_and_at_the_end_and_the_newest_stay(tmp_path):
-    trainer = linear_trainer()
-    trainer.train(
-        endless(linear_batches(2)),
-        11,
-        output_dir=str(tmp_path),
-        save_checkpoints_steps=3,
-        keep_checkpoint_max=3,
-    )
+    settings = {"save_checkpoints_steps": 3, "keep_checkpoint_max": 3}
+    linear_trainer().train(endless(linear_batches(2)), 11, output_dir=str(tmp_path), **settings)
     assert steps_saved(tmp_path) == ["6", "9", "11"]
     assert {3, 6, 9, 11} <= {line["step"] for line in metrics_in(tmp_path)}
 
@@ -285,14 +280,9 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path, capfd):
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("still running")
 
+    settings = {"output_dir": str(tmp_path), "evaluate": interrupt, "evaluate_steps": 3}
     with pytest.raises(KeyboardInterrupt):
-        linear_trainer().train(
-            endless(linear_batches(4)),
-            9,
-            output_dir=str(tmp_path),
-            evaluate=interrupt,
-            evaluate_steps=3,
-        )
+        linear_trainer().train(endless(linear_batches(4)), 9, **settings)
     assert steps_saved(tmp_path) == []
 
 
@@ -324,54 +314,26 @@ def test_the_rate_of_a_call_of_several_steps_is_that_of_its_last_step_and_the_lo
     assert values["loss"] == pytest.approx(np.mean([line["loss"] for line in lines]), rel=1e-6)
 
 
-def test_the_log_has_the_warm_up_and_the_peak_however_many_steps_a_call_has(tmp_path):
-    schedule = WarmupDecay(0.5, 150, 15)
-    trainer = linear_trainer(rate=schedule)
-    trainer.train(endless(linear_batches(4)), 150, output_dir=str(tmp_path))
-    lines = metrics_in(tmp_path)
-    assert len(lines) < 50  # the first call has one step, and the others fill two seconds
-    rates = {line["step"]: line["learning_rate"] for line in lines}
-    for line in lines:
-        rates |= {int(step): rate for step, rate in line.get("learning_rates", {}).items()}
-    assert len(rates) >= 50
-    for step, rate in rates.items():
-        # XLA rounds the difference from the peak, 0.5, in another order.
-        assert rate == pytest.approx(float(schedule(step - 1)), abs=1e-7), step
-    assert max(rates.values()) == pytest.approx(max(float(schedule(step)) for step in range(150)))
-
-
-def test_evaluation_while_training_is_logged_at_its_steps(tmp_path):
-    trainer = linear_trainer()
-    trainer.train(
-        endless(linear_batches(2)),
-        7,
-        output_dir=str(tmp_path),
-        evaluate=lambda: {"eval_loss": 10.0 * trainer.step},
-        evaluate_steps=3,
-    )
-    assert metrics_in(tmp_path, "eval") == [
-        {"kind": "eval", "step": 3, "eval_loss": 30.0},
-        {"kind": "eval", "step": 6, "eval_loss": 60.0},
-    ]
-
-
 def test_a_run_can_begin_with_an_evaluation_and_end_with_it(tmp_path):
     """As one that was interrupted after the checkpoint of this step."""
     trainer = linear_trainer()
-    batches, given = endless(linear_batches(2)), {"output_dir": str(tmp_path), "evaluate_steps": 3}
-    trainer.train(batches, 3, **given)
+    batches = endless(linear_batches(2))
 
     def evaluate():
         if trainer.step == 6:
             raise StopTraining({"eval_loss": 0.5})
         return {"eval_loss": 1.0}
 
+    given = {"output_dir": str(tmp_path), "evaluate": evaluate, "evaluate_steps": 3}
+    trainer.train(batches, 3, **given)  # does not evaluate its last step
     for _ in range(2):
-        trainer.train(batches, 9, evaluate=evaluate, evaluate_first=True, **given)
+        trainer.train(batches, 9, evaluate_first=True, **given)
         assert trainer.step == 6
-    found = [(line["step"], line["eval_loss"]) for line in metrics_in(tmp_path, "eval")]
-    assert found == [(3, 1.0), (6, 0.5), (6, 0.5)]
     assert steps_saved(tmp_path) == ["3", "6"]
+    assert metrics_in(tmp_path, "eval") == [
+        {"kind": "eval", "step": step, "eval_loss": loss}
+        for step, loss in ((3, 1.0), (6, 0.5), (6, 0.5))
+    ]
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path):

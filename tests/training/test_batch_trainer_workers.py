@@ -97,25 +97,22 @@ def two_workers(tmp_path_factory):
     return folder, [output.strip() for output, _ in ended]
 
 
-@pytest.fixture(scope="module")
-def one_device(tmp_path_factory):
+def test_two_processes_train_and_evaluate_as_one_device_does(two_workers, tmp_path):
     trainer = pretrainer(rate=WarmupDecay(0.01, 20, 3))
-    even = {name: value[:, :4] for name, value in pretraining_batches().items()}
-    folder = tmp_path_factory.mktemp("one")
-    trainer.train(endless(even), STEPS, output_dir=str(folder), save_checkpoints_steps=5)
-    return folder, trainer
-
-
-def test_two_processes_take_the_steps_of_one_device(two_workers, one_device):
-    folder, _ = two_workers
-    _, trainer = one_device
-    expected = {variable.path: variable.numpy() for variable in trainer.model.weights}
-    for index in range(2):
-        found = np.load(folder / f"worker-{index}.npz")
-        for path, value in expected.items():
-            np.testing.assert_allclose(
-                found[f"variable {path}"], value, rtol=2e-3, atol=3e-5, err_msg=path
-            )
+    batches = pretraining_batches()
+    even = {name: value[:, :4] for name, value in batches.items()}
+    trainer.train(endless(even), STEPS, output_dir=str(tmp_path))
+    found = [np.load(two_workers[0] / f"worker-{index}.npz") for index in range(2)]
+    for variable in trainer.model.weights:
+        name, value = f"variable {variable.path}", variable.numpy()
+        for each in found:
+            np.testing.assert_allclose(each[name], value, rtol=2e-3, atol=3e-5, err_msg=name)
+    features = {n: tf.constant(v.reshape(-1, *v.shape[2:])) for n, v in batches.items()}
+    task = PretrainingTask(S, P)
+    outputs = trainer.model({name: features[name] for name in task.input_names}, training=False)
+    expected = {**task.eval_outputs(outputs, features), "input_ids": features["input_ids"]}
+    for name, value in expected.items():  # every example once and in order
+        np.testing.assert_allclose(found[1][name], value, rtol=5e-3, atol=1e-3, err_msg=name)
 
 
 def test_both_hold_the_same_bits_also_if_resumed_and_only_the_chief_writes(two_workers):
@@ -128,18 +125,3 @@ def test_both_hold_the_same_bits_also_if_resumed_and_only_the_chief_writes(two_w
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines]
     assert steps == sorted(set(steps)) and steps[-1] == STEPS
-
-
-def test_evaluation_over_two_processes_gives_every_example_once_and_in_order(
-    two_workers, one_device
-):
-    folder, _ = two_workers
-    _, trainer = one_device
-    found = np.load(folder / "worker-1.npz")
-    rows = {n: v.reshape(-1, *v.shape[2:]) for n, v in pretraining_batches().items()}
-    task = PretrainingTask(S, P)
-    features = {name: tf.constant(value) for name, value in rows.items()}
-    outputs = trainer.model({name: features[name] for name in task.input_names}, training=False)
-    expected = {**task.eval_outputs(outputs, features), "input_ids": features["input_ids"]}
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=5e-3, atol=1e-3, err_msg=name)

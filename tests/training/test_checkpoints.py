@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_training import bert_config
 
-from bert_tf.config import BertConfig
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.training.checkpoints import (
     BackgroundSaver,
@@ -20,15 +20,7 @@ from bert_tf.training.checkpoints import (
 from bert_tf.training.optimization import AdamWeightDecay
 from reference import numpy_bert
 
-CONFIG = BertConfig(
-    vocab_size=13,
-    hidden_size=4,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=6,
-    max_position_embeddings=7,
-    type_vocab_size=3,
-)
+CONFIG = bert_config()
 
 
 def small(value=0.0, shape=(2, 3)):
@@ -93,7 +85,7 @@ def test_a_checkpoint_lists_exactly_the_references_names_and_reads_what_was_writ
     expected |= {f"{name}/{slot}" for name in expected for slot in ("adam_m", "adam_v")}
     found = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     assert set(found) == expected | {"global_step"}
-    assert found["bert/encoder/layer_1/attention/self/query/kernel/adam_v"] == [4, 4]
+    assert found["bert/encoder/layer_0/attention/self/query/kernel/adam_v"] == [8, 8]
     step = tf.train.load_variable(prefix, "global_step")
     assert (step, step.dtype, step.shape) == (1, np.int64, ())
     for variable in trained.values():

@@ -1,4 +1,4 @@
-"""Losses of embeddings against loops over single texts, and against sentence-transformers."""
+"""Losses of embeddings against loops over single texts."""
 
 import math
 
@@ -132,7 +132,7 @@ def test_a_negative_that_is_missing_or_one_of_the_pair_does_not_count():
 
 def test_triplets_of_examples_without_room_for_a_negative_are_an_error():
     features = {"text_numbers": tf.constant([[1, 2]]), "label_ids": tf.zeros(1)}
-    with pytest.raises(ValueError, match=r"loss=triplet needs a negative .* num_texts is 2"):
+    with pytest.raises(ValueError, match="num_texts"):
         embedding_loss("triplet").total({"embedding": tf.ones((1, 2, 4))}, features)
 
 
@@ -156,64 +156,3 @@ def test_matryoshka_adds_the_loss_of_the_first_numbers():
     name = "multiple_negatives_ranking"
     parts = [value(name, VECTORS[..., :width]) for width in (8, 4, 2)]
     assert value(name, widths=(4, 2)) == pytest.approx(sum(parts), rel=1e-5)
-
-
-SCALE = {"scale": 20.0}
-PEERS = {
-    "multiple_negatives_ranking": ("MultipleNegativesRankingLoss", SCALE),
-    "multiple_negatives_symmetric_ranking": ("MultipleNegativesSymmetricRankingLoss", SCALE),
-    "cosine_similarity": ("CosineSimilarityLoss", {}),
-    "cosent": ("CoSENTLoss", SCALE),
-    "contrastive": ("ContrastiveLoss", {"margin": 0.5}),
-    "triplet": ("TripletLoss", {"triplet_margin": 0.5}),
-    "batch_all_triplet": ("BatchAllTripletLoss", {"margin": 0.5}),
-}
-
-
-@pytest.mark.weekly
-@pytest.mark.parametrize("name", PEERS)
-def test_value_and_gradient_equal_those_of_sentence_transformers(name, widths=(4, 2)):
-    torch = pytest.importorskip("torch")
-    losses = pytest.importorskip("sentence_transformers.losses")
-    peer, settings = PEERS[name]
-    vectors = VECTORS.astype("float64")
-    labels = np.array([1, 0, 0, 1, 0, 1.0])
-    if name == "batch_all_triplet":
-        vectors = vectors[:, 0]
-    elif name in ("cosine_similarity", "cosent", "contrastive"):
-        vectors = vectors[:, :2]
-        labels = labels if name == "contrastive" else SCORES.astype("float64")
-    elif name == "multiple_negatives_symmetric_ranking":
-        vectors = vectors[:, :2]
-    given = torch.tensor(vectors, requires_grad=True)
-
-    class Vectors(torch.nn.Module):
-        """Gives the vectors themselves."""
-
-        def get_embedding_dimension(self):
-            return 8
-
-        def forward(self, features):
-            return {"sentence_embedding": features["vectors"]}
-
-    if name == "triplet":
-        metric = losses.TripletDistanceMetric.COSINE
-        settings = {**settings, "distance_metric": metric}
-    elif name == "batch_all_triplet":
-        distance = losses.BatchHardTripletLossDistanceFunction.cosine_distance
-        settings = {**settings, "distance_metric": distance}
-    columns = [given] if vectors.ndim == 2 else [given[:, k] for k in range(vectors.shape[1])]
-    vectors_alone = Vectors()
-    module = getattr(losses, peer)(vectors_alone, **settings)
-    module = losses.MatryoshkaLoss(vectors_alone, module, [8, *widths])
-    expected = module([{"vectors": column} for column in columns], torch.tensor(labels))
-    expected.backward()
-    variable = tf.Variable(vectors.astype("float32"))
-    loss = embedding_loss(name, widths=widths)
-    with tf.GradientTape() as tape:
-        wanted = features(vectors, labels=labels)
-        total = loss.total({"embedding": variable}, wanted) / loss.weight(wanted)
-    assert float(total) == pytest.approx(float(expected), rel=1e-6, abs=1e-6)
-    gradient = tape.gradient(total, variable)
-    wanted = given.grad.numpy()
-    assert np.abs(gradient - wanted).max() < 1e-6 * np.abs(wanted).max()

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tiny_training import (
-    ONE,
-    TWO,
     endless,
     float16_pretrainer,
     linear_batches,
@@ -28,21 +26,12 @@ def last_line(folder):
     return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-    "jit_compile, devices",
-    [
-        ("auto", ONE),
-        ("true", ONE),
-        pytest.param("true", TWO, marks=pytest.mark.weekly),
-    ],
-)
 @pytest.mark.night
-def test_a_compiled_step_is_that_of_single_operations_dropout_included(
-    tmp_path, devices, jit_compile
-):
+@pytest.mark.parametrize("jit_compile", ["auto", pytest.param("true", marks=pytest.mark.weekly)])
+def test_a_compiled_step_is_that_of_single_operations_dropout_included(tmp_path, jit_compile):
     results = []
     for kind in ("false", jit_compile):
-        trainer = pretrainer(devices, dropout=0.2, jit_compile=kind)
+        trainer = pretrainer(dropout=0.2, jit_compile=kind)
         folder = tmp_path / kind
         data = endless(pretraining_batches())
         trainer.train(data, 2, output_dir=str(folder), max_steps_per_loop=1)
@@ -108,7 +97,7 @@ def test_gradients_that_overflow_at_the_lowest_loss_scale_end_the_training(tmp_p
         return [gradient + np.inf for gradient in gradients], used
 
     trainer._step._backward = without_end
-    with pytest.raises(FloatingPointError, match="the norm of its gradient inf at step 2"):
+    with pytest.raises(FloatingPointError, match="step 2"):
         trainer.train(endless(linear_batches(2)), 9, output_dir=str(tmp_path))
     assert float(scale.numpy()) == 1.0
 

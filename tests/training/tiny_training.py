@@ -1,7 +1,5 @@
 """Models, data and trainers of a few numbers, for the tests of the training loop."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -19,8 +17,8 @@ ONE, TWO = 1, 2  # devices
 B, S, P, V = 5, 9, 3, 29  # batch, sequence, predictions, vocabulary
 
 
-def bert_config(dropout: float = 0.0) -> BertConfig:
-    return BertConfig(
+def bert_config(dropout: float = 0.0, **changes) -> BertConfig:
+    sizes = dict(
         vocab_size=V,
         hidden_size=8,
         num_hidden_layers=1,
@@ -31,6 +29,7 @@ def bert_config(dropout: float = 0.0) -> BertConfig:
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
+    return BertConfig(**{**sizes, **changes})
 
 
 def pretraining_batches(num_batches: int = 4, seed: int = 0) -> dict[str, np.ndarray]:
@@ -77,7 +76,7 @@ def pretrainer(
     keras.utils.set_random_seed(init_seed)
     strategy = strategy_on(devices)
     with strategy.scope():
-        model = task.build_model(dataclasses.replace(bert_config(dropout), **(sizes or {})))
+        model = task.build_model(bert_config(dropout, **(sizes or {})))
         optimizer = AdamWeightDecay(rate or WarmupDecay(0.01, 25, 3))
     return BatchTrainer(
         model,
