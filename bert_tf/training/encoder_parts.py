@@ -46,10 +46,8 @@ def parse_frozen(text: str) -> tuple[str | tuple[int, int], ...]:
         elif part in ("embeddings", "encoder", "pooler"):
             parts.append(part)
         else:
-            raise OptionError(
-                "freeze",
-                f"{part!r} is none of embeddings, encoder, pooler, and layers or ranges such as 0-5.",
-            )
+            text = f"{part!r} is none of embeddings, encoder, pooler, and layers such as 7 or 0-5."
+            raise OptionError("freeze", text)
     return tuple(parts)
 
 
@@ -71,11 +69,8 @@ def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
         if isinstance(part, tuple):
             first, last = part
             if last >= num_hidden_layers:
-                raise OptionError(
-                    "freeze",
-                    f"layer {last} does not exist. The layers of the model are 0 to "
-                    f"{num_hidden_layers - 1}.",
-                )
+                text = f"layer {last} does not exist: the last one is {num_hidden_layers - 1}."
+                raise OptionError("freeze", text)
             wanted += [_part_of_path(layer) for layer in range(first, last + 1)]
         else:
             wanted.append(_part_of_path(part))
