@@ -6,6 +6,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
+from refusals import cause_of
 from tiny_checkpoints import (
     CONFIG,
     HUGGINGFACE_CONFIG,
@@ -18,20 +19,11 @@ from tiny_checkpoints import (
 
 from bert_tf.interop.huggingface import read_huggingface
 from bert_tf.interop.read import read_checkpoint
-from bert_tf.limits import DataError
-from bert_tf.options import OptionError
 from bert_tf.programs.convert_checkpoint import ConvertOptions
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 ENCODER = arrays_of()
 TENSORS = huggingface_tensors(ENCODER)
-
-
-def refusal(folder) -> str:
-    """The location in the error of a folder that is refused."""
-    with pytest.raises(DataError) as error:
-        read_checkpoint(folder)
-    return error.value.location
 
 
 # ---- Names, layout, heads ------------------------------------------------------------------------
@@ -98,7 +90,7 @@ def test_labels_stand_in_the_order_of_their_ids(tmp_path):
     assert checkpoint.labels == tuple(f"label {index}" for index in range(11))
     assert checkpoint.architecture == architectures[0]
     write_huggingface(tmp_path, tensors, id2label={"0": "no", "1": "yes"})
-    assert refusal(tmp_path) == str(tmp_path / "config.json")
+    assert cause_of(read_checkpoint, tmp_path) == str(tmp_path / "config.json")
     tensors = huggingface_tensors(arrays_of("classifier", num_labels=1))
     values = {"id2label": {"0": "a", "1": "b"}, "architectures": ["BertForMultipleChoice"]}
     assert read_huggingface(write_huggingface(tmp_path, tensors, **values)).labels is None
@@ -115,7 +107,7 @@ def test_vocabulary_and_case_come_from_the_same_folder(tmp_path):
     assert checkpoint.vocab == ("[UNK]", "b", "##c")
     assert checkpoint.do_lower_case is True
     write_json(path, {"model": {"type": "WordPiece", "vocab": {"[PAD]": 0, "b": 2}}})
-    assert refusal(folder) == str(path)
+    assert cause_of(read_checkpoint, folder) == str(path)
     write_json(path, {"normalizer": None, "model": {"type": "BPE", "vocab": {}}})
     assert read_huggingface(folder).vocab is None
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
@@ -138,7 +130,7 @@ def test_shards_are_read_as_one(tmp_path):
     write_json(tmp_path / "model.safetensors.index.json", {"weight_map": weight_map})
     assert_same(read_huggingface(tmp_path).arrays, ENCODER)
     (tmp_path / file).write_bytes(b"cut off")
-    assert refusal(tmp_path) == str(tmp_path / file)
+    assert cause_of(read_checkpoint, tmp_path) == str(tmp_path / file)
     (tmp_path / file).unlink()
     with pytest.raises(FileNotFoundError, match=file):
         read_huggingface(tmp_path)
@@ -160,15 +152,15 @@ def test_transformer_of_a_sentence_transformers_folder_is_found(tmp_path):
 
 def test_adapters_and_other_architectures_are_refused(tmp_path):
     write_json(tmp_path / "adapter_config.json", {"peft_type": "LORA"})
-    assert refusal(tmp_path) == str(tmp_path)
+    assert cause_of(read_checkpoint, tmp_path) == str(tmp_path)
     write_huggingface(tmp_path, TENSORS)
-    assert refusal(tmp_path) == str(tmp_path)
+    assert cause_of(read_checkpoint, tmp_path) == str(tmp_path)
     (tmp_path / "adapter_config.json").unlink()
     write_huggingface(tmp_path, TENSORS, model_type="deberta", relative_attention=True)
-    assert refusal(tmp_path) == str(tmp_path / "config.json")
+    assert cause_of(read_checkpoint, tmp_path) == str(tmp_path / "config.json")
     own = {name.replace("query.", "query.base_layer."): value for name, value in TENSORS.items()}
     write_huggingface(tmp_path, own)
-    assert refusal(tmp_path) == str(tmp_path / "model.safetensors")
+    assert cause_of(read_checkpoint, tmp_path) == str(tmp_path / "model.safetensors")
 
 
 def test_a_missing_library_is_an_error(tmp_path, monkeypatch):
@@ -178,9 +170,8 @@ def test_a_missing_library_is_an_error(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(ImportError, match=file):
             read_huggingface(tmp_path)
-    with pytest.raises(OptionError) as error:
-        ConvertOptions(init_checkpoint="absent", output_dir="new")
-    assert error.value.option == "output_format"
+    flags = {"init_checkpoint": "absent", "output_dir": "new"}
+    assert cause_of(ConvertOptions, **flags) == "output_format"
 
 
 def test_a_torch_whose_weights_only_can_be_got_round_is_refused(tmp_path, monkeypatch):
@@ -276,4 +267,4 @@ def test_a_file_that_is_cut_off_or_of_another_program_is_named(tmp_path):
     with h5py.File(tmp_path / "other" / "tf_model.h5", "w") as file:
         file["table"] = np.zeros(3)
     for name in ("cut", "other"):
-        assert refusal(tmp_path / name) == str(tmp_path / name / "tf_model.h5")
+        assert cause_of(read_checkpoint, tmp_path / name) == str(tmp_path / name / "tf_model.h5")
