@@ -2,14 +2,18 @@
 
 import csv
 import importlib.util
+import json
+import shutil
 from pathlib import Path
 
+from models import DATA
 from tiny_checkpoints import huggingface_tensors, write_huggingface, write_tf1
-from tiny_runs import documents, moods, pairs, write_mrpc, write_records
-from tiny_squad import write_squad
-from tiny_words_and_choices import conll, questions
 
 from bert_tf.config import BertConfig
+from bert_tf.programs.create_pretraining_data import (
+    PretrainingDataOptions,
+    create_pretraining_data,
+)
 from reference import numpy_bert
 
 ROOT = Path(__file__).parents[1]
@@ -30,12 +34,15 @@ def write_files(folder: Path) -> None:
     write_texts(folder)
     write_tables(folder)
     write_choices(folder / "swag")
-    write_conll(folder / "conll2003")
-    write_parts_of_speech(folder / "universal_dependencies")
-    splits = {"train": pairs(40, seed=1), "dev": pairs(9, seed=2), "test": pairs(5, seed=3)}
-    write_mrpc(folder / "glue" / "MRPC", splits)
-    write_squad(folder / "train-v1.1.json", 40, seed=1)
-    write_squad(folder / "dev-v1.1.json", 7, seed=2)
+    shutil.copytree(DATA / "conll", folder / "conll2003")
+    shutil.copytree(DATA / "MRPC", folder / "glue" / "MRPC")
+    for name in ("train", "dev"):
+        shutil.copy(DATA / "squad" / f"{name}.json", folder / f"{name}-v1.1.json")
+    # Words with their parts of speech, which are in the second of three columns.
+    (folder / "universal_dependencies").mkdir()
+    words = "the DET x\ndog NOUN x\nbarks VERB x\n\na DET x\ncat NOUN x\nsleeps VERB x\n\n"
+    for name, count in (("train", 20), ("dev", 4)):
+        (folder / "universal_dependencies" / f"{name}.txt").write_text(words * count)
 
 
 def write_checkpoints(folder: Path) -> None:
@@ -63,78 +70,67 @@ def write_checkpoints(folder: Path) -> None:
                 (minilm / "vocab.txt").write_text(text, encoding="utf-8")
 
 
+def rows_of(name: str) -> list[list[str]]:
+    """The rows of a golden table, without its header."""
+    with open(DATA / name, newline="", encoding="utf-8") as file:
+        return list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
+
+
+def write_table(path: Path, *rows: list[str]) -> None:
+    """CSV, or TSV as the name has it."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        delimiter = "," if path.suffix == ".csv" else "\t"
+        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(rows)
+
+
 def write_texts(folder: Path) -> None:
     """Lines, corpora, and records."""
-    for name in (
-        "lines.txt",
-        "input.txt",
-        "texts-1.txt",
-        "texts-2.txt",
-        "part-1.txt",
-        "part-2.txt",
-    ):
-        (folder / name).write_text("The cat is in the barn.\nA dog sleeps.\nWho won?\n")
-    for name, number in (("train.txt", 60), ("held.txt", 12), ("held_out.txt", 12)):
-        (folder / name).write_text(documents(number, seed=len(name)))
-    (folder / "pairs.txt").write_text("".join(f"{a}\t{b}\n" for a, b, _ in pairs(5, seed=4)))
-    labelled = [("text_a", "text_b", "label"), *pairs(12, seed=4)]
-    (folder / "labelled.tsv").write_text("".join("\t".join(map(str, r)) + "\n" for r in labelled))
-    (folder / "more_pairs.tsv").write_text(
-        "".join(f"{a}\t{b}\n" for a, b, _ in [("text_a", "text_b", ""), *pairs(9, seed=6)])
-    )
-    (folder / "corpus").mkdir()
-    for name, seed in (("corpus/wiki.txt", 1), ("own.txt", 2)):
-        (folder / name).write_text(documents(40, seed=seed))
-    (folder / "records").mkdir()
+    for name in ("lines", "input", "texts-1", "texts-2", "part-1", "part-2"):
+        (folder / f"{name}.txt").write_text("The cat is in the barn.\nA dog sleeps.\nWho won?\n")
+    for name in ("train", "own", "corpus/wiki", "held", "held_out"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        text = DATA / "text" / ("held_out.txt" if "held" in name else "train.txt")
+        shutil.copy(text, folder / f"{name}.txt")
     for length, predictions in ((128, 20), (512, 77)):
-        write_records(
-            folder / "train.txt",
-            folder / "records" / f"{length}.tf_record",
+        options = PretrainingDataOptions(
+            input_file=f"{folder}/train.txt",
+            output_file=f"{folder}/records/{length}.tf_record",
+            vocab_file=f"{folder}/vocab.txt",
             max_seq_length=length,
             max_predictions_per_seq=predictions,
+            dupe_factor=3,
         )
+        create_pretraining_data(options)
 
 
 def write_tables(folder: Path) -> None:
     """One table for all: a text with a label, and a question and an answer with a grade."""
-    for name, rows, seed in (("train", 40, 1), ("dev", 9, 2), ("new", 5, 3)):
-        with open(folder / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(("text", "label", "question", "answer", "grade"))
-            writer.writerows(
-                (*m, *p) for m, p in zip(moods(rows, seed), pairs(rows, seed), strict=True)
-            )
-    for name, rows, seed in (("questions", 40, 1), ("questions_dev", 9, 2)):
-        lines = [f"{first}\t{second}" for first, second, _ in pairs(rows, seed)]
-        (folder / f"{name}.tsv").write_text("\n".join(["question\tanswer", *lines]) + "\n")
-    texts = [text for text, _ in moods(40, 5)]
-    (folder / "texts.tsv").write_text("\n".join(["text", *texts]) + "\n")
-    lines = ["id\ttext", *(f"{number}\t{text}" for number, (text, _) in enumerate(moods(5, 4)))]
-    (folder / "reviews.tsv").write_text("\n".join(lines) + "\n")
+    moods = rows_of("moods/train.tsv")
+    pairs = [(row[3], row[4], row[0]) for row in rows_of("MRPC/train.tsv")]
+    header = ["text", "label", "question", "answer", "grade"]
+    for name, rows in (("train", slice(40)), ("dev", slice(40, 49)), ("new", slice(50, 55))):
+        table = [[*mood, *pair] for mood, pair in zip(moods[rows], pairs[rows], strict=True)]
+        write_table(folder / f"{name}.csv", header, *table)
+    for name, rows in (("questions", slice(40)), ("questions_dev", slice(40, 49))):
+        write_table(folder / f"{name}.tsv", header[2:4], *(pair[:2] for pair in pairs[rows]))
+    write_table(folder / "texts.tsv", ["text"], *(mood[:1] for mood in moods[:40]))
+    reviews = [[str(number), mood[0]] for number, mood in enumerate(moods[:5])]
+    write_table(folder / "reviews.tsv", ["id", "text"], *reviews)
+    write_table(folder / "pairs.txt", *(pair[:2] for pair in pairs[:5]))
+    write_table(folder / "labelled.tsv", ["text_a", "text_b", "label"], *pairs[:12])
+    write_table(
+        folder / "more_pairs.tsv", ["text_a", "text_b"], *(pair[:2] for pair in pairs[12:21])
+    )
 
 
 def write_choices(folder: Path) -> None:
     """SWAG's columns, as far as they are read; four endings."""
     folder.mkdir()
-    for name, rows, seed in (("train", 40, 1), ("val", 9, 2), ("test", 5, 3)):
-        with open(folder / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(("sent1", "sent2", *(f"ending{n}" for n in range(4)), "label"))
-            for row in questions(rows, seed):
-                endings = (row["choices"] * 2)[:4]
-                writer.writerow((row["text_a"], "It is", *endings, row["label"]))
-
-
-def write_parts_of_speech(folder: Path) -> None:
-    """Words with their parts of speech, which are in the second of three columns."""
-    folder.mkdir()
-    sentence = "the DET x\ndog NOUN x\nbarks VERB x\n\na DET x\ncat NOUN x\nsleeps VERB x\n\n"
-    for name, count in (("train", 20), ("dev", 4)):
-        (folder / f"{name}.txt").write_text(sentence * count)
-
-
-def write_conll(folder: Path) -> None:
-    folder.mkdir()
-    for name, sentences in (("train", 40), ("valid", 9), ("test", 5)):
-        each = ["-DOCSTART- -X- O\n\n" + conll(1, seed) for seed in range(sentences)]
-        (folder / f"{name}.txt").write_text("\n".join(each))
+    header = ["sent1", "sent2", *(f"ending{number}" for number in range(4)), "label"]
+    for name, golden in (("train", "train"), ("val", "dev"), ("test", "test")):
+        lines = (DATA / "choices" / f"{golden}.jsonl").read_text().splitlines()[:40]
+        rows = [
+            [row["text_a"], "It is", *(row["choices"] * 2)[:4], row.get("label", 0)]
+            for row in map(json.loads, lines)
+        ]
+        write_table(folder / f"{name}.csv", header, *rows)

@@ -6,11 +6,15 @@ Code lines are counted by tokenize and ast: no blank line, no comment line, no d
 """
 
 import ast
+import dataclasses
 import functools
+import importlib
 import io
 import tokenize
 from collections import Counter, defaultdict
 from pathlib import Path
+
+from bert_tf.__main__ import PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "bert_tf"
@@ -24,9 +28,8 @@ def count_code_lines(source, tree):
         has_docstring = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
         if isinstance(node, has_docstring) and ast.get_docstring(node, clean=False) is not None:
             text = node.body[0]
-            is_code[text.lineno - 1 : text.end_lineno] = [False] * (
-                text.end_lineno - text.lineno + 1
-            )
+            for number in range(text.lineno - 1, text.end_lineno):
+                is_code[number] = False
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         number = token.start[0] - 1
         if token.type == tokenize.COMMENT and lines[number].lstrip().startswith("#"):
@@ -40,25 +43,13 @@ def room_of(path):
     return parts[0] if len(parts) > 1 else "(root)"
 
 
-def option_names(trees):
-    """Return class -> names of its options, with those of its bases."""
-    own, bases = {}, {}
-    for tree in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                bases[node.name] = [getattr(base, "id", "") for base in node.bases]
-                own[node.name] = {
-                    item.target.id
-                    for item in node.body
-                    if isinstance(item, ast.AnnAssign)
-                    and isinstance(item.value, ast.Call)
-                    and ast.unparse(item.value.func) == "option"
-                }
-
-    def with_bases(name):
-        return own.get(name, set()).union(*(with_bases(base) for base in bases.get(name, ())))
-
-    return {name: names for name in own if (names := with_bases(name))}
+def option_names():
+    """Return program -> names of its flags."""
+    classes = {
+        program: getattr(importlib.import_module(f"bert_tf.{module}"), name)
+        for program, (module, name) in PROGRAMS.items()
+    }
+    return {name: {f.name for f in dataclasses.fields(c)} for name, c in classes.items()}
 
 
 def imported_names(node):
@@ -95,11 +86,10 @@ def upward_imports(order):
 def measure():
     """Return (measures of the whole, room -> Counter of code lines, files and raises)."""
     paths = sorted(path for path in PACKAGE.rglob("*.py") if path.read_text(encoding="utf-8"))
-    rooms, trees, long_functions, lines = defaultdict(Counter), [], 0, 0
+    rooms, long_functions, lines = defaultdict(Counter), 0, 0
     for path in paths:
         source = path.read_text(encoding="utf-8")
         tree = ast.parse(source)
-        trees.append(tree)
         lines += source.count("\n")
         nodes = list(ast.walk(tree))
         rooms[room_of(path)].update(
@@ -112,7 +102,7 @@ def measure():
             for node in nodes
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         )
-    options = option_names(trees)
+    options = option_names()
     tests = sum(path.read_text("utf-8").count("\n") for path in (ROOT / "tests").rglob("*.py"))
     pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
     whole = {
@@ -121,7 +111,7 @@ def measure():
         "files": len(paths),
         "raises": sum(count["raises"] for count in rooms.values()),
         "distinct flags": len(set().union(*options.values())),
-        "flags of run_classifier": len(options["ClassifierOptions"]),
+        "flags of run_classifier": len(options["run_classifier"]),
         "functions above 60 lines": long_functions,
         "lines of tests": tests,
         "lines of documents": sum(page.read_text("utf-8").count("\n") for page in pages),
@@ -130,10 +120,6 @@ def measure():
 
 
 if __name__ == "__main__":
-    whole, rooms = measure()
-    for name, value in whole.items():
-        print(f"{name:28}{value:>8,}")
-    for name, count in sorted(rooms.items()):
-        print(
-            f"{name:16} code {count['code']:>6,}  files {count['files']:>3}  raises {count['raises']:>3}"
-        )
+    for measures in measure():
+        for name, value in sorted(measures.items()):
+            print(f"{name:28}", value if isinstance(value, int) else dict(value))

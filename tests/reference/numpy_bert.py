@@ -22,15 +22,6 @@ import numpy as np
 
 Variables = Mapping[str, np.ndarray]
 
-HEADS = (
-    "masked_lm",
-    "next_sentence",
-    "classifier",
-    "token_classifier",
-    "span",
-    "multiple_choice",
-)
-
 
 # ---- Small parts -------------------------------------------------------------------------------
 
@@ -58,12 +49,6 @@ def softmax(x: np.ndarray) -> np.ndarray:
     """Over the last axis."""
     exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-
-def log_softmax(x: np.ndarray) -> np.ndarray:
-    """Over the last axis; stays finite where the softmax rounds to 0."""
-    shifted = x - x.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def layer_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, epsilon: float) -> np.ndarray:
@@ -241,23 +226,6 @@ def masked_lm_logits(
     return np.stack(logits)
 
 
-def masked_lm_loss(
-    log_probs: np.ndarray, masked_lm_ids: np.ndarray, masked_lm_weights: np.ndarray
-) -> float:
-    """sum(w * nll) / (sum(w) + 1e-5).
-
-    Args:
-        log_probs: [B, P, V].
-        masked_lm_ids: int [B, P].
-        masked_lm_weights: [B, P], 1 = a prediction, 0 = an unused slot.
-    """
-    numerator = denominator = 0.0
-    for b, p in np.ndindex(*np.shape(masked_lm_ids)):
-        numerator += masked_lm_weights[b][p] * -log_probs[b, p, masked_lm_ids[b][p]]
-        denominator += masked_lm_weights[b][p]
-    return numerator / (denominator + 1e-5)
-
-
 def next_sentence_logits(variables: Variables, pooled_output: np.ndarray) -> np.ndarray:
     """[B, 2]; index 0 = is the next sentence, 1 = a random one."""
     return _output_layer(variables, "cls/seq_relationship/", pooled_output)
@@ -296,12 +264,6 @@ def multiple_choice_logits(
         pooled_output = encode(config, variables, *example).pooled_output  # [K, H]
         rows.append(_output_layer(variables, "", pooled_output)[:, 0])
     return np.stack(rows)
-
-
-def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Mean over examples of -log softmax(logits)[label]; logits [B, L], labels int [B]."""
-    log_probs = log_softmax(np.asarray(logits, np.float64))
-    return float(np.mean([-row[label] for row, label in zip(log_probs, labels, strict=True)]))
 
 
 def _output_layer(variables: Variables, scope: str, x: np.ndarray) -> np.ndarray:
@@ -363,8 +325,8 @@ def random_variables(
     is 1 +- 0.3. So attention is neither uniform nor one-hot, and no bias can be forgotten unseen.
 
     Args:
-        heads: any of HEADS; of "classifier", "token_classifier" and "multiple_choice" at most one,
-            because their variables have the same names.
+        heads: names in `variable_shapes`; of "classifier", "token_classifier" and "multiple_choice"
+            at most one, because their variables have the same names.
         num_labels: L of the classifiers.
     """
     rng = np.random.default_rng(seed)
