@@ -371,7 +371,7 @@ def find_case_of_records(record_sets: Iterable[RecordSet], stated: bool | None) 
         for path, manifest in record_set.manifests.items():
             found = manifest.flags["do_lower_case"]
             if case not in (None, found):
-                stated = "the flag, other records, or a file next to checkpoint or vocabulary"
-                raise OptionError("do_lower_case", f"{found} in {path}, but {case} by {stated}.")
+                others = "the flag, other records, or a file next to checkpoint or vocabulary"
+                raise OptionError("do_lower_case", f"{found} in {path}, but {case} by {others}.")
             case = found
     return case
