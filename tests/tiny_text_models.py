@@ -1,4 +1,9 @@
-"""Models of every task with random weights, as `model_folder.load_model` would give them."""
+"""Models of every task with random weights, as `model_folder.load_model` would give them.
+
+They are made once. A test that changes one makes its own by `trained`.
+"""
+
+import functools
 
 import keras
 import numpy as np
@@ -15,7 +20,7 @@ from bert_tf.tokenization import FullTokenizer
 
 TOKENS = (
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
-    *(
+    *[
         "the",
         "cat",
         "dog",
@@ -31,7 +36,7 @@ TOKENS = (
         "who",
         "?",
         "京",
-    ),
+    ],
 )
 MAX_SEQ_LENGTH = 11
 CONFIG = BertConfig(
@@ -62,20 +67,24 @@ def trained(task, config=CONFIG, max_seq_length=MAX_SEQ_LENGTH) -> TrainedModel:
     return TrainedModel(model, FullTokenizer(TOKENS), task, max_seq_length)
 
 
+@functools.cache
 def classifier(problem_type="single_label", **kwargs) -> TrainedModel:
     labels = () if problem_type == "regression" else ("bad", "fair", "good")
     return trained(ClassificationTask(labels, MAX_SEQ_LENGTH, problem_type=problem_type, **kwargs))
 
 
+@functools.cache
 def chooser() -> TrainedModel:
     return trained(MultipleChoiceTask(2, MAX_SEQ_LENGTH))
 
 
+@functools.cache
 def answerer(**kwargs) -> TrainedModel:
     task = QuestionAnsweringTask(15, doc_stride=4, max_query_length=4, **kwargs)
     return trained(task, max_seq_length=15)
 
 
+@functools.cache
 def pretrained() -> TrainedModel:
     return trained(PretrainingTask(MAX_SEQ_LENGTH, 3))
 
