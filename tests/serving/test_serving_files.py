@@ -1,8 +1,9 @@
-"""What export_saved_model writes: signatures that were chosen, precisions, metadata, other formats."""
+"""What export_saved_model writes: its folder, metadata, precisions, TFLite; and what it refuses."""
 
 import dataclasses
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -12,7 +13,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_text_models as tiny
+from export_kinds import TEXTS, served
+from models import golden
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+from tiny_checkpoints import arrays_of, write_tf1
 from tiny_runs import script_command
 
 import bert_tf
@@ -20,7 +24,6 @@ from bert_tf.data.packing import pack_texts
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.bert import BertModel
 from bert_tf.options import OptionError
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.formats import write_lite
 from bert_tf.serving.saved_model import metadata, write_saved_model
@@ -28,63 +31,67 @@ from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.checkpoints import latest_checkpoint
 
-TEXTS = ("the happy cat in the barn", "sad dog", "the rude pig is in the lake and angry")
 NAMES = ("input_ids", "input_mask", "segment_ids")
 
 
-def export(model_dir, folder, **options):
+def export(kind, folder, **options):
     """The metadata of an export."""
-    export_saved_model(ExportOptions(model_dir=str(model_dir), export_dir=str(folder), **options))
+    bert_tf.export(golden(kind), folder, **options)
     path = folder / "assets.extra" / "export.json"
     return json.loads((path if path.exists() else folder / "export.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def ids(sentence_model):
+def ids():
     """The ids of TEXTS, padded to the longest, as a client of another runtime makes them."""
-    trained = load_model(str(sentence_model))
-    rows = [pack_texts(trained.tokenizer, text, None, 19) for text in TEXTS]
-    longest = max(sum(row.input_mask) for row in rows)
-    return {n: np.array([getattr(row, n)[:longest] for row in rows], np.int32) for n in NAMES}
+    rows = [pack_texts(load_model(str(golden("classifier"))).tokenizer, t, None, 19) for t in TEXTS]
+    return {name: np.array([getattr(row, name) for row in rows], np.int32) for name in NAMES}
 
 
 @pytest.fixture(scope="module")
-def logits(sentence_model, ids):
-    return load_model(str(sentence_model)).model(ids)["logits"].numpy()
+def logits(ids):
+    return load_model(str(golden("classifier"))).model(ids)["logits"].numpy()
 
 
-def test_the_metadata_say_what_the_file_is(sentence_model, exported):
-    values = json.loads((exported.single / "assets.extra" / "export.json").read_text())
-    vocabulary = (sentence_model / "vocab.txt").read_bytes()
-    assert values["vocab_sha256"] == hashlib.sha256(vocabulary).hexdigest()
-    assert values["vocab_size"] == len(vocabulary.splitlines())
-    assert values["config"] == json.loads((sentence_model / "bert_config.json").read_text())
-    assert values["task"] == json.loads((sentence_model / "task.json").read_text())
+# ------------------------------------------------------------------------------------- the SavedModel
+
+
+def test_metadata_say_what_the_file_is(tmp_path):
+    run, folder = golden("classifier"), tmp_path / "1"
+    values = export("classifier", folder)
+    vocabulary = (run / "vocab.txt").read_bytes()
     expected = {"format": "saved_model", "kind": "classifier", "labels": ["bad", "good"]}
     expected |= {"max_seq_length": 19, "do_lower_case": True, "precision": "float32"}
     expected |= {"bert_tf_version": bert_tf.__version__, "tensorflow_version": tf.__version__}
+    expected |= {"vocab_sha256": hashlib.sha256(vocabulary).hexdigest()}
+    expected |= {"vocab_size": len(vocabulary.splitlines())}
+    expected |= {"config": json.loads((run / "bert_config.json").read_text())}
+    expected |= {"task": json.loads((run / "task.json").read_text())}
+    expected |= {"custom_ops": ["FastWordpieceTokenizeWithOffsets"]}
     assert {name: values[name] for name in expected} == expected
-    assert values["custom_ops"] == ["FastWordpieceTokenizeWithOffsets"]
-    loaded = tf.saved_model.load(str(exported.single))
-    assert sorted(values["signatures"]) == sorted(loaded.signatures)
+    loaded = tf.saved_model.load(str(folder))
+    assert {*values["signatures"]} == {*values["differences"]} == {*loaded.signatures}
     for name, function in loaded.signatures.items():
-        described = values["signatures"][name]
         inputs, outputs = function.structured_input_signature[1], function.structured_outputs
         for side, specs in (("inputs", inputs), ("outputs", outputs)):
-            assert described[side] == {
+            assert values["signatures"][name][side] == {
                 key: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
                 for key, spec in specs.items()
             }
+    same = ["bert_config.json", "labels.txt", "task.json", "vocab.txt"]
+    for name in same:
+        assert (folder / "assets.extra" / name).read_bytes() == (run / name).read_bytes()
+    found = {path.name for path in (folder / "assets.extra").iterdir()}
+    assert found == {*same, "export.json", "tf_serving_warmup_requests"}
 
 
 def check_source(source, model_dir, flags):
     """The facts name the files of a checkpoint and the command."""
     prefix = latest_checkpoint(str(model_dir))
-    files = [f"{prefix}.data-00000-of-00001", f"{prefix}.index"]
     step = int(prefix.rpartition("-")[2])
     assert source["step"] == step
     assert source["checkpoint"] == f"model.ckpt-{step}" and source["flags"] == flags
-    for path in files:
+    for path in (f"{prefix}.data-00000-of-00001", f"{prefix}.index"):
         content = Path(path).read_bytes()
         expected = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         assert source["files"].pop(Path(path).name) == expected
@@ -93,61 +100,26 @@ def check_source(source, model_dir, flags):
     assert 0 <= age.total_seconds() < 600
 
 
-def test_an_export_names_its_checkpoint_and_its_command(pretrained, tmp_path):
-    values = export(pretrained, tmp_path / "2", head="masked_lm", format="tflite")
-    flags = [f"--model_dir={pretrained.name}", "--export_dir=2", "--head=masked_lm"]
-    check_source(values["source"], pretrained, [*flags, "--format=tflite"])
+def test_export_has_the_signatures_and_length_asked_for(tmp_path):
+    folder = tmp_path / "served" / "2"
+    folder.mkdir(parents=True)  # empty, as by a program that prepares folders
+    values = export("classifier", folder, max_seq_length=5, signature="tokens")
+    assert [*values["signatures"]] == [*values["differences"]] == ["tokens"]
+    assert sorted(folder.parent.iterdir()) == [folder]
+    long, short = bert_tf.load(folder).predict(["the cat is sad and rude", "the cat is"])
+    assert long == short  # of both, three tokens are left
 
 
-def test_only_the_signatures_that_were_asked_for_are_written(ner_model, tmp_path):
-    values = export(ner_model, tmp_path / "1", signature="words,tokens")
-    loaded = tf.saved_model.load(str(tmp_path / "1"))
-    assert sorted(values["signatures"]) == sorted(loaded.signatures) == ["tokens", "words"]
-    assert values["differences"].keys() == values["signatures"].keys()
-
-
-@pytest.mark.night
-def test_a_file_for_ids_has_no_custom_operation_and_loads_with_tensorflow_alone(
-    sentence_model, tmp_path, ids, logits
-):
-    values = export(sentence_model, tmp_path / "1", signature="tokens")
-    assert values["custom_ops"] == []
-    code = """
-import json, sys
-import tensorflow as tf
-model = tf.saved_model.load(sys.argv[1])
-ids = {name: tf.constant(value, tf.int32) for name, value in json.load(sys.stdin).items()}
-print(json.dumps(model.signatures["tokens"](**ids)["logits"].numpy().tolist()))
-print("tensorflow_text" in sys.modules, "bert_tf" in sys.modules)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "1")],
-        input=json.dumps({name: value.tolist() for name, value in ids.items()}),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found, imported = done.stdout.splitlines()
-    assert imported == "False False"
-    np.testing.assert_allclose(json.loads(found), logits, rtol=0, atol=1e-5)
-
-
-def test_bfloat16_weights_give_float32_outputs_that_are_near_and_name_their_checkpoint(
-    sentence_model, tmp_path, logits
-):
-    options = {"precision": "bfloat16", "signature": "serving_default"}
-    values = export(sentence_model, tmp_path / "1", **options)
-    flags = [f"--model_dir={sentence_model.name}", "--export_dir=1"]
-    flags += ["--signature=serving_default", "--precision=bfloat16"]
-    check_source(values["source"], sentence_model, flags)
-    assert values["precision"] == "bfloat16"
-    serve = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
-    outputs = serve(text_a=tf.constant(TEXTS))
+def test_bfloat16_weights_give_float32_outputs_that_are_near(tmp_path, ids, logits):
+    options = {"precision": "bfloat16", "signature": "tokens"}
+    values = export("classifier", tmp_path / "1", **options)
+    flags = ["--model_dir=classifier", "--export_dir=1", "--signature=tokens"]
+    check_source(values["source"], golden("classifier"), [*flags, "--precision=bfloat16"])
+    model = tf.saved_model.load(str(tmp_path / "1"))
+    outputs = model.signatures["tokens"](**{name: tf.constant(v) for name, v in ids.items()})
     assert outputs["logits"].dtype == outputs["probabilities"].dtype == tf.float32
     np.testing.assert_allclose(outputs["logits"], logits, rtol=0.05, atol=0.1)
-    reader = tf.train.load_checkpoint(str(tmp_path / "1" / "variables" / "variables"))
-    dtypes = {d for n, d in reader.get_variable_to_dtype_map().items() if n.startswith("weights")}
-    assert dtypes == {tf.bfloat16}
+    assert {v.dtype for v in model.weights} == {tf.bfloat16}
 
 
 def test_servers_restore_the_variables_that_the_functions_read(exported):
@@ -167,82 +139,99 @@ def test_servers_restore_the_variables_that_the_functions_read(exported):
 
 
 @pytest.mark.parametrize("gpus", [[], ["a GPU"]])
-def test_in_bfloat16_the_layout_is_for_cpus_unless_there_is_a_gpu(tmp_path, monkeypatch, gpus):
+def test_bfloat16_layout_is_for_cpus_unless_there_is_a_gpu(tmp_path, monkeypatch, gpus):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
     model = BertModel(tiny.CONFIG, dtype="bfloat16")
-    served = ServedEncoder(model, tiny.trained(None).tokenizer, 11, with_text=False)
-    write_saved_model(served, str(tmp_path / "1"), ["tokens"], precision="bfloat16")
+    encoder = ServedEncoder(model, tiny.trained(None).tokenizer, 11, with_text=False)
+    write_saved_model(encoder, str(tmp_path / "1"), ["tokens"], precision="bfloat16")
     proto = SavedModel.FromString((tmp_path / "1" / "saved_model.pb").read_bytes())
     library = proto.meta_graphs[0].graph_def.library.function
     operations = {node.op for function in library for node in function.node_def}
     assert ("FusedBatchNormV3" in operations) == (not gpus)
 
 
-@pytest.mark.parametrize(
-    "options, option",
-    [
-        ({"signature": "tokens,pair"}, "signature"),
-        ({"precision": "float16"}, "precision"),
-        ({"format": "tflite", "precision": "bfloat16"}, "precision"),
-        ({"format": "onnx", "precision": "int8"}, "precision"),
-        ({"format": "tflite", "signature": "serving_default"}, "signature"),
-        ({"precision": "int8"}, "calibration_file"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(sentence_model, tmp_path, options, option):
-    with pytest.raises(OptionError) as caught:
-        export(sentence_model, tmp_path / "1", **options)
-    assert caught.value.option == option
-    assert not (tmp_path / "1").exists()
-
-
-@pytest.mark.parametrize(
-    "options, missing",
-    [
-        ({"format": "onnx"}, "tf2onnx"),
-        ({"format": "openvino"}, "openvino"),
-        ({"format": "openvino", "precision": "int8", "calibration_file": "texts"}, "nncf"),
-    ],
-)
-def test_a_missing_package_is_named_before_the_model_is_read(
-    tmp_path, monkeypatch, options, missing
-):
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(OptionError, match=rf"{missing}.*\[{options['format']}\]"):
-        export(tmp_path / "absent", tmp_path / "1", **options)
-
-
-# --------------------------------------------------------------------------------------- other formats
-
-
-def test_the_source_of_an_export_is_not_wrapped_by_tensorflow():
-    task = TokenClassificationTask(("O", "B-X"), 11)
-    served = ServedTagger(tiny.trained(task, tiny.CONFIG), 11, with_text=False)
+def test_source_is_not_wrapped_by_tensorflow():
+    tagger = served("ner", with_text=False)
     source = {"checkpoint": "a", "files": {"a": {"bytes": 1}}}
-    served.note_source(source)
+    tagger.note_source(source)
     # Python's encoder in C takes plain dicts only. From Python 3.13 it is used with an indent too.
-    assert json.loads(json.dumps(metadata(served, "float32")))["source"] == source
+    assert json.loads(json.dumps(metadata(tagger, "float32")))["source"] == source
 
 
-@pytest.mark.parametrize("of_encoder", [False, True])
-def test_a_model_with_a_bilstm_is_no_lite_model(tmp_path, monkeypatch, of_encoder):
-    config = dataclasses.replace(tiny.CONFIG, num_bilstm_layers=int(of_encoder))
-    layers = None if of_encoder else "last_hidden"
-    task = TokenClassificationTask(("O", "B-X"), 11, feature_layers=layers, bilstm_units=4)
-    served = ServedTagger(tiny.trained(task, config), 11, with_text=False)
-    monkeypatch.delattr(ServedTagger, "tokens")  # nothing is traced
-    with pytest.raises(OptionError, match="format"):
-        write_lite(served, str(tmp_path / "lite"))
-    assert not (tmp_path / "lite").exists()
+# ------------------------------------------------------------------------------------- other processes
+
+# Reads (folder, signature, inputs); writes the logits, and the packages that it imported.
+SERVE = """
+import json, sys
+import tensorflow as tf
+has_keras = "keras" in sys.modules  # TensorFlow may bring it along
+requests = json.load(sys.stdin)
+if any(name != "tokens" for _, name, _ in requests):
+    import tensorflow_text
+models = {folder: tf.saved_model.load(folder) for folder, _, _ in requests}
+answers = []
+for folder, name, inputs in requests:
+    dtype = tf.int32 if name == "tokens" else tf.string
+    tensors = {key: tf.constant(values, dtype) for key, values in inputs.items()}
+    answers.append(models[folder].signatures[name](**tensors)["logits"].numpy().tolist())
+more = {"bert_tf", "tensorflow_text", "keras"} & {name.split(".")[0] for name in sys.modules}
+json.dump([answers, sorted(more - ({"keras"} if has_keras else set()))], sys.stdout)
+"""
 
 
-@pytest.mark.weekly_cases("float16")
-@pytest.mark.parametrize("precision, atol", [("float16", 0.05), ("int8", 0.5)])
-def test_a_lite_model_answers_batches_of_any_shape(
-    sentence_model, tmp_path, ids, logits, precision, atol
-):
-    values = export(sentence_model, tmp_path / "1", format="tflite", precision=precision)
+def ask(requests, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE],
+        env=os.environ | environment,
+        input=json.dumps(requests),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.night
+def test_a_new_process_needs_tensorflow_text_for_text_alone(exported, tmp_path, ids, logits):
+    values = export("classifier", tmp_path / "1", signature="tokens")
+    assert values["custom_ops"] == []
+    rows = {name: value.tolist() for name, value in ids.items()}
+    answers, more = ask([(str(tmp_path / "1"), "tokens", rows)])
+    assert more == []
+    np.testing.assert_allclose(answers[0], logits, rtol=0, atol=1e-5)
+    # Requests of several sizes, with kernels that oneDNN packs once.
+    chosen = [slice(1), slice(None), slice(None, None, -1), slice(2, 5), slice(None)]
+    requests = [(str(exported.single), "serving_default", {"text_a": TEXTS[s]}) for s in chosen]
+    answers, more = ask(requests, TF_ONEDNN_ASSUME_FROZEN_WEIGHTS="1")
+    assert more == ["tensorflow_text"]
+    for answer, part in zip(answers, chosen, strict=True):
+        np.testing.assert_allclose(answer, logits[part], rtol=0, atol=1e-5)
+
+
+@pytest.mark.night
+def test_script_exports_and_says_how_the_model_is_asked(tmp_path):
+    flags = {"model_dir": golden("ner"), "export_dir": tmp_path / "1", "signature": "tokens"}
+    done = subprocess.run(
+        **script_command("export_saved_model", **flags), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "tokens: input_ids int32 [None, None]" in done.stderr + done.stdout
+
+
+# ---------------------------------------------------------------------------------------------- TFLite
+
+
+@pytest.mark.parametrize(
+    "precision, atol", [pytest.param("float16", 0.05, marks=pytest.mark.night), ("int8", 0.5)]
+)
+def test_lite_model_answers_batches_of_any_shape(tmp_path, ids, logits, precision, atol):
+    values = export("classifier", tmp_path / "1", format="tflite", precision=precision)
     assert (values["format"], values["precision"]) == ("tflite", precision)
+    check_source(
+        values["source"],
+        golden("classifier"),
+        ["--model_dir=classifier", "--export_dir=1", "--format=tflite", f"--precision={precision}"],
+    )
     interpreter = tf.lite.Interpreter(str(tmp_path / "1" / "model.tflite"))
     assert interpreter.get_signature_list()["tokens"] == {
         "inputs": list(values["signatures"]["tokens"]["inputs"]),
@@ -258,12 +247,79 @@ def test_a_lite_model_answers_batches_of_any_shape(
     )
 
 
-@pytest.mark.night
-def test_the_script_exports_and_says_how_the_model_is_asked(sentence_model, tmp_path):
-    flags = {"model_dir": sentence_model, "export_dir": tmp_path / "1", "signature": "tokens"}
-    done = subprocess.run(
-        **script_command("export_saved_model", **flags), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "tokens: input_ids int32 [None, None]" in done.stderr + done.stdout
-    assert "largest difference" in done.stderr + done.stdout
+# -------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    "kind, options, option",
+    [
+        ("classifier", {"signature": "tokens,pair"}, "signature"),
+        ("embedder", {"signature": "tokens,hugging_face"}, "signature"),
+        ("classifier", {"precision": "float16"}, "precision"),
+        ("classifier", {"format": "tflite", "precision": "bfloat16"}, "precision"),
+        ("classifier", {"format": "onnx", "precision": "int8"}, "precision"),
+        ("classifier", {"format": "tflite", "signature": "serving_default"}, "signature"),
+        ("classifier", {"precision": "int8"}, "calibration_file"),
+        ("classifier", {"max_seq_length": 1}, "max_seq_length"),
+        ("classifier", {"max_seq_length": 32}, "max_seq_length"),
+        ("classifier", {"head": "masked_lm"}, "head"),
+        ("pretrained", {"head": "task"}, "head"),
+        ("pretrained", {"max_seq_length": 32}, "max_seq_length"),
+        ("pretrained", {"layers": "-1,x"}, "layers"),
+        ("pretrained", {"layers": "2"}, "layers"),
+        ("pretrained", {"pooling": "concat_last_four"}, "pooling"),
+    ],
+)
+def test_export_refuses_what_does_not_fit(tmp_path, kind, options, option):
+    with pytest.raises(ValueError, match=option) as caught:
+        export(kind, tmp_path / "1", **options)
+    assert getattr(caught.value, "option", option) == option
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", ["folder", "file"])
+def test_export_does_not_replace_what_is_there(tmp_path, content):
+    export_dir = tmp_path / "1"
+    if content == "folder":
+        export_dir.mkdir()
+        (export_dir / "saved_model.pb").write_text("an earlier one")
+    else:
+        export_dir.write_text("a file")
+    with pytest.raises(ValueError, match="export_dir"):
+        export("classifier", export_dir)
+    assert sorted(tmp_path.iterdir()) == [export_dir]
+
+
+def test_export_of_a_vocabulary_without_a_mask_cannot_fill(tmp_path):
+    write_tf1(tmp_path, arrays_of("masked_lm"))
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\ncat\n")
+    with pytest.raises(ValueError, match=r"vocab_file"):
+        bert_tf.export(tmp_path, tmp_path / "1", head="masked_lm")
+    assert not (tmp_path / "1").exists()
+
+
+@pytest.mark.parametrize(
+    "options, missing",
+    [
+        ({"format": "onnx"}, "tf2onnx"),
+        ({"format": "openvino"}, "openvino"),
+        ({"format": "openvino", "precision": "int8", "calibration_file": "texts"}, "nncf"),
+    ],
+)
+def test_export_names_a_missing_package_first(tmp_path, monkeypatch, options, missing):
+    """The model is not yet read."""
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(OptionError) as caught:
+        bert_tf.export(tmp_path / "absent", tmp_path / "1", **options)
+    assert caught.value.option == "format" and missing in str(caught.value)
+
+
+@pytest.mark.parametrize("of_encoder", [False, True])
+def test_write_lite_refuses_a_bilstm(tmp_path, of_encoder):
+    config = dataclasses.replace(tiny.CONFIG, num_bilstm_layers=int(of_encoder))
+    layers = None if of_encoder else "last_hidden"
+    task = TokenClassificationTask(("O", "B-X"), 11, feature_layers=layers, bilstm_units=4)
+    with pytest.raises(OptionError) as caught:
+        write_lite(ServedTagger(tiny.trained(task, config), 11, False), str(tmp_path / "lite"))
+    assert caught.value.option == "format"
+    assert not (tmp_path / "lite").exists()

@@ -8,13 +8,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
-
 pytestmark = pytest.mark.night
 
 LIBRARY = Path(tensorflow_text.__file__).parent / c_client.LIBRARY
-FIRSTS = ("the happy cat in the barn", "", "The HÄPPY cât 猫", "calm dog " * 300)
-SECONDS = ("a hen in the barn", "a pig", "", "sad 😀 dog\0\n")
+TEXTS = ("the happy cat in the barn", "", "The HÄPPY cât 猫", "calm dog " * 300, "sad 😀 dog\0\n")
 
 
 @pytest.fixture(scope="module")
@@ -36,28 +33,11 @@ def ids(shape):
     return arrays
 
 
-@pytest.fixture
-def int8(sentence_model, tmp_path):
-    texts = tmp_path / "lines.txt"
-    texts.write_text("the happy cat in the barn\n" * 20)
-    options = {"precision": "int8", "calibration_file": str(texts)}
-    folder = tmp_path / "1"
-    export_saved_model(
-        ExportOptions(model_dir=str(sentence_model), export_dir=str(folder), **options)
-    )
-    return folder
-
-
-@pytest.mark.weekly_cases("pair")
-@pytest.mark.parametrize(
-    "kind", ["single", "pair", pytest.param("int8", marks=[pytest.mark.night, pytest.mark.weekly])]
-)
-def test_requests_go_in_and_the_outputs_that_python_gets_come_out(program, exported, kind, request):
-    folder = request.getfixturevalue("int8") if kind == "int8" else getattr(exported, kind)
-    texts = {"text_a": column(FIRSTS)} | ({"text_b": column(SECONDS)} if kind == "pair" else {})
-    requests = [("serving_default", texts), ("tokens", ids([2, 7])), ("tokens", ids([1, 3]))]
-    signatures = tf.saved_model.load(str(folder)).signatures
-    answers = c_client.ask(program, folder, LIBRARY, requests)
+def test_client_gets_the_outputs_that_python_gets(program, exported):
+    requests = [("serving_default", {"text_a": column(TEXTS)})]
+    requests += [("tokens", ids([2, 7])), ("tokens", ids([1, 3]))]
+    signatures = tf.saved_model.load(str(exported.single)).signatures
+    answers = c_client.ask(program, exported.single, LIBRARY, requests)
     for (signature, inputs), found in zip(requests, answers, strict=True):
         expected = signatures[signature](**{n: tf.constant(value) for n, value in inputs.items()})
         assert sorted(found) == sorted(expected) == ["label", "logits", "probabilities"]
@@ -67,8 +47,8 @@ def test_requests_go_in_and_the_outputs_that_python_gets_come_out(program, expor
             np.testing.assert_allclose(found[name], expected[name].numpy(), rtol=0, atol=1e-5)
 
 
-def test_without_the_operation_the_error_names_it(program, exported):
+def test_client_without_the_operation_names_it(program, exported):
     with pytest.raises(RuntimeError, match="FastWordpieceTokenizeWithOffsets"):
         c_client.ask(
-            program, exported.single, None, [("serving_default", {"text_a": column(FIRSTS)})]
+            program, exported.single, None, [("serving_default", {"text_a": column(TEXTS)})]
         )

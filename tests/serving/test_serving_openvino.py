@@ -5,52 +5,46 @@ import logging
 
 import numpy as np
 import pytest
-from tiny_served import MOODS as TEXTS
+from models import DATA, golden
 
 import bert_tf
 from bert_tf.data.packing import pack_texts
 from bert_tf.model_folder import load_model
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
 pytest.importorskip("openvino")
 pytest.importorskip("nncf")
 
-
-@pytest.fixture(scope="module")
-def ids(sentence_model):
-    tokenizer = load_model(str(sentence_model)).tokenizer
-    rows = [pack_texts(tokenizer, text, None, 16) for text in TEXTS[::9]]
-    return {
-        name: np.array([getattr(row, name) for row in rows], np.int32) for name in rows[0]._fields
-    }
+TEXTS = [line.split("\t")[0] for line in (DATA / "moods/train.tsv").read_text().splitlines()[1:]]
 
 
 @pytest.fixture(scope="module")
-def logits(sentence_model, ids):
-    return load_model(str(sentence_model)).model(ids)["logits"].numpy()
-
-
-@pytest.fixture(scope="module")
-def folders(sentence_model, tmp_path_factory):
-    """Precision -> the export of a classifier."""
+def folders(tmp_path_factory):
+    """Precision -> the export of a classifier. The handlers of the log stay."""
     folder = tmp_path_factory.mktemp("openvino")
-    texts = folder / "texts.txt"
-    texts.write_text("\n".join(TEXTS))
+    (folder / "texts.txt").write_text("\n".join(TEXTS))
+    root = logging.getLogger()
+    before = list(root.handlers), list(root.filters), root.level
     for precision in ("float32", "bfloat16", "int8"):
-        given = {"format": "openvino", "precision": precision, "model_dir": str(sentence_model)}
+        given = {"format": "openvino", "precision": precision}
         if precision == "int8":
-            given["calibration_file"] = str(texts)
-        export_saved_model(ExportOptions(export_dir=str(folder / precision), **given))
+            given["calibration_file"] = str(folder / "texts.txt")
+        bert_tf.export(golden("classifier"), folder / precision, **given)
+    bert_tf.load(folder / "float32")
+    assert (list(root.handlers), list(root.filters), root.level) == before
     return folder
 
 
 @pytest.mark.parametrize("precision, atol", [("float32", 1e-5), ("bfloat16", 0.05), ("int8", 0.5)])
-def test_a_file_answers_batches_of_any_shape(folders, ids, logits, precision, atol):
+def test_openvino_file_answers_batches_of_any_shape(folders, precision, atol):
     import openvino
 
+    trained = load_model(str(golden("classifier")))
+    rows = [pack_texts(trained.tokenizer, text, None, 16) for text in TEXTS[::9]]
+    names = ("input_ids", "input_mask", "segment_ids")
+    ids = {name: np.array([getattr(row, name) for row in rows], np.int32) for name in names}
+    logits = trained.model(ids)["logits"].numpy()
     hints = {"INFERENCE_PRECISION_HINT": "f32"} if precision == "float32" else {}
-    path = str(folders / precision / "model.xml")
-    read = openvino.Core().read_model(path)
+    read = openvino.Core().read_model(str(folders / precision / "model.xml"))
     assert {port.get_any_name() for port in read.inputs} == set(ids)
     assert {port.get_any_name() for port in read.outputs} == {"logits", "probabilities"}
     model = openvino.Core().compile_model(read, "CPU", hints)
@@ -60,7 +54,7 @@ def test_a_file_answers_batches_of_any_shape(folders, ids, logits, precision, at
     np.testing.assert_allclose(alone, logits[:1], rtol=0, atol=atol)
 
 
-def test_the_folder_has_all_that_a_client_needs_and_int8_is_smaller(folders):
+def test_openvino_folder_has_all_files_and_int8_is_smaller(folders):
     beside = ["export.json", "task.json", "bert_config.json", "vocab.txt", "labels.txt"]
     sizes = {}
     for precision in ("float32", "bfloat16", "int8"):
@@ -72,12 +66,3 @@ def test_the_folder_has_all_that_a_client_needs_and_int8_is_smaller(folders):
         assert values["signatures"]["tokens"]["inputs"]["input_ids"]["shape"] == [None, None]
     assert sizes["bfloat16"] < 0.55 * sizes["float32"]
     assert sizes["int8"] < sizes["bfloat16"]
-
-
-def test_the_handlers_of_the_log_stay(sentence_model, tmp_path):
-    root = logging.getLogger()
-    before = list(root.handlers), list(root.filters), root.level
-    flags = {"model_dir": str(sentence_model), "export_dir": str(tmp_path / "1")}
-    export_saved_model(ExportOptions(format="openvino", **flags))
-    bert_tf.load(tmp_path / "1")
-    assert (list(root.handlers), list(root.filters), root.level) == before
