@@ -1,5 +1,6 @@
 """Flags as a view of the option classes, and how a script ends."""
 
+import ast
 import dataclasses
 import importlib
 import os
@@ -32,118 +33,60 @@ LEAST = {
     "VisualizationOptions": ["--model_dir=m", "--text=t"],
 }
 
-TPU_FLAGS = {
-    "use_tpu": False,
-    "tpu_name": None,
-    "tpu_zone": None,
-    "gcp_project": None,
-    "master": None,
-    "num_tpu_cores": 8,
-}
-TRAINING_FLAGS = TPU_FLAGS | {
-    "output_dir": "required",
-    "init_checkpoint": None,
-    "do_train": False,
-    "do_eval": False,
-    "max_seq_length": 128,
-    "train_batch_size": 32,
-    "eval_batch_size": 8,
-    "learning_rate": 5e-5,
-    "save_checkpoints_steps": 1000,
-    "iterations_per_loop": 1000,
-}
-# google-research/bert: every flag of each script, with its default.
+# google-research/bert: every flag of each script, with its default; "!" where it has none.
+TRAINING = """
+    use_tpu=False tpu_name=None tpu_zone=None gcp_project=None master=None num_tpu_cores=8
+    output_dir! init_checkpoint=None do_train=False do_eval=False max_seq_length=128
+    train_batch_size=32 eval_batch_size=8 learning_rate=5e-05 save_checkpoints_steps=1000
+    iterations_per_loop=1000
+"""
 REFERENCE = {
-    "PretrainingDataOptions": {
-        "input_file": "required",
-        "output_file": "required",
-        "vocab_file": "required",
-        "do_lower_case": True,
-        "do_whole_word_mask": False,
-        "max_seq_length": 128,
-        "max_predictions_per_seq": 20,
-        "random_seed": 12345,
-        "dupe_factor": 10,
-        "masked_lm_prob": 0.15,
-        "short_seq_prob": 0.1,
-    },
-    "PretrainingOptions": TRAINING_FLAGS
-    | {
-        "input_file": "required",
-        "bert_config_file": "required",
-        "max_predictions_per_seq": 20,
-        "num_train_steps": 100_000,
-        "num_warmup_steps": 10_000,
-        "max_eval_steps": 100,
-    },
-    "ClassifierOptions": TRAINING_FLAGS
-    | {
-        "data_dir": "required",
-        "task_name": "required",
-        "vocab_file": "required",
-        "bert_config_file": "required",
-        "do_lower_case": True,
-        "do_predict": False,
-        "predict_batch_size": 8,
-        "num_train_epochs": 3.0,
-        "warmup_proportion": 0.1,
-    },
-    "SquadOptions": TRAINING_FLAGS
-    | {
-        "vocab_file": "required",
-        "bert_config_file": "required",
-        "train_file": None,
-        "predict_file": None,
-        "do_lower_case": True,
-        "max_seq_length": 384,
-        "doc_stride": 128,
-        "max_query_length": 64,
-        "do_predict": False,
-        "predict_batch_size": 8,
-        "num_train_epochs": 3.0,
-        "warmup_proportion": 0.1,
-        "n_best_size": 20,
-        "max_answer_length": 30,
-        "verbose_logging": False,
-        "version_2_with_negative": False,
-        "null_score_diff_threshold": 0.0,
-    },
-    "ExtractionOptions": {
-        "input_file": "required",
-        "output_file": "required",
-        "init_checkpoint": "required",
-        "bert_config_file": "required",
-        "vocab_file": "required",
-        "layers": "-1,-2,-3,-4",
-        "max_seq_length": 128,
-        "do_lower_case": True,
-        "batch_size": 32,
-        "use_tpu": False,
-        "master": None,
-        "num_tpu_cores": 8,
-        "use_one_hot_embeddings": False,
-    },
+    "PretrainingDataOptions": """
+        input_file! output_file! vocab_file! do_lower_case=True do_whole_word_mask=False
+        max_seq_length=128 max_predictions_per_seq=20 random_seed=12345 dupe_factor=10
+        masked_lm_prob=0.15 short_seq_prob=0.1
+    """,
+    "PretrainingOptions": TRAINING
+    + """
+        input_file! bert_config_file! max_predictions_per_seq=20 num_train_steps=100000
+        num_warmup_steps=10000 max_eval_steps=100
+    """,
+    "ClassifierOptions": TRAINING
+    + """
+        data_dir! task_name! vocab_file! bert_config_file! do_lower_case=True do_predict=False
+        predict_batch_size=8 num_train_epochs=3.0 warmup_proportion=0.1
+    """,
+    "SquadOptions": TRAINING
+    + """
+        max_seq_length=384 vocab_file! bert_config_file! train_file=None predict_file=None
+        do_lower_case=True doc_stride=128 max_query_length=64 do_predict=False
+        predict_batch_size=8 num_train_epochs=3.0 warmup_proportion=0.1 n_best_size=20
+        max_answer_length=30 verbose_logging=False version_2_with_negative=False
+        null_score_diff_threshold=0.0
+    """,
+    "ExtractionOptions": """
+        input_file! output_file! init_checkpoint! bert_config_file! vocab_file!
+        layers="-1,-2,-3,-4" max_seq_length=128 do_lower_case=True batch_size=32 use_tpu=False
+        master=None num_tpu_cores=8 use_one_hot_embeddings=False
+    """,
 }
 # Where we differ on purpose.
-BESIDE_THE_CHECKPOINT = {"bert_config_file": None, "vocab_file": None}
-AS_THE_CHECKPOINT_SAYS = {"do_lower_case": None}  # else True
-AS_THE_VOCABULARY_SAYS = AS_THE_CHECKPOINT_SAYS
-AS_THE_RUN_IN_OUTPUT_DIR = {"max_seq_length": None}  # else 128, and 384 for SQuAD
-FROM_LENGTH_AND_SHARE = {"max_predictions_per_seq": None}  # 20 for 128 and 0.15
-OWN_TABLE_INSTEAD = {"data_dir": None, "task_name": None}  # --train_file
+SIDECARS = {"bert_config_file": None, "vocab_file": None}  # next to the checkpoint
+OF_A_CHECKPOINT = SIDECARS | {"do_lower_case": None}  # as the checkpoint says, else True
+OF_A_TASK = OF_A_CHECKPOINT | {"max_seq_length": None}  # of the run in output_dir, else 128 or 384
 EXCEPTIONS = {
-    "PretrainingDataOptions": FROM_LENGTH_AND_SHARE | AS_THE_VOCABULARY_SAYS,
+    "PretrainingDataOptions": {"max_predictions_per_seq": None, "do_lower_case": None},
     "PretrainingOptions": {"bert_config_file": None, "max_predictions_per_seq": None},  # else 20
-    "ClassifierOptions": BESIDE_THE_CHECKPOINT
-    | AS_THE_CHECKPOINT_SAYS
-    | AS_THE_RUN_IN_OUTPUT_DIR
-    | OWN_TABLE_INSTEAD,
-    "SquadOptions": BESIDE_THE_CHECKPOINT
-    | AS_THE_CHECKPOINT_SAYS
-    | AS_THE_RUN_IN_OUTPUT_DIR
-    | {"version_2_with_negative": None},  # else False
-    "ExtractionOptions": BESIDE_THE_CHECKPOINT | AS_THE_CHECKPOINT_SAYS,
+    "ClassifierOptions": OF_A_TASK | {"data_dir": None, "task_name": None},  # or --train_file
+    "SquadOptions": OF_A_TASK | {"version_2_with_negative": None},  # else False
+    "ExtractionOptions": OF_A_CHECKPOINT,
 }
+
+
+def defaults(text):
+    """flag -> default, or "required", of a table like REFERENCE."""
+    rows = (word.removesuffix("!").partition("=") for word in text.split())
+    return {name: ast.literal_eval(value) if eq else "required" for name, eq, value in rows}
 
 
 OPTION_CLASSES = {
@@ -210,30 +153,24 @@ def test_a_command_line_makes_the_same_options_as_python():
         assert cli.options_from_flags(OPTION_CLASSES[name], values) == expected
 
 
-def test_arguments_that_are_no_flags_go_to_the_positional_field():
+def test_values_of_every_type_and_arguments_that_are_no_flags_arrive():
     values, least = flags_of("PretrainingDataOptions"), LEAST["PretrainingDataOptions"]
-    rest = values(
-        ["script", *least, "--runner=DirectRunner", "--", "--project=x", "--num_workers=9"]
-    )
+    given = ["--runner=DirectRunner", "--do_whole_word_mask", "--masked_lm_prob=0.5"]
+    given += ["--dupe_factor=3", "--nodo_lower_case", "--", "--project=x", "--num_workers=9"]
+    rest = values(["script", *least, *given])
     options_class = OPTION_CLASSES["PretrainingDataOptions"]
     options = cli.options_from_flags(options_class, values, rest[1:])
     assert options.runner_flags == ("--project=x", "--num_workers=9")
-    assert options.num_workers == 1
-
-
-def test_values_of_every_type_arrive():
-    values = flags_of("ClassifierOptions")
-    least = [flag for flag in LEAST["ClassifierOptions"] if flag != "--do_eval"]
-    values(["script", *least, "--do_train", "--nodo_eval", "--do_lower_case=false", "--seed=7"])
-    options = cli.options_from_flags(OPTION_CLASSES["ClassifierOptions"], values)
-    assert (options.do_train, options.do_eval, options.do_lower_case) == (True, False, False)
-    assert (options.seed, options.num_train_epochs, options.best_metric) == (7, 3.0, None)
+    assert (options.runner, options.num_workers, options.dupe_factor) == ("DirectRunner", 1, 3)
+    assert (options.do_whole_word_mask, options.do_lower_case) == (True, False)
+    assert (options.masked_lm_prob, options.max_predictions_per_seq) == (0.5, None)
 
 
 def test_every_flag_of_the_reference_is_there_with_its_default():
     for name in REFERENCE:
-        values, expected = flags_of(name), REFERENCE[name] | EXCEPTIONS[name]
-        assert set(EXCEPTIONS[name]) <= set(REFERENCE[name])
+        values, reference = flags_of(name), defaults(REFERENCE[name])
+        expected = reference | EXCEPTIONS[name]
+        assert set(EXCEPTIONS[name]) <= set(reference)
         for flag, default in expected.items():
             found = "required" if is_required(values, flag) else values[flag].default
             assert found == default, f"{name}.{flag}"

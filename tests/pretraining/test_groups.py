@@ -94,36 +94,20 @@ def test_one_pass_finds_the_cut_of_each_target(tmp_path_factory, contents, max_g
     assert sorted({*cuts, total}) == list(ends)
 
 
-def test_a_corpus_without_empty_lines_is_one_group(tmp_path):
-    (group,) = plan_groups(write(tmp_path, ["aaaa\n" * 2000]), 100)
-    assert group_size(group) == 10_000
+def test_groups_end_behind_documents(tmp_path):
+    def groups_of(max_group_bytes, *texts):
+        found = plan_groups(write(tmp_path, texts), max_group_bytes)
+        return [documents(group_lines(group)) for group in found]
 
-
-def test_a_corpus_within_the_limit_is_one_group_of_all_files(tmp_path):
-    files = write(tmp_path, ["one\n\ntwo\n", "", "three\n"])
-    (group,) = plan_groups(files, 100)
-    assert [(part.start, part.end) for part in group] == [(0, 9), (0, 6)]
-    assert list(group_lines(group)) == ["one", "", "two", "three"]
-
-
-def test_a_larger_one_is_cut_behind_empty_lines_into_groups_of_about_the_same_size(tmp_path):
-    files = write(tmp_path, ["aaaa\nbbbb\n\n" * 30])  # documents of 11 bytes
-    groups = plan_groups(files, 100)
-    assert len(groups) == 4
-    assert all(group_size(group) % 11 == 0 for group in groups)
-    assert [group_size(group) // 11 for group in groups] == [8, 8, 7, 7]
-
-
-def test_a_document_larger_than_the_limit_stays_whole(tmp_path):
-    files = write(tmp_path, ["a\n\n" + "b\n" * 500 + "\nc\n"])
-    groups = plan_groups(files, 100)
-    assert [documents(group_lines(group)) for group in groups] == [[["a"], ["b"] * 500], [["c"]]]
-
-
-def test_a_document_goes_on_in_the_next_file(tmp_path):
-    files = write(tmp_path, ["a\n" * 40, "b\n" * 40 + "\nc\n" * 30])
-    first, *_ = plan_groups(files, 60)
-    assert documents(group_lines(first)) == [["a"] * 40 + ["b"] * 40]
+    assert groups_of(100, "aaaa\n" * 2000) == [[["aaaa"] * 2000]]  # no empty line
+    assert groups_of(100, "one\n\ntwo\n", "", "three\n") == [[["one"], ["two", "three"]]]
+    assert groups_of(10, "") == [[]]
+    sizes = [len(group) for group in groups_of(100, "aaaa\nbbbb\n\n" * 30)]
+    assert sizes == [8, 8, 7, 7]
+    whole = groups_of(100, "a\n\n" + "b\n" * 500 + "\nc\n")  # a document above the limit
+    assert whole == [[["a"], ["b"] * 500], [["c"]]]
+    first, *_ = groups_of(60, "a\n" * 40, "b\n" * 40 + "\nc\n" * 30)  # across files
+    assert first == [["a"] * 40 + ["b"] * 40]
 
 
 def test_groups_do_not_depend_on_compression(tmp_path):
@@ -133,11 +117,6 @@ def test_groups_do_not_depend_on_compression(tmp_path):
     packed = plan_groups(write(tmp_path, [text, text], compress=True), 64)
     bounds = [[part[1:] for part in group] for group in plain]
     assert bounds == [[part[1:] for part in group] for group in packed]
-
-
-def test_an_empty_corpus_is_one_group_without_lines(tmp_path):
-    (group,) = plan_groups(write(tmp_path, [""]), 10)
-    assert list(group_lines(group)) == []
 
 
 def test_carriage_returns_and_space_around_a_line_are_left_out_as_in_the_reference(tmp_path):

@@ -219,15 +219,6 @@ def test_the_shares_of_mask_random_and_kept_pieces_are_those_asked_for():
             assert abs(random_ids.mean() / len(LARGE) - 0.5) < 5 * 0.29 / np.sqrt(len(random_ids))
 
 
-def test_about_the_asked_share_of_the_tokens_is_predicted():
-    features = long_batch(256)
-    masked = DynamicMasker(LARGE, max_predictions_per_seq=30)(features, 11, 0)
-    share = tf.reduce_sum(masked["masked_lm_weights"]) / tf.cast(
-        tf.reduce_sum(features["input_mask"]), tf.float32
-    )
-    assert float(share) == pytest.approx(0.15, abs=0.002)
-
-
 # ---------------------------------------------------------------------------- of what it is a function
 
 
@@ -242,12 +233,6 @@ def test_masks_are_a_function_of_seed_and_number_of_the_batch_alone():
         np.testing.assert_array_equal(again[name], array_, err_msg=name)
     for seed, number in ((7, 4), (8, 3)):
         assert (arrays(masker(features, seed, number))["input_ids"] != first["input_ids"]).any()
-
-
-def test_a_sequence_has_other_masks_in_each_batch():
-    masker, features = DynamicMasker(LARGE), long_batch(2)
-    found = {tuple(map(tuple, chosen(masker(features, 0, number)))) for number in range(10)}
-    assert len(found) == 10
 
 
 def test_equal_sequences_of_a_batch_have_different_masks():

@@ -69,27 +69,6 @@ def test_a_next_sentence_follows_in_the_same_document():
                 assert list(ids_a + ids_b) == list(range(ids_a[0], ids_b[-1] + 1))
 
 
-def test_sentences_that_a_random_one_displaced_come_next():
-    corpus = [document(0, 2, 2, 2, 2, 2, 2), document(100, 1)]
-    for seed in range(30):
-        used = []
-        for ids_a, ids_b, is_random_next in pairs(corpus, max_seq_length=13, seed=seed):
-            used.extend(ids_a if is_random_next else ids_a + ids_b)
-        assert used == list(range(12))
-
-
-def test_no_pair_is_empty_on_one_side_or_longer_than_allowed():
-    corpus = [document(0, 1, 20, 1, 7), document(100, 30, 1)]
-    for seed in range(30):
-        for ids_a, ids_b, _ in pairs(corpus, max_seq_length=9, seed=seed):
-            assert len(ids_a) >= 1 and len(ids_b) >= 1 and len(ids_a) + len(ids_b) <= 6
-
-
-def test_a_document_alone_in_the_corpus_gives_its_own_sentences_as_random_ones():
-    (pair,) = pairs([document(0, 4)], max_seq_length=20)
-    assert plain(pair) == ([0, 1, 2, 3], [0, 1, 2, 3], True)
-
-
 def test_sentences_without_tokens_are_dropped():
     assert len(Document([[4, 5], [], [6]])) == 2
     assert list(Document([[4, 5], [], [6]]).tokens(0, 2)) == [4, 5, 6]

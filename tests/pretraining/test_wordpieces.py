@@ -109,11 +109,6 @@ def test_merges_equal_those_of_the_plain_algorithm():
         assert merge_pairs(counts, 17) == merges[:17], seed
 
 
-def test_merges_do_not_depend_on_the_order_of_the_words():
-    counts = random_words(3)
-    assert merge_pairs(dict(reversed(counts.items())), 40) == merge_pairs(counts, 40)
-
-
 def test_a_run_of_one_letter_is_merged_from_the_left():
     assert merge_pairs({"baaaa": 3}, 9) == ["##aa", "##aaaa", "baaaa"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from refusals import cause_of
+from tiny_checkpoints import write_tf1
 
 from bert_tf.config import BertConfig
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
@@ -34,37 +34,21 @@ LINES = ["The cats sat.", "the dog ||| Zürich, 京 !", "", "cat"]
 def checkpoint(tmp_path_factory):
     """A TF1 checkpoint with its configuration and vocabulary."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    CONFIG.to_json_file(folder / "bert_config.json")
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS), encoding="utf-8")
-    tf.raw_ops.SaveV2(
-        prefix=str(folder / "bert_model.ckpt"),
-        tensor_names=list(VARIABLES),
-        shape_and_slices=[""] * len(VARIABLES),
-        tensors=list(VARIABLES.values()),
-    )
+    write_tf1(folder, VARIABLES, config=CONFIG)
     return folder
-
-
-def options_in(folder, checkpoint):
-    (folder / "input.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    return ExtractionOptions(
-        input_file=str(folder / "input.txt"),
-        output_file=str(folder / "new" / "output.jsonl"),
-        init_checkpoint=str(checkpoint / "bert_model.ckpt"),
-        layers="-1,0",
-        max_seq_length=13,
-    )
 
 
 @pytest.fixture
 def options(checkpoint, tmp_path):
-    return options_in(tmp_path, checkpoint)
-
-
-@pytest.fixture(scope="module")
-def all_lines(checkpoint, tmp_path_factory):
-    """What is extracted by these options."""
-    return extracted(options_in(tmp_path_factory.mktemp("lines"), checkpoint))
+    (tmp_path / "input.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return ExtractionOptions(
+        input_file=str(tmp_path / "input.txt"),
+        output_file=str(tmp_path / "new" / "output.jsonl"),
+        init_checkpoint=str(checkpoint / "bert_model.ckpt"),
+        layers="-1,0",
+        max_seq_length=13,
+    )
 
 
 def extracted(options, **changes):
@@ -95,26 +79,22 @@ def assert_values(line, expected, layers):
             )
 
 
-def test_json_lines_have_the_tokens_and_the_keys_of_the_reference(all_lines):
-    assert [tokens_of(line) for line in all_lines] == [
+def test_json_lines_have_the_keys_of_the_reference_and_the_numpy_bert(options):
+    lines = extracted(options)
+    assert [tokens_of(line) for line in lines] == [
         ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"],
         ["[CLS]", "the", "dog", "[SEP]", "zu", "##rich", ",", "京", "[UNK]", "[SEP]"],
         ["[CLS]", "[SEP]"],
         ["[CLS]", "cat", "[SEP]"],
     ]
-    for index, line in enumerate(all_lines):
+    for index, (line, first_segment) in enumerate(zip(lines, (None, 4, None, None), strict=True)):
         assert list(line) == ["linex_index", "features"]
         assert line["linex_index"] == index
         for feature in line["features"]:
             assert list(feature) == ["token", "layers"]
             assert [list(layer) for layer in feature["layers"]] == [["index", "values"]] * 2
-            assert [layer["index"] for layer in feature["layers"]] == [-1, 0]
-
-
-def test_values_equal_the_numpy_bert(all_lines):
-    for line, first_segment in zip(all_lines, (None, 4, None, None), strict=True):
         assert_values(line, layers_of(tokens_of(line), first_segment), (-1, 0))
-    values = all_lines[0]["features"][0]["layers"][0]["values"]
+    values = lines[0]["features"][0]["layers"][0]["values"]
     assert len(values) == CONFIG.hidden_size
     assert values == [round(value, 6) for value in values]
 
@@ -126,14 +106,6 @@ def test_layers_count_from_the_first_or_the_last(options):
         assert first == minus_three
         assert last == third
         assert len({tuple(values) for values in (first, second, last)}) == 3
-
-
-def test_batch_size_does_not_change_values(options, all_lines):
-    for found, line in zip(extracted(options, batch_size=1), all_lines, strict=True):
-        assert tokens_of(found) == tokens_of(line)
-        for feature, other in zip(found["features"], line["features"], strict=True):
-            for layer, same in zip(feature["layers"], other["layers"], strict=True):
-                np.testing.assert_allclose(layer["values"], same["values"], rtol=0, atol=2.1e-6)
 
 
 def test_long_lines_and_pairs_are_truncated(options):
@@ -153,23 +125,21 @@ def test_only_bars_between_spaces_and_no_special_token_divide_a_text(options):
     ]
 
 
-def test_npz_has_the_values_of_the_json_lines(options, all_lines, tmp_path):
+def test_files_batches_and_formats_do_not_change_values(options, tmp_path):
     path = tmp_path / "vectors.npz"
-    extract_features(dataclasses.replace(options, output_file=str(path), output_format="npz"))
+    for name, lines in (("a.txt", LINES[:2]), ("b.txt", LINES[2:])):
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    files = f"{tmp_path}/a.txt,{tmp_path}/b.txt"
+    expected = extracted(options)
+    changes = {"input_file": files, "batch_size": 1, "output_format": "npz"}
+    extract_features(dataclasses.replace(options, output_file=str(path), **changes))
     with np.load(path) as arrays:
         splits, vectors, tokens = arrays["row_splits"], arrays["vectors"], arrays["tokens"]
         assert arrays["layers"].tolist() == [-1, 0] and vectors.dtype == np.float32
-    for line, first, end in zip(all_lines, splits[:-1], splits[1:], strict=True):
+    for line, first, end in zip(expected, splits[:-1], splits[1:], strict=True):
         assert tokens[first:end].tolist() == tokens_of(line)
         values = [[layer["values"] for layer in token["layers"]] for token in line["features"]]
-        np.testing.assert_allclose(vectors[first:end], values, atol=1.5e-6)
-
-
-def test_several_inputs_are_read_one_after_the_other(options, all_lines, tmp_path):
-    for name, lines in (("a.txt", LINES[:2]), ("b.txt", LINES[2:])):
-        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
-    found = extracted(options, input_file=f"{tmp_path}/a.txt,{tmp_path}/b.txt")
-    assert list(map(tokens_of, found)) == list(map(tokens_of, all_lines))
+        np.testing.assert_allclose(vectors[first:end], values, rtol=0, atol=2.1e-6)
 
 
 def test_invalid_options_are_errors_before_anything_is_written(options):

@@ -51,7 +51,13 @@ def json_lines(text):
     return [json.loads(line) for line in text.splitlines()]
 
 
-# ----- input
+def assert_answers(lines, expected):
+    for line, answer in zip(lines, expected, strict=True):
+        assert line["label"] == answer["label"]
+        assert line["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
+
+
+# ---- Input ---------------------------------------------------------------------------------------
 
 
 def test_lines_get_their_answers(run):
@@ -70,10 +76,8 @@ def test_table_repeats_its_id_and_the_columns_that_were_read(run):
     lines = json_lines(run(classifier(), {"in.csv": table}))
     texts = ["the cat, the dog", 'a "log"\nsat']
     assert [(line["id"], line["sentence"]) for line in lines] == list(zip("13", texts, strict=True))
-    for line, answer in zip(lines, predictor(classifier()).predict(texts), strict=True):
-        assert list(line) == ["id", "sentence", "label", "probabilities"]
-        assert line["label"] == answer["label"]
-        assert line["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
+    assert [list(line) for line in lines] == [["id", "sentence", "label", "probabilities"]] * 2
+    assert_answers(lines, predictor(classifier()).predict(texts))
 
 
 def test_tables_of_each_format_are_read_one_after_the_other(run):
@@ -90,15 +94,14 @@ def test_tables_of_each_format_are_read_one_after_the_other(run):
 
 def test_columns_of_pairs(run):
     trained = classifier(is_pair=True)
-    (expected,) = predictor(trained).predict([("a dog", "the cat")])
+    expected = predictor(trained).predict([("a dog", "the cat")])
     for name, table, flags in (
         ("in.tsv", "x\ty\nthe cat\ta dog\n", {"text_a_column": "y", "text_b_column": "x"}),
         ("in.tsv", "a dog\tthe cat\n", {"header": False}),
         ("in.csv", "query;positive\na dog;the cat\n", {"column_separator": ";"}),
         ("in.json", '{"text": "a dog", "text_b": "the cat"}\n', {"input_format": "jsonl"}),
     ):
-        (line,) = json_lines(run(trained, {name: table}, **flags))
-        assert line["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-6), table
+        assert_answers(json_lines(run(trained, {name: table}, **flags)), expected)
 
 
 def test_columns_are_those_of_the_training(run, tmp_path):
@@ -112,10 +115,9 @@ def test_second_text_is_optional_for_a_model_of_both(run):
     rows = '{"text": "the cat", "text_b": "a dog"}\n{"text": "the cat", "text_b": null}\n'
     lines = json_lines(run(trained, {"in.jsonl": rows}))
     expected = predictor(trained).predict([("the cat", "a dog"), "the cat"])
-    for line, answer in zip(lines, expected, strict=True):
-        assert line["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
-    (line,) = json_lines(run(trained, {"in.tsv": "the cat\tgood\n"}, header=False))
-    assert line["probabilities"] == pytest.approx(expected[1]["probabilities"], abs=1e-6)
+    assert_answers(lines, expected)
+    lines = json_lines(run(trained, {"in.tsv": "the cat\tgood\n"}, header=False))
+    assert_answers(lines, expected[1:])
 
 
 def test_choices_are_a_list_or_columns(run):
@@ -154,16 +156,14 @@ def test_lines_of_standard_input_are_answered_at_once(monkeypatch, tmp_path, cap
         assert json.loads(capsys.readouterr().out)["text"] == "a dog"
 
 
-# ----- output
+# ---- Output --------------------------------------------------------------------------------------
 
 
 def test_answers_are_in_the_order_of_the_texts(run):
     texts = [" ".join(["cat"] * (number * 7 % 9)) + f" {number}" for number in range(70)]
     output = run(classifier(), {"in.txt": "\n".join(texts)}, batch_size=2)  # chunks of 64
-    expected = predictor(classifier()).predict(texts)
-    for line, text, answer in zip(json_lines(output), texts, expected, strict=True):
-        assert line["text"] == text
-        assert line["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
+    assert [line["text"] for line in json_lines(output)] == texts
+    assert_answers(json_lines(output), predictor(classifier()).predict(texts))
 
 
 def test_output_can_be_a_table(run, tmp_path):
@@ -216,7 +216,7 @@ def test_no_input_has_no_answers(run):
     assert run(classifier(), {"in.txt": ""}) == ""
 
 
-# ----- errors
+# ---- Errors --------------------------------------------------------------------------------------
 
 
 def test_input_without_an_answer_has_an_error(run, caplog):

@@ -44,44 +44,28 @@ def test_page_has_the_attention_of_every_head(page):
     np.testing.assert_allclose(levels.reshape(2, 3, 5, 5) / 255, expected, atol=0.5 / 255 + 1e-6)
 
 
-KINDS = {  # the model, a text, what its page has
-    "classifier": (tiny.classifier, "the cat", "log-odds of"),
-    "regression": (lambda: tiny.classifier("regression"), "the cat", "gradients of the score"),
-    "pair": (lambda: tiny.classifier(is_pair=True), "the cat ||| a dog", "the cat | a dog"),
-    "windows": (lambda: tiny.classifier(doc_stride=4), tiny.TEXTS[3], "the first of"),
-    "answer": (
-        lambda: tiny.answerer(version_2_with_negative=True),
-        "who ? ||| a cat",
-        "odds of no",
-    ),
-    "choice": (tiny.chooser, "who ? ||| a dog ||| a cat", '"a dog", 0.'),
-    "masks": (tiny.pretrained, "the [MASK] sat", "[MASK] at position 2"),
-    "encoder": (lambda: tiny.trained(None), "the cat ||| a dog", '["tokens", "7, at most 11"]'),
-    "entities": (
-        lambda: tiny.trained(TokenClassificationTask(("O", "B-X"), 11)),
-        "cat",
-        '["entities", ',
-    ),
-    "embedder": (lambda: tiny.trained(EmbeddingTask(11)), "a cat", '["tokens", "4, '),
-}
-
-
-def check_page(page, kind):
-    make, text, expected = KINDS[kind]
-    content = page(make(), text).read_text()
-    assert expected in content and '"kind": "attention"' in content, kind
-    addresses = set(re.findall(r"\w+://[^\s\"'<]+", content))
-    assert addresses == {"http://www.w3.org/2000/svg"}, kind  # a name, which no browser fetches
-
-
-def test_page_of_an_answer(page, eager):
-    check_page(page, "answer")
+ENTITIES = TokenClassificationTask(("O", "B-X"), 11)
+KINDS = [  # the model, a text, what its page has
+    (tiny.classifier, "the cat", "log-odds of"),
+    (lambda: tiny.classifier("regression"), "the cat", "gradients of the score"),
+    (lambda: tiny.classifier(is_pair=True), "the cat ||| a dog", "the cat | a dog"),
+    (lambda: tiny.classifier(doc_stride=4), tiny.TEXTS[3], "the first of"),
+    (lambda: tiny.answerer(version_2_with_negative=True), "who ? ||| a cat", "odds of no"),
+    (tiny.chooser, "who ? ||| a dog ||| a cat", '"a dog", 0.'),
+    (tiny.pretrained, "the [MASK] sat", "[MASK] at position 2"),
+    (lambda: tiny.trained(None), "the cat ||| a dog", '["tokens", "7, at most 11"]'),
+    (lambda: tiny.trained(ENTITIES), "cat", '["entities", '),
+    (lambda: tiny.trained(EmbeddingTask(11)), "a cat", '["tokens", "4, '),
+]
 
 
 @pytest.mark.night
 def test_page_of_each_type_of_model(page, eager):
-    for kind in KINDS:
-        check_page(page, kind)
+    for make, text, expected in KINDS:
+        content = page(make(), text).read_text()
+        assert expected in content and '"kind": "attention"' in content
+        addresses = set(re.findall(r"\w+://[^\s\"'<]+", content))
+        assert addresses == {"http://www.w3.org/2000/svg"}, text  # a name, which no browser fetches
 
 
 def test_label_is_explained_or_rejected(page, eager):
