@@ -1,16 +1,16 @@
 """From options to a trainer, and from record files to results."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_runs import classifier_options
+from helpers import read_json_lines, refused
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import RecordWriter
 from bert_tf.finetuning import loop
+from bert_tf.finetuning.classification import ClassifierOptions
 from bert_tf.finetuning.loop import LENGTHS
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
@@ -29,6 +29,12 @@ CONFIG = BertConfig(
 )
 
 
+def classifier_options(folder, **changes):
+    given = {"train_file": "unused.tsv", "do_train": True, "learning_rate": 5e-3}
+    given |= {"jit_compile": "false", "train_batch_size": 16, "init_checkpoint": "unused"}
+    return ClassifierOptions(output_dir=str(folder), **given | changes)
+
+
 def setup_of(options, config=CONFIG):
     write_files(options.output_dir, model_files(config))  # the model card reads it
     return Setup(options, options.make_strategy(), None, config, max_seq_length=48)
@@ -37,7 +43,7 @@ def setup_of(options, config=CONFIG):
 @pytest.fixture
 def task_and_trainer(tmp_path):
     task = ClassificationTask(("no", "yes"), max_seq_length=48)
-    options = classifier_options(tmp_path, train_file="unused.tsv", do_train=True)
+    options = classifier_options(tmp_path)
     return task, make_trainer(setup_of(options), task, 3)
 
 
@@ -61,43 +67,32 @@ def test_batches_of_many_lengths_are_not_compiled_one_by_one(task_and_trainer, t
     assert step.experimental_get_tracing_count() == 1
 
 
-def test_the_length_that_a_batch_is_cut_to_cannot_be_seen(task_and_trainer, tmp_path):
-    task, trainer = task_and_trainer
-    file = write_lengths(tmp_path / "eval", [3, 17, 41, 9])
-    alone, together = (
-        loop.run_model(trainer, task, [file], batch_size=size)["logits"] for size in (1, 4)
-    )
-    np.testing.assert_allclose(alone, together, rtol=0, atol=1e-6)
-
-
 def test_a_damaged_file_is_named_in_evaluation_too(task_and_trainer, tmp_path):
     task, trainer = task_and_trainer
     file = write_lengths(tmp_path / "eval", [3, 5, 7])
     data = bytearray((tmp_path / "eval").read_bytes())
     data[-20] ^= 0xFF
     (tmp_path / "eval").write_bytes(data)
-    with pytest.raises(ValueError, match=r"eval .*record 3 "):
+    with refused("eval: record 3"):
         loop.run_model(trainer, task, [file], batch_size=2)
 
 
-@pytest.mark.parametrize("name, size", [("input_ids", 9), ("segment_ids", 2), ("label_ids", 2)])
-def test_ids_and_labels_that_the_model_does_not_have_are_named(
-    task_and_trainer, tmp_path, name, size
-):
+def test_ids_and_labels_that_the_model_does_not_have_are_named(task_and_trainer, tmp_path):
     task, trainer = task_and_trainer
     values = {spec.name: np.zeros(spec.shape, np.int32) for spec in task.features}
-    with RecordWriter(tmp_path / "eval", task.features) as writer:
-        for number in range(1, 121):
-            bad = {name: values[name] + size} if number == 101 else {}
-            writer.write({**values, "input_mask": np.ones(48, np.int32), **bad})
-    message = rf"`{name}` is {size} in record 101 of .*eval, .* ids are 0 to {size - 1}"
-    with pytest.raises(ValueError, match=message):
-        loop.run_model(trainer, task, [str(tmp_path / "eval")], batch_size=40)
+    for name, size in (("input_ids", 9), ("segment_ids", 2), ("label_ids", 2)):
+        with RecordWriter(tmp_path / "eval", task.features) as writer:
+            for number in range(1, 121):
+                bad = {name: values[name] + size} if number == 101 else {}
+                writer.write({**values, "input_mask": np.ones(48, np.int32), **bad})
+        with refused("eval: record 101") as error:
+            loop.run_model(trainer, task, [str(tmp_path / "eval")], batch_size=40)
+        assert f"`{name}` is {size}" in str(error.value)
 
 
 def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
     task, trainer = task_and_trainer
-    options = classifier_options(tmp_path, train_file="unused.tsv", do_train=True)
+    options = classifier_options(tmp_path)
     tf.random.normal([3])  # whatever was drawn before
     again = make_trainer(setup_of(options), task, 3)
     for first, second in zip(trainer.model.weights, again.model.weights, strict=True):
@@ -108,43 +103,30 @@ def trainer_with(folder, num_train_steps=3, **flags):
     """The options that `flags` make, the task, and the trainer."""
     task = ClassificationTask(("no", "yes"), max_seq_length=48)
     flags = {"train_batch_size": 2, **flags}
-    options = classifier_options(folder, train_file="unused.tsv", do_train=True, **flags)
+    options = classifier_options(folder, **flags)
     trainer = make_trainer(setup_of(options), task, num_train_steps, num_warmup_steps=1)
     return options, task, trainer
 
 
-def test_without_flags_the_optimizer_is_the_references(tmp_path):
-    _, _, trainer = trainer_with(tmp_path)
-    optimizer, reference = trainer.optimizer, AdamWeightDecay(WarmupDecay(5e-3, 3, 1))
-    assert type(optimizer) is AdamWeightDecay
-    assert optimizer.get_config() == reference.get_config()
+def test_flags_choose_the_optimizer_and_its_settings(tmp_path):
+    schedule = WarmupDecay(5e-3, 3, 1)
+    lamb = {"optimizer": "lamb", "weight_decay_rate": 0.2, "layer_lr_decay": 0.5}
+    factors = {"/embeddings/": 0.25, "/layer_0/": 0.5}
+    cosine = WarmupDecay(5e-3, 3, 1, "cosine")
+    for flags, expected in (
+        ({}, AdamWeightDecay(schedule)),
+        ({"optimizer": "adamw"}, AdamW(schedule)),
+        (lamb | {"lr_schedule": "cosine"}, Lamb(cosine, 0.2, learning_rate_factors=factors)),
+    ):
+        _, _, trainer = trainer_with(tmp_path, **flags)
+        assert type(trainer.optimizer) is type(expected)
+        assert trainer.optimizer.get_config() == expected.get_config()
     assert len(trainer.model.trainable_variables) == len(trainer.model.weights)
 
 
-def test_flags_choose_the_optimizer_and_its_settings(tmp_path):
-    _, _, trainer = trainer_with(
-        tmp_path,
-        optimizer="lamb",
-        weight_decay_rate=0.2,
-        layer_lr_decay=0.5,
-        lr_schedule="cosine",
-    )
-    schedule = WarmupDecay(5e-3, 3, 1, "cosine")
-    factors = {"/embeddings/": 0.25, "/layer_0/": 0.5}
-    expected = Lamb(schedule, 0.2, learning_rate_factors=factors)
-    assert type(trainer.optimizer) is Lamb
-    assert trainer.optimizer.get_config() == expected.get_config()
-    _, _, trainer = trainer_with(tmp_path, optimizer="adamw")
-    assert type(trainer.optimizer) is AdamW
-
-
-@pytest.mark.weekly_cases("lamb")
-@pytest.mark.parametrize(
-    "optimizer", ["adam_weight_decay", pytest.param("lamb", marks=pytest.mark.night)]
-)
-def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(optimizer, tmp_path):
+def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(tmp_path, eagerly):
     file = write_lengths(tmp_path / "train", [3, 17, 41, 9])
-    flags = dict(freeze="embeddings,0", optimizer=optimizer, layer_lr_decay=0.8)
+    flags = dict(freeze="embeddings,0", layer_lr_decay=0.8)
     values = []
     for name, stops in (("straight", (5,)), ("resumed", (2, 5))):
         for stop in stops:
@@ -179,7 +161,7 @@ def test_batches_by_length_give_what_the_full_length_gives_in_the_order_of_the_f
 
 
 @pytest.mark.night
-def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
+def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path, eagerly):
     """One batch that is the whole set: the same examples whatever the order."""
     losses = []
     config_without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -189,8 +171,6 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
         folder = tmp_path / lengths
         options = classifier_options(
             folder,
-            train_file="unused.tsv",
-            do_train=True,
             train_batch_size=4,
             iterations_per_loop=1,  # a line for each step
         )
@@ -198,25 +178,21 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
         trainer = make_trainer(setup_of(options, config), task, 3)
         trainer.model.classifier.dropout.rate = 0.0
         loop.train(trainer, task, [file], options, num_train_steps=3, lengths=lengths)
-        lines = (folder / "metrics.jsonl").read_text().splitlines()
-        losses.append([json.loads(line)["loss"] for line in lines])
+        losses.append([line["loss"] for line in read_json_lines(folder / "metrics.jsonl")])
     np.testing.assert_allclose(losses[1:], [losses[0]] * 3, rtol=1e-5)
 
 
-@pytest.mark.weekly_cases("true")
-@pytest.mark.parametrize(("jit_compile", "all_parts"), [("false", (1, 4)), ("true", (1, 2))])
-def test_packed_rows_in_parts_make_the_step_of_the_whole_batch(tmp_path, jit_compile, all_parts):
+def test_packed_rows_in_parts_make_the_step_of_the_whole_batch(tmp_path, eagerly):
     file = write_lengths(tmp_path / "train", [3, 17, 30, 9, 21, 5, 12, 8])
     config = dataclasses.replace(
         CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.5
     )
     found = []
-    for parts in all_parts:
+    for parts in (1, 4):
         flags = {"pack_sequences": True, "gradient_accumulation_steps": parts, "seed": 1}
         options = classifier_options(
             tmp_path / f"{parts}",
-            **{"train_file": "unused.tsv", "do_train": True, "train_batch_size": 8},
-            **{"jit_compile": jit_compile, **flags},
+            **{"train_batch_size": 8, **flags},
         )
         task = ClassificationTask(("no", "yes"), max_seq_length=48)
         trainer = make_trainer(setup_of(options, config), task, 1, num_warmup_steps=0)
@@ -228,27 +204,22 @@ def test_packed_rows_in_parts_make_the_step_of_the_whole_batch(tmp_path, jit_com
         np.testing.assert_allclose(moments, found[0], rtol=0, atol=1e-6 * np.abs(found[0]).max())
 
 
-def test_batches_for_a_tpu_have_one_shape(task_and_trainer, tmp_path, monkeypatch):
-    """There is no TPU here, so a strategy that says it is one stands in."""
-    task, trainer = task_and_trainer
-    monkeypatch.setattr(loop.strategy, "needs_static_shapes", lambda devices: True)
-    found = []
-    shapes = lambda data, *_, **__: found.extend(b["input_ids"].shape.as_list() for b in data)  # noqa: E731
-    monkeypatch.setattr(trainer, "predict", shapes)
-    file = write_lengths(tmp_path / "eval", [3, 5, 7])
-    loop.run_model(trainer, task, [file], batch_size=1)
-    assert found == [[1, 48]] * 3
-    options = classifier_options(
-        tmp_path, train_file="unused.tsv", do_train=True, pack_sequences=True
-    )
-    with pytest.raises(ValueError, match="pack_sequences"):
-        loop.train(trainer, task, [file], options, 3)
-    options = classifier_options(
-        tmp_path,
-        train_file="unused.tsv",
-        do_train=True,
-        train_batch_size=7,
-        gradient_accumulation_steps=2,
-    )
-    with pytest.raises(ValueError, match="train_batch_size"):
-        loop.train(trainer, task, [file], options, 3)
+class Tpu(tf.distribute.TPUStrategy):
+    """There is no TPU here."""
+
+    num_replicas_in_sync = 2
+
+    def __init__(self):
+        pass
+
+
+def test_batches_for_a_tpu_have_one_shape(tmp_path):
+    assert loop.possible_lengths("bucketed", Tpu()) == "full"
+    data, task = tf.data.Dataset.range(3), ClassificationTask(("no", "yes"), max_seq_length=48)
+    assert loop.without_needless_padding(data, task, "full") is data
+    packed = classifier_options(tmp_path, pack_sequences=True)
+    with refused("pack_sequences"):
+        loop.checked_lengths(packed, Tpu(), [])
+    odd = classifier_options(tmp_path, train_batch_size=6, gradient_accumulation_steps=2)
+    with refused("train_batch_size"):
+        loop.checked_lengths(odd, Tpu(), [])
