@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from models import golden
 
 import bert_tf
@@ -33,14 +32,6 @@ def run(name, *flags):
     return done.stdout
 
 
-@pytest.fixture
-def eagerly():
-    """Without tracing, which is most of the time of a few steps."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
 def test_every_example_is_run_here():
     text = Path(__file__).read_text(encoding="utf-8")
     names = [path.name for path in EXAMPLES.glob("*.py")]
@@ -53,9 +44,7 @@ def write_library(folder, word):
     for number in range(10):
         words = [f"{word}{ending}" for ending in ("at", "en", "ip", "ox", "um")]
         lines = [" ".join(generator.choices(words, k=9)) for _ in range(6)]
-        text = " ".join(
-            f"The {line} is of {number} and {index}." for index, line in enumerate(lines)
-        )
+        text = " ".join(f"The {line} is of {number} and {n}." for n, line in enumerate(lines))
         (folder / f"file_{number}.py").write_text(f'"""{text}"""\n')
 
 
@@ -103,12 +92,9 @@ def test_prepare_corpus_writes_a_sentence_per_line(tmp_path):
     (tmp_path / "in/wiki_01.json").write_text(json.dumps(article) + "\n")
     with gzip.open(tmp_path / "in/book.txt.gz", "wt", encoding="utf-8") as file:
         file.write("Call me Jo. Some\tyears  ago I went.\n— \n\nHe came back after a long time.\n")
-    run(
-        "prepare_corpus.py",
-        f"--input_file={tmp_path / 'in'}",
-        f"--output_file={tmp_path / 'corpus.txt'}",
-    )
-    assert (tmp_path / "corpus.txt").read_text().split("\n\n") == [
+    output = tmp_path / "corpus.txt"
+    run("prepare_corpus.py", f"--input_file={tmp_path / 'in'}", f"--output_file={output}")
+    assert output.read_text().split("\n\n") == [
         "Call me Jo.\nSome years ago I went.",
         "He came back after a long time.",
         "Dr. Li saw it.\nIt was < 3.14 m!",

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (operations of the exported model)
+from helpers import checkpoint_arrays
 from models import DATA, golden, train
 
 pytestmark = pytest.mark.night
@@ -25,11 +26,6 @@ TEXTS = ["the happy cat in the barn", "", "a sad owl"]
 LIMITED = """import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"""
-
-
-def checkpoint_arrays(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def file_contents(folder):
@@ -164,24 +160,17 @@ def test_killed_program_reaches_the_same_end(name, seed, whole, tmp_path):
 # ---- Files that the disk or a copy has spoilt
 
 
-@pytest.fixture
-def train_records(tmp_path):
-    """Function (records, folder, flags) -> arrays of the last of six steps, without tracing."""
-
-    def run(input_file, folder, **changes):
-        options = {"bert_config_file": f"{TEXT}/one_layer.json", "do_eval": False}
-        options |= {"evaluate_steps": 0, "num_train_steps": 6}
-        options |= {"num_warmup_steps": 1, "save_checkpoints_steps": 2}
-        train("pretrained", folder, input_file=str(input_file), **{**options, **changes})
-        return checkpoint_arrays(tf.train.latest_checkpoint(folder))
-
-    tf.config.run_functions_eagerly(True)
-    yield run
-    tf.config.run_functions_eagerly(False)
+def train_records(input_file, folder, **changes):
+    """Arrays of the last of six steps."""
+    options = {"bert_config_file": f"{TEXT}/one_layer.json", "do_eval": False}
+    options |= {"evaluate_steps": 0, "num_train_steps": 6, "num_warmup_steps": 1}
+    options |= {"save_checkpoints_steps": 2, "input_file": str(input_file), **changes}
+    train("pretrained", folder, **options)
+    return checkpoint_arrays(tf.train.latest_checkpoint(folder))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_record_file_that_was_cut_off_is_refused(seed, train_records, tmp_path):
+def test_record_file_that_was_cut_off_is_refused(seed, tmp_path, eagerly):
     """The manifest lies beside it, so that a cut between two records is seen as well."""
     data = (TEXT / "train.tf_record").read_bytes()
     first_record = 16 + int.from_bytes(data[:8], "little")
@@ -209,7 +198,7 @@ def spoil(folder, how, rng):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_checkpoint_that_is_half_gone_is_refused_by_name(seed, train_records, tmp_path):
+def test_checkpoint_that_is_half_gone_is_refused_by_name(seed, tmp_path, eagerly):
     records = TEXT / "train.tf_record"
     expected = train_records(records, tmp_path / "whole")
     for how in ("gone", "cut", "bit", "state"):

@@ -4,10 +4,8 @@ import json
 import re
 
 import pytest
-import tensorflow as tf
-from models import KINDS, copy_of, golden, options
+from models import KINDS, copy_of, golden, train
 
-from bert_tf.finetuning.classification import run_classifier
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.report import model_card
 
@@ -50,17 +48,13 @@ def test_golden_cards_begin_with_yaml_as_the_hub_reads_it():
         assert front["pipeline_tag"], kind
 
 
-def test_card_follows_a_resumption_and_a_later_evaluation(trained):
+def test_card_follows_a_resumption_and_a_later_evaluation(trained, eagerly):
     before = facts(trained)
-    tf.config.run_functions_eagerly(True)
-    try:
-        changes = {"num_train_epochs": 12.4, "do_predict": False}
-        run_classifier(options("classifier", trained, do_eval=False, **changes))
-        resumed, after = card(trained), facts(trained)
-        assert section(trained, "Metrics").strip() == "Not evaluated."  # those are of step 67
-        run_classifier(options("classifier", trained, do_train=False, do_predict=False))
-    finally:
-        tf.config.run_functions_eagerly(False)
+    changes = {"num_train_epochs": 12.4, "do_predict": False}
+    train("classifier", trained, do_eval=False, **changes)
+    resumed, after = card(trained), facts(trained)
+    assert section(trained, "Metrics").strip() == "Not evaluated."  # those are of step 67
+    train("classifier", trained, do_train=False, do_predict=False)
     assert "Resumed at step 67; before: num_train_epochs " in section(trained, "Training")
     assert after["training"].pop("step") == 69
     assert before.pop("training")["used"] != after.pop("training")["used"]

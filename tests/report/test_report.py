@@ -1,11 +1,11 @@
 """report.html: the numbers in its JSON, and the page that a browser draws of them."""
 
 import html
-import json
 import re
 
 import numpy as np
 import pytest
+from helpers import write_json_lines
 from pages import data_of, in_browser, needs_browser, part_of
 
 from bert_tf.finetuning.options import ThreeFilesOptions
@@ -27,18 +27,13 @@ def cells(section):
     return part_of(section, "table")["rows"]
 
 
-def write_lines(path, lines):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return str(path)
-
-
 @pytest.fixture
 def page(tmp_path):
     task, texts = ClassificationTask(["no", "yes"], 8), ["a", "b", "<script>x</script>"]
     sections = sections_of(task, [[1, 0], [0, 2], [3, 0]], [0, 1, 1], texts)
     lines = [{"kind": "train", "step": n, "loss": 1 / n, "learning_rate": 0.1} for n in (1, 2, 3)]
     lines.append({"kind": "eval", "step": 2, "eval_loss": 0.4, "loss": 0.4, "eval_accuracy": 0.5})
-    write_lines(tmp_path / "metrics.jsonl", lines)
+    write_json_lines(tmp_path / "metrics.jsonl", lines)
     results = {"eval_accuracy": 2 / 3, "eval_loss": 1.2345, "loss": 1.2345, "global_step": 3}
     write_report(str(tmp_path / "report.html"), "Moods & <more>", results, list(sections.values()))
     return tmp_path / "report.html"
@@ -118,7 +113,7 @@ def test_calibration_error_is_the_mean_distance_of_the_bins():
 def test_learning_curve_of_a_resumed_run_has_each_step_once(tmp_path):
     losses = ((1, 9), (2, 8), (1, 3), (2, 2))
     lines = [{"kind": "train", "step": step, "loss": loss} for step, loss in losses]
-    (section,) = learning_curve(write_lines(tmp_path / "metrics.jsonl", lines))
+    (section,) = learning_curve(write_json_lines(tmp_path / "metrics.jsonl", lines))
     assert part_of(section, "lines")["series"][0][1] == [(1, 3), (2, 2)]
     assert learning_curve(str(tmp_path / "none.jsonl")) == []
 
