@@ -88,13 +88,11 @@ def test_the_sums_of_two_parts_give_the_loss_of_the_whole_where_a_mean_of_means_
         "masked_lm_weights": np.float32([[1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0]]),
     }
     loss = masked_lm_loss()
-    parts = [
-        [{name: tf.constant(value[rows]) for name, value in batch.items()} for batch in both]
-        for both in [(outputs, features)]
-        for rows in (slice(0, 2), slice(2, 5))
-    ]
-    totals = [float(loss.total(*part)[0]) for part in parts]
-    weights = [float(loss.weight(part[1])) for part in parts]
+    totals, weights = [], []
+    for rows in (slice(0, 2), slice(2, 5)):
+        part = [{n: tf.constant(v[rows]) for n, v in each.items()} for each in (outputs, features)]
+        totals.append(float(loss.total(*part)[0]))
+        weights.append(float(loss.weight(part[1])))
     whole = mean(loss, outputs, features)
     assert sum(totals) / (sum(weights) + 1e-5) == pytest.approx(whole, rel=1e-6)
     mean_of_means = sum(t / w for t, w in zip(totals, weights, strict=True)) / 2
