@@ -8,11 +8,15 @@ import tensorflow as tf
 
 from bert_tf.training.losses import (
     classification_loss,
+    crf_loss,
     cross_entropy,
     masked_lm_loss,
     multi_label_loss,
+    multiple_choice_loss,
     next_sentence_loss,
     regression_loss,
+    span_loss,
+    token_classification_loss,
 )
 
 # softmax of [0, ln 3] is [1/4, 3/4]
@@ -136,6 +140,34 @@ def test_the_loss_of_a_regression_is_the_mean_squared_error_of_real_examples():
     }
     outputs = {"logits": tf.constant([[2.0], [2.0], [9.0]])}
     assert mean(regression_loss(), outputs, features) == pytest.approx((1 + 9) / 2)
+
+
+def test_the_span_loss_is_the_mean_of_both_ends_without_padding():
+    logits = [[*ONE_QUARTER, 50.0]] * 2
+    outputs = {"start_logits": logits, "end_logits": logits}
+    features = {"input_mask": [[1, 1, 0]] * 2, "start_positions": [0, 1], "end_positions": [1, 1]}
+    one, two = (math.log(4) + math.log(4 / 3)) / 2, math.log(4 / 3)
+    assert mean(span_loss(), outputs, features) == pytest.approx((one + two) / 2)
+    features["is_real_example"] = [1, 0]
+    assert mean(span_loss(), outputs, features) == pytest.approx(one)
+
+
+def test_the_loss_of_choices_leaves_absent_ones_out():
+    outputs = {"logits": [[*ONE_QUARTER, 50.0], [9.0, 9.0, 9.0]]}
+    features = {"label_ids": [0, 1], "is_real_example": [1, 0]}
+    features["choice_mask"] = [[1, 1, 0], [1, 1, 1]]
+    assert mean(multiple_choice_loss(), outputs, features) == pytest.approx(math.log(4))
+
+
+def test_the_losses_of_words_are_means_over_the_first_pieces_of_the_predicted():
+    outputs = {"logits": [[[9.0, 0.0], ONE_QUARTER, ONE_QUARTER]]}
+    outputs["transitions"] = np.zeros((1, 3, 3), "float32")  # so that words are independent
+    features = {"word_positions": [[1, 2, 0]], "label_ids": [[0, 1, 0]]}
+    features |= {"label_weights": [[1.0, 1.0, 0.0]]}
+    features |= {"sentence_starts": [[1.0, 0.0, 0.0]], "sentence_ends": [[0.0, 1.0, 0.0]]}
+    for loss in (token_classification_loss(), crf_loss()):
+        expected = (math.log(4) + math.log(4 / 3)) / 2
+        assert mean(loss, outputs, features) == pytest.approx(expected)
 
 
 def test_weights_may_be_whole_numbers():
