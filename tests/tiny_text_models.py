@@ -20,23 +20,8 @@ from bert_tf.tokenization import FullTokenizer
 
 TOKENS = (
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
-    *[
-        "the",
-        "cat",
-        "dog",
-        "owl",
-        "##s",
-        "sat",
-        "on",
-        "a",
-        "mat",
-        "log",
-        ".",
-        ",",
-        "who",
-        "?",
-        "京",
-    ],
+    *("the", "cat", "dog", "owl", "##s", "sat", "on", "a"),
+    *("mat", "log", ".", ",", "who", "?", "京"),
 )
 MAX_SEQ_LENGTH = 11
 CONFIG = BertConfig(

@@ -119,13 +119,13 @@ def check_export(kind, export_dir, atol=1e-5, **options):
     assert_same(bert_tf.load(export_dir, batch_size=3).predict(ITEMS[kind]), answers(kind), atol)
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_A_CLASS, sorted(ITEMS.keys() - {*ONE_OF_A_CLASS})))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_A_CLASS, ["windows"]))
 def test_saved_model_on_ids_answers_as_the_predictor(tmp_path, kind):
     check_export(kind, tmp_path / "1", signature="tokens")
 
 
 @pytest.mark.night
-@pytest.mark.parametrize("kind", ONE_OF_A_CLASS)
+@pytest.mark.parametrize("kind", ["classifier", "crf", "squad2", "swag", "masked_lm"])
 @pytest.mark.parametrize(
     "format, module", [("tflite", "tensorflow"), ("onnx", "tf2onnx"), ("openvino", "openvino")]
 )

@@ -262,15 +262,6 @@ def test_predictor_of_nothing_answers_nothing():
         assert Predictor(make()).predict([]) == []
 
 
-def test_pretrained_predictor_fills_masks_scores_and_embeds():
-    predictor = Predictor(tiny.pretrained(), batch_size=2)
-    ((best, *_),) = predictor.fill_mask("the [MASK]", top_k=2)
-    (answer,) = predictor.predict(["the [MASK]"])
-    assert (best.token, len(answer["masks"][0])) == (answer["masks"][0][0]["token"], 5)
-    assert predictor.pseudo_perplexity(["the cat"])[0]["num_tokens"] == 2
-    assert predictor.embed(["the cat", "a dog", "owl"]).shape == (3, 12)
-
-
 def test_masks_need_a_pretrained_model_with_mask():
     tokenizer = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat"])
     without = dataclasses.replace(tiny.pretrained(), tokenizer=tokenizer)

@@ -18,8 +18,8 @@ BAD = {
     "nothing but controls": "\x00\u200b\ufffd\x1f".encode(),
 }
 TABLES = ("words", "choices")  # inputs with a second dimension
-# One of two texts, of places in a text, of words, of choices, and of masks.
-KINDS = ("pair", "squad", "ner", "swag", "masked_lm")
+# Of two texts and places in one, of words, of choices, and of masks.
+KINDS = ("squad", "ner", "swag", "masked_lm")
 
 
 @functools.cache

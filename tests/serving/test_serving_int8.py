@@ -80,8 +80,9 @@ def test_weights_of_eight_bits_are_refused_where_their_sums_overflow(processor, 
     file.write_text(json.dumps(values))
     bert_tf.load(export_dir)
     processor("fpu avx2 avx512f")
-    with pytest.raises(ValueError, match="overflow"):
+    with pytest.raises(ValueError) as caught:
         bert_tf.load(export_dir)
+    assert str(export_dir) in str(caught.value)
 
 
 # ------------------------------------------------------------------------------- calibration texts
@@ -126,17 +127,14 @@ def test_calibration_ids_of_many_texts_are_the_same_each_time():
     assert lengths[0] != [number % 17 + 3 for number in range(MOST_TEXTS)]  # not the first ones
 
 
-@pytest.mark.parametrize(
-    "kind, lines, place",
-    [
-        ("pair", ["the cat\tthe dog", "a log"], ":2"),
-        ("classifier", ["a\tb"], ":1"),
-        ("ner", [], ""),
-    ],
-)
-def test_calibration_file_refuses_what_is_no_input(tmp_path, kind, lines, place):
+def test_calibration_file_refuses_what_is_no_input(tmp_path):
     path = tmp_path / "texts.txt"
-    path.write_text("".join(f"{line}\n" for line in lines))
-    with pytest.raises(OptionError) as caught:
-        calibrated(kind, str(path))
-    assert caught.value.option == "calibration_file" and f"texts.txt{place}" in str(caught.value)
+    for kind, text, place in (
+        ("pair", "the cat\tthe dog\na log\n", f"{path}:2"),
+        ("classifier", "a\tb\n", f"{path}:1"),
+        ("ner", "", str(path)),
+    ):
+        path.write_text(text)
+        with pytest.raises(OptionError) as caught:
+            calibrated(kind, str(path))
+        assert caught.value.option == "calibration_file" and place in str(caught.value)
