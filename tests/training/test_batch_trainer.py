@@ -304,16 +304,6 @@ def test_metrics_jsonl_has_the_losses_and_the_rate_of_each_step(six_steps):
             assert line["learning_rate"] == pytest.approx(rate, rel=1e-5)
 
 
-def test_the_rate_of_a_call_of_several_steps_is_that_of_its_last_step_and_the_loss_their_mean():
-    batches = linear_batches(4)
-    one, several = (linear_trainer(rate=WarmupDecay(0.5, 40, 10)) for _ in range(2))
-    single = iter(endless(batches)(0))
-    lines = [one.take_steps(single, 1)[0] for _ in range(7)]
-    values, _, _ = several.take_steps(iter(endless(batches)(0)), 7)
-    assert values["learning_rate"] == lines[-1]["learning_rate"] == pytest.approx(0.3)
-    assert values["loss"] == pytest.approx(np.mean([line["loss"] for line in lines]), rel=1e-6)
-
-
 def test_a_run_can_begin_with_an_evaluation_and_end_with_it(tmp_path):
     """As one that was interrupted after the checkpoint of this step."""
     trainer = linear_trainer()

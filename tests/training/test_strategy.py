@@ -85,15 +85,6 @@ def test_several_workers_share_each_batch_also_if_it_comes_from_files(tmp_path):
     assert policy == tf.data.experimental.AutoShardPolicy.DATA
 
 
-def test_several_devices_share_each_batch():
-    mirrored = strategy_on(TWO)
-    read = distribute(mirrored, tf.data.Dataset.range(8).batch(4))
-    assert isinstance(read, tf.distribute.DistributedDataset)
-    per_batch = [mirrored.experimental_local_results(each) for each in read]
-    assert all(len(parts) == mirrored.num_replicas_in_sync for parts in per_batch)
-    assert [value for parts in per_batch for part in parts for value in part.numpy()] == [*range(8)]
-
-
 # ---- --precision=auto and XLA -------------------------------------------------------------------
 
 
