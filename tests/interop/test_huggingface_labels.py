@@ -79,17 +79,20 @@ def test_the_rows_of_a_classifier_and_a_crf_follow_the_labels():
             assert found["crf/transitions"][i, j] == transitions[one, other]
 
 
-def test_a_classifier_for_other_labels_is_new_in_training_and_else_refused():
+def test_a_classifier_for_other_labels_is_new_in_training_and_else_refused(caplog):
     arrays = {"output_weights": np.eye(2), "output_bias": np.float32([1, 2]), "bert/x": np.ones(1)}
     arrays["crf/transitions"] = np.ones((3, 3))
     checkpoint = PretrainedCheckpoint("the fake", arrays)
-    known, same, other = (
+    known, same, other, unnamed = (
         ClassificationTask(labels, 7)
-        for labels in (("bad", "good"), ("Good", "bad"), ("joy", "anger"))
+        for labels in (("bad", "good"), ("Good", "bad"), ("joy", "anger"), ("LABEL_0", "LABEL_1"))
     )
     for will_train in (True, False):
         aligned = align_head(checkpoint, known, same, will_train=will_train)
         assert aligned.arrays["output_bias"].tolist() == [2, 1]
+    assert not caplog.text
+    assert align_head(checkpoint, unnamed, known).arrays["output_bias"].tolist() == [1, 2]
+    assert "LABEL_0, LABEL_1" in caplog.text
     assert list(align_head(checkpoint, known, other, will_train=True).arrays) == ["bert/x"]
     with pytest.raises(ValueError, match=r"bad, good.*joy, anger"):
         align_head(checkpoint, known, other)

@@ -215,6 +215,8 @@ def test_no_answer_stays_in_the_n_best_and_certainty_is_a_number():
 
 def test_read_nbest_rejects_other_runs(tmp_path):
     path = tmp_path / "nbest_predictions.json"
+    path.write_text(json.dumps({"q": entries(cat=1.0)}))
+    assert read_nbest(str(tmp_path), ["q"], False) == {"q": entries(cat=1.0)}
     for values, version_2 in (
         ({"other": []}, False),
         ({"q": []}, False),
