@@ -23,7 +23,10 @@ def ignored_mask(model):
     model.call_model = lambda **ids: call(**ids | {"input_mask": tf.ones_like(ids["input_mask"])})
 
 
-@pytest.mark.parametrize("fault", [transposed_kernel, other_case, ignored_mask])
+@pytest.mark.parametrize(
+    "fault",
+    [transposed_kernel, other_case, pytest.param(ignored_mask, marks=pytest.mark.night)],
+)
 def test_check_of_a_wrong_export_leaves_no_folder(tmp_path, fault):
     model = served("regression")
     check = ExportCheck(model, ["serving_default", "tokens"], "saved_model", "float32")

@@ -10,6 +10,7 @@ from export_kinds import served
 
 from bert_tf.serving.saved_model import write_saved_model
 
+pytestmark = pytest.mark.night
 BAD = {
     "empty": b"",
     "one long word": b"x" * 100_000,
@@ -34,10 +35,7 @@ def saved(kind):
     }
 
 
-@pytest.fixture(
-    params=[pytest.param(k, marks=[pytest.mark.night] * (k != "squad")) for k in KINDS],
-    scope="module",
-)
+@pytest.fixture(params=KINDS, scope="module")
 def model(request):
     return saved(request.param)
 

@@ -137,7 +137,7 @@ def test_servers_restore_the_variables_that_the_functions_read(exported):
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("gpus", [[], ["a GPU"]])
+@pytest.mark.parametrize("gpus", [[], pytest.param(["a GPU"], marks=pytest.mark.night)])
 def test_bfloat16_layout_is_for_cpus_unless_there_is_a_gpu(tmp_path, monkeypatch, gpus):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
     model = BertModel(tiny.CONFIG, dtype="bfloat16")

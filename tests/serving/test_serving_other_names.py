@@ -77,6 +77,7 @@ def test_hugging_face_gives_the_logits_of_tokens_bit_for_bit(kind):
     equal(found, {name: expected[name] for name in outputs})
 
 
+@pytest.mark.night
 def test_hugging_face_gives_the_vectors_of_an_encoder():
     model, _ = signatures("encoder")
     ids = some_ids()
