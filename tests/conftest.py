@@ -28,9 +28,7 @@ tf.config.set_logical_device_configuration(
 if len(os.sched_getaffinity(0)) == 1:
     tf.config.threading.set_inter_op_parallelism_threads(4)
 
-import models  # noqa: E402
-from models import DATA, golden  # noqa: E402
-from tiny_runs import steps_without_training  # noqa: E402, F401
+from models import golden  # noqa: E402
 
 from bert_tf.programs.export_saved_model import ExportOptions, load_served  # noqa: E402
 from bert_tf.serving.saved_model import write_saved_model  # noqa: E402
@@ -47,43 +45,6 @@ def pytest_collection_modifyitems(items):
             item.add_marker("night")
     # The longest begin first, so that no process is idle during the last minutes.
     items.sort(key=lambda item: item.get_closest_marker("night") is None)
-
-
-# Until every test calls models.golden: the folders of finished runs, and their data, by older names.
-FOLDERS = {
-    "pretrained": golden("pretrained"),
-    "sentence_model": golden("classifier"),
-    "pair_model": golden("pair"),
-    "ner_model": golden("ner"),
-    "crf_model": golden("crf"),
-    "squad_model": golden("squad"),
-    "squad2_model": golden("squad2"),
-    "swag_model": golden("swag"),
-    "reranker": golden("reranker"),
-    "toy_text": DATA / "text",
-    "mrpc_folder": DATA / "MRPC",
-    "conll_folder": DATA / "conll",
-    "squad_sets": DATA / "squad",
-    "records": SimpleNamespace(
-        train=f"{DATA}/text/train.tf_record", held_out=f"{DATA}/text/held_out.tf_record"
-    ),
-    "mood_tables": SimpleNamespace(
-        **{name: f"{DATA}/moods/{name}.tsv" for name in ("train", "dev", "test")}
-    ),
-    "choice_files": models.files(f"{DATA}/choices", ".jsonl"),
-    "embedding_files": {
-        name: [f"{DATA}/{name}/train.jsonl", f"{DATA}/{name}/dev.jsonl"]
-        for name in ("pairs", "scores", "classes")
-    },
-    "ranking_files": {
-        "train": f"{DATA}/ranked/train.jsonl",
-        "dev": f"{DATA}/ranked/dev.jsonl",
-        "plain": f"{DATA}/pairs/dev.jsonl",
-        "scores": f"{DATA}/scores/train.jsonl",
-    },
-}
-for _name, _value in FOLDERS.items():
-    globals()[_name] = pytest.fixture(scope="session", name=_name)(lambda value=_value: value)
 
 
 @pytest.fixture

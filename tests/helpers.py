@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -66,3 +68,41 @@ def refused(name: str):
         assert name in str(error.value)
     else:
         assert str(found).endswith(name), error.value
+
+
+def script_command(name: str, **flags) -> dict:
+    """Arguments of `subprocess.run` and `Popen` for a script with flags.
+
+    Without what importing TensorFlow has put into this process' environment: a shell has none of it.
+    """
+    environment = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
+    script = Path(__file__).parents[1] / "run_scripts" / f"{name}.py"
+    return {
+        "args": [
+            sys.executable,
+            str(script),
+            *(f"--{key}={value}" for key, value in flags.items()),
+        ],
+        "env": environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    }
+
+
+def write_records(text_file: Path, output_file: Path, **changes) -> str:
+    """create_pretraining_data with the toy vocabulary; the path of the records."""
+    from bert_tf.programs.create_pretraining_data import (
+        PretrainingDataOptions,
+        create_pretraining_data,
+    )
+
+    values = {
+        "vocab_file": str(text_file.parent / "vocab.txt"),
+        "max_seq_length": 23,
+        "max_predictions_per_seq": 4,
+        "dupe_factor": 3,
+    }
+    create_pretraining_data(
+        PretrainingDataOptions(
+            input_file=str(text_file), output_file=str(output_file), **{**values, **changes}
+        )
+    )
+    return str(output_file)

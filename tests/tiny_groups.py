@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from unittest import mock
 
-from tiny_runs import script_command
+from helpers import script_command
 
 from bert_tf.pretraining.manifest import read_manifest
 from bert_tf.programs import create_pretraining_data as program

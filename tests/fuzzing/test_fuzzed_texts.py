@@ -6,6 +6,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (operations of the exported model)
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import golden
 
 from bert_tf.predictor import Predictor
 
@@ -20,9 +21,9 @@ TEXTS = st.one_of(
 
 
 @pytest.mark.night
-def test_any_bytes_are_answered_as_in_python(sentence_model, exported):
+def test_any_bytes_are_answered_as_in_python(exported):
     served = tf.saved_model.load(str(exported.single)).signatures["serving_default"]
-    predictor = Predictor(str(sentence_model))
+    predictor = Predictor(str(golden("classifier")))
 
     @given(texts=st.lists(TEXTS, min_size=1, max_size=8))
     @settings(max_examples=40, deadline=None)

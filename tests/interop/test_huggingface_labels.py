@@ -4,12 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from tiny_runs import MAX_SEQ_LENGTH, classifier_options, read_results
-from tiny_words_and_choices import ner_options
+from helpers import read_results
+from models import golden, train
 
 import bert_tf
-from bert_tf.finetuning.classification import run_classifier
-from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.predictor import Predictor
@@ -46,10 +44,9 @@ def labels_of(folder) -> list[str]:
     return json.loads((folder / "task.json").read_text())["labels"]
 
 
-def evaluate(checkpoint, mood_tables, output_dir, **changes):
-    values = {"eval_file": mood_tables.dev, "text_a_column": "sentence", "label_column": "mood"}
-    values |= {"init_checkpoint": checkpoint, "do_eval": True, "max_seq_length": MAX_SEQ_LENGTH}
-    return run_classifier(classifier_options(output_dir, **{**values, **changes}))
+def evaluate(checkpoint, output_dir, **changes):
+    values = {"init_checkpoint": checkpoint, "do_train": False, "do_predict": False}
+    return train("classifier", output_dir, **values, **changes)
 
 
 def test_classes_are_put_into_the_order_of_the_labels_by_name():
@@ -105,70 +102,68 @@ def test_labels_keep_or_get_the_spelling_of_the_data():
     assert spelled_as(unnamed[:3], ["2"]) == ("LABEL_0", "LABEL_1", "2")
 
 
-def test_evaluation_follows_the_names_of_the_classes(sentence_model, mood_tables, tmp_path):
-    labels = [label.upper() for label in reversed(labels_of(sentence_model))]
-    checkpoint = huggingface_folder(sentence_model, tmp_path / "hf", labels, [1, 0])
-    found = evaluate(checkpoint, mood_tables, tmp_path / "out")
-    expected = read_results(sentence_model)
+def test_evaluation_follows_the_names_of_the_classes(tmp_path):
+    labels = [label.upper() for label in reversed(labels_of(golden("classifier")))]
+    checkpoint = huggingface_folder(golden("classifier"), tmp_path / "hf", labels, [1, 0])
+    found = evaluate(checkpoint, tmp_path / "out")
+    expected = read_results(golden("classifier"))
     assert found["eval_accuracy"] == expected["eval_accuracy"] > 0.8
     assert found["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-5)
 
 
-def test_evaluation_with_other_labels_or_problem_type_is_refused(
-    sentence_model, mood_tables, tmp_path
-):
-    other = huggingface_folder(sentence_model, tmp_path / "other", ["joy", "anger"])
+def test_evaluation_with_other_labels_or_problem_type_is_refused(tmp_path):
+    other = huggingface_folder(golden("classifier"), tmp_path / "other", ["joy", "anger"])
     with pytest.raises(ValueError):
-        evaluate(other, mood_tables, tmp_path / "out")
+        evaluate(other, tmp_path / "out")
     values = {"problem_type": "multi_label_classification"}
-    checkpoint = huggingface_folder(sentence_model, tmp_path / "hf", **values)
+    checkpoint = huggingface_folder(golden("classifier"), tmp_path / "hf", **values)
     with pytest.raises(ValueError, match=r"single_label.*multi_label"):
-        evaluate(checkpoint, mood_tables, tmp_path / "out", problem_type="single_label")
+        evaluate(checkpoint, tmp_path / "out", problem_type="single_label")
 
 
 @pytest.mark.night
-def test_classes_without_names_are_taken_in_order(pair_model, mrpc_folder, tmp_path):
+def test_classes_without_names_are_taken_in_order(tmp_path):
     for name, labels, order in (
         ("unnamed", ["LABEL_0", "LABEL_1"], None),
         ("named", ["equivalent", "not_equivalent"], [1, 0]),
     ):
-        checkpoint = huggingface_folder(pair_model, tmp_path / name, labels, order)
-        glue = dict(task_name="MRPC", data_dir=str(mrpc_folder), init_checkpoint=checkpoint)
-        options = classifier_options(tmp_path / f"out_{name}", do_eval=True, **glue)
-        assert run_classifier(options)["eval_f1"] == read_results(pair_model)["eval_f1"]
+        checkpoint = huggingface_folder(golden("pair"), tmp_path / name, labels, order)
+        given = {"do_train": False, "do_predict": False, "init_layers": None}
+        found = train("pair", tmp_path / f"out_{name}", init_checkpoint=checkpoint, **given)
+        assert found["eval_f1"] == read_results(golden("pair"))["eval_f1"]
 
 
-def test_prediction_uses_the_head_and_the_names(sentence_model, tmp_path):
+def test_prediction_uses_the_head_and_the_names(tmp_path):
     texts = ["the good cat", "the bad dog"]
-    expected = Predictor(str(sentence_model)).predict(texts)
-    labels = list(reversed(labels_of(sentence_model)))
-    predictor = Predictor(huggingface_folder(sentence_model, tmp_path / "hf", labels, [1, 0]))
+    expected = Predictor(str(golden("classifier"))).predict(texts)
+    labels = list(reversed(labels_of(golden("classifier"))))
+    predictor = Predictor(huggingface_folder(golden("classifier"), tmp_path / "hf", labels, [1, 0]))
     for ours, theirs in zip(predictor.predict(texts), expected, strict=True):
         assert ours["label"] == theirs["label"]
         assert ours["probabilities"] == pytest.approx(theirs["probabilities"], abs=1e-6)
     assert set(predictor.predict([tuple(texts)])[0]["probabilities"]) == set(labels)
-    undescribed = huggingface_folder(sentence_model, tmp_path / "none", architectures=None)
+    undescribed = huggingface_folder(golden("classifier"), tmp_path / "none", architectures=None)
     predictor = Predictor(undescribed)
     with pytest.raises(ValueError, match="head=classification"):
         predictor.predict(texts)
     assert predictor.embed(texts[:1]).shape[0] == 1
     number = huggingface_folder(
-        sentence_model, tmp_path / "number", ["LABEL_0"], [0], problem_type=None
+        golden("classifier"), tmp_path / "number", ["LABEL_0"], [0], problem_type=None
     )
     assert Predictor(number).predict(texts)[0].keys() == {"score"}
 
 
-def test_labels_of_words_go_by_name_and_need_no_pooler(ner_model, conll_folder, tmp_path):
+def test_labels_of_words_go_by_name_and_need_no_pooler(tmp_path):
     """As transformers saves it: its classes for words have no pooler."""
-    labels = list(reversed(labels_of(ner_model)))
+    labels = list(reversed(labels_of(golden("ner"))))
     order = list(reversed(range(len(labels))))
-    checkpoint = huggingface_folder(ner_model, tmp_path / "hf", labels, order)
+    checkpoint = huggingface_folder(golden("ner"), tmp_path / "hf", labels, order)
     (tmp_path / "hf" / "pooler.safetensors").unlink()
-    options = dict(data_dir=str(conll_folder), init_checkpoint=checkpoint, do_eval=True)
-    found = run_ner(ner_options(tmp_path / "out", **options))
-    assert found["eval_f1"] == read_results(ner_model)["eval_f1"] > 0.5
+    given = {"do_train": False, "do_predict": False, "init_layers": None}
+    found = train("ner", tmp_path / "out", init_checkpoint=checkpoint, **given)
+    assert found["eval_f1"] == read_results(golden("ner"))["eval_f1"] > 0.5
     text = "a cat is in the barn"
-    (ours,), (theirs,) = (Predictor(str(m)).predict([text]) for m in (checkpoint, ner_model))
+    (ours,), (theirs,) = (Predictor(str(m)).predict([text]) for m in (checkpoint, golden("ner")))
     assert len(ours["entities"]) == len(theirs["entities"]) > 0
     for found, wanted in zip(ours["entities"], theirs["entities"], strict=True):
         assert found == wanted | {"probability": pytest.approx(wanted["probability"], abs=1e-6)}

@@ -13,9 +13,9 @@ import threading
 
 import pytest
 import tiny_text_models as tiny
+from helpers import script_command
 from models import golden
 from refusals import cause_of
-from tiny_runs import script_command
 
 from bert_tf.predictor import Predictor, corpus_pseudo_perplexity, cosine_similarity
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features

@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 
 import pytest
+from helpers import checkpoint_arrays, read_results
 from models import DATA, copy_of, golden, options, train
 from pages import data_of
 from refusals import cause_of
-from tiny_runs import checkpoint_arrays, read_results
 
 from bert_tf.data.records import count_records
 from bert_tf.options import OptionError

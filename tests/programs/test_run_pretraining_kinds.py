@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import assert_bit_equal, checkpoint_arrays, read_results, write_records
 from models import DATA, golden, options
 from refusals import cause_of
-from tiny_runs import assert_bit_equal, checkpoint_arrays, read_results, write_records
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers import assert_bit_equal, checkpoint_arrays
 from models import DATA, options, train
 from refusals import cause_of
 from tiny_checkpoints import write_tf1
-from tiny_runs import assert_bit_equal, checkpoint_arrays
 
 from bert_tf.config import BertConfig
 from bert_tf.programs.run_pretraining import run_pretraining
