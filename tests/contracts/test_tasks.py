@@ -28,7 +28,8 @@ from bert_tf.tasks.distillation import student_task
 from bert_tf.tasks.reranking import RerankingTask
 
 FINE_TUNED = [kind for kind in models.KINDS if kind != "pretrained"]
-TAUGHT = ("classifier", "ner", "crf", "squad", "swag", "embedder", "reranker")
+TAUGHT = ("classifier", "crf", "ner", "squad", "swag", "embedder", "reranker")
+CONVERTED = ("pretrained", "classifier", "regression", "ner", "squad", "swag", "embedder")
 SPAN = ("start_logits", "end_logits")
 # Flags that say what the data are, or what is to be done with them.
 OF_DATA = {"text_a_column", "label_column", "task_name", "max_query_length", "doc_stride"}
@@ -62,10 +63,12 @@ def tolerance(kind):
 # ------------------------------------------------------------------------------------------ training
 
 
-@pytest.mark.parametrize("kind", FINE_TUNED)
-def test_golden_runs_have_learned_what_can_be_learned(kind):
-    best = read_task(str(golden(kind))).best_metric
-    assert read_results(golden(kind))[best] > {"squad": 80, "squad2": 40}.get(kind, 0.9)
+def test_golden_runs_have_learned_what_can_be_learned():
+    for kind in FINE_TUNED:
+        best = read_task(str(golden(kind))).best_metric
+        best = "eval_map@100" if kind == "reranker" else best
+        least = {"squad": 80, "squad2": 40}.get(kind, 0.9)
+        assert read_results(golden(kind))[best] > least, kind
 
 
 @pytest.mark.parametrize("kind", by_night(models.KINDS, "classifier"))
@@ -94,10 +97,10 @@ def short(kind, num_steps=6):
     }
 
 
-WEEKLY = set(models.KINDS) - {"classifier", "crf", "pretrained"}
+OF_PROGRAMS = ("pretrained", *TAUGHT)
 
 
-@pytest.mark.parametrize("kind", by_night(models.KINDS, "classifier", weekly=WEEKLY))
+@pytest.mark.parametrize("kind", by_night(OF_PROGRAMS, "classifier", weekly=OF_PROGRAMS[3:]))
 def test_resume_ends_with_the_bits_of_one_run(kind, tmp_path):
     train(kind, tmp_path / "whole", **short(kind))
     shutil.copytree(tmp_path / "whole", tmp_path / "parts")
@@ -268,10 +271,8 @@ def asked(kind):
     return items, [row[0] for row in right] if kind == "regression" else right
 
 
-@pytest.mark.parametrize("kind", by_night(models.KINDS, "classifier", "swag"))
+@pytest.mark.parametrize("kind", by_night(CONVERTED, "classifier", "swag"))
 def test_convert_there_and_back_changes_no_tensor(kind, tmp_path):
-    if kind == "crf":
-        pytest.skip("Hugging Face has no CRF")
     bert_tf.convert(golden(kind), tmp_path / "there")
     bert_tf.convert(tmp_path / "there", tmp_path / "back", format="tf1")
     found = checkpoint_arrays(tmp_path / "back/bert_model.ckpt")

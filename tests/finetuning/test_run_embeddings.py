@@ -212,9 +212,10 @@ def test_records_give_texts_in_other_case_one_number(tmp_path):
 # ----------------------------------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_write_records_rejects_examples(tmp_path):
+    task = EmbeddingTask(max_seq_length=8, loss="cosent")
+    tokenizer = bert_tf.FullTokenizer.from_pretrained(golden("pretrained"))
+    for make, message in (
         (lambda: EmbeddingExample(None), "`texts`"),
         (lambda: EmbeddingExample("Who won?", "Denver."), "`texts`"),
         (lambda: EmbeddingExample(("a", 1)), "`texts`"),
@@ -224,14 +225,10 @@ def test_records_give_texts_in_other_case_one_number(tmp_path):
         (lambda: EmbeddingExample(("a",)), "Example 1"),
         (lambda: EmbeddingExample(("a", "b"), 5.0), "Example 1"),
         (lambda: EmbeddingExample(("a", "b", "c")), "Example 1"),
-    ],
-)
-def test_write_records_rejects_examples(tmp_path, make, message):
-    task = EmbeddingTask(max_seq_length=8, loss="cosent")
-    tokenizer = bert_tf.FullTokenizer.from_pretrained(golden("pretrained"))
-    with pytest.raises((TypeError, ValueError), match=message):
-        examples = [EmbeddingExample(("a", "b")), make()]
-        task.write_records(examples, tokenizer, str(tmp_path / "pairs.tf_record"))
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            examples = [EmbeddingExample(("a", "b")), make()]
+            task.write_records(examples, tokenizer, str(tmp_path / "pairs.tf_record"))
 
 
 def test_settings_beyond_their_limits_are_refused(tmp_path):
