@@ -124,7 +124,7 @@ def test_two_replicas_take_the_same_six_steps_as_one_device(six_steps):
 
 
 # 5 examples in 2 parts of one device (2 and 3), and in 2 of the 3 and 2 of each of two.
-@pytest.mark.parametrize("devices", [ONE, pytest.param(TWO, marks=pytest.mark.night)])
+@pytest.mark.parametrize("devices", [ONE, pytest.param(TWO, marks=pytest.mark.weekly)])
 def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(tmp_path, six_steps, devices):
     trainer = pretrainer(devices, gradient_accumulation_steps=2)
     trainer.train(endless(pretraining_batches()), STEPS, output_dir=str(tmp_path))
