@@ -203,9 +203,7 @@ def predict(options: PredictionOptions, predictor: Predictor | None = None) -> N
 
     Invalid inputs get {"error": "file:line: reason"}. A file of another format or a missing column ends
     the run.
-
-    Args:
-        predictor: the model, which several runs may share. Default: that of the options.
+    Several runs may share a `predictor`.
 
     Raises:
         ValueError: an input file or an option is wrong, or none of the inputs could be answered.

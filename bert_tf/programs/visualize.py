@@ -71,10 +71,7 @@ class VisualizationOptions(Options):
 
 
 def visualize(options: VisualizationOptions, trained: TrainedModel | None = None) -> None:
-    """Write the page.
-
-    Args:
-        trained: the model. Default: that of `model_dir`.
+    """Write the page of `trained`, by default the model in `model_dir`.
 
     Raises:
         ValueError: the model does not take such an input, or lacks the label.

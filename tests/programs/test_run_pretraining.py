@@ -142,7 +142,7 @@ def test_records_and_weights_that_do_not_fit_are_refused_and_nothing_written(tmp
         ({"input_file": "/nowhere/*.tf_record"}, r"/nowhere/\*.tf_record"),
         ({"train_batch_size": 5000}, "train_batch_size"),
         ({"bert_config_file": None}, "bert_config_file"),
-        ({"do_train": False, "bert_config_file": None}, "do_train"),  # no weights
+        ({"do_train": False, "bert_config_file": None}, "init_checkpoint"),  # no weights
         (other, f"{tmp_path}/vocab.txt"),
     ):
         with pytest.raises(ValueError, match=named):
