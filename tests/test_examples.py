@@ -48,7 +48,7 @@ def write_library(folder, word):
         (folder / f"file_{number}.py").write_text(f'"""{text}"""\n')
 
 
-def test_quickstart_goes_the_whole_way(tmp_path, capfd, eagerly):
+def test_quickstart_goes_the_whole_way(tmp_path, capfd):
     quickstart = runpy.run_path(str(EXAMPLES.joinpath("quickstart.py")))
     small = {"VOCAB_SIZE": 160, "TRAIN_STEPS": 8, "TRAIN_BATCH_SIZE": 4}
     run_all = quickstart["quickstart"]
