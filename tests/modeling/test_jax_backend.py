@@ -1,4 +1,5 @@
-"""The same layers under KERAS_BACKEND=jax, in a process of their own: against the NumPy BERT."""
+"""The same layers under KERAS_BACKEND=jax, in a process of their own: against the NumPy BERT, and
+lowered for TPU and CUDA on a machine that has neither."""
 
 import importlib.util
 import json
@@ -135,6 +136,62 @@ errors["skipped"] = max(map(distance, skipped, [weights[0], *expected[1:]]))
 json.dump(found, sys.stdout)
 """
 
+# `jax.export` makes the module that the compiler of a TPU or GPU gets, in bfloat16.
+LOWERING_PROGRAM = """
+import re
+from bert_tf.modeling import feature_based
+
+config, found = tiny_config(), {}
+allowed = np.ones((L + 1, L + 1), bool)
+MODELS = {
+    "pretraining": models.BertForPreTraining(config, dtype="mixed_bfloat16"),
+    "crf": models.BertForTokenClassification(
+        config, L, allowed_transitions=allowed, dtype="mixed_bfloat16"
+    ),
+    "bilstm": feature_based.BertBiLstmForTokenClassification(
+        config, num_labels=L, feature_layers="last_hidden", units=3, dtype="mixed_bfloat16"
+    ),
+}
+for name, model in MODELS.items():
+    inputs = {n: np.ones((B, S), "int32") for n in model.exported_inputs}
+    if name == "pretraining":
+        inputs["masked_lm_positions"] = np.ones((B, P), "int32")
+    model(inputs)
+    optimizer = AdamWeightDecay(0.1)
+    optimizer.build(model.trainable_variables)
+    trained, fixed, slots = (
+        [variable.value for variable in variables]
+        for variables in (
+            model.trainable_variables, model.non_trainable_variables, optimizer.variables
+        )
+    )
+
+    def loss(trained, inputs, seed):
+        with dropout_seed(seed):
+            outputs, _ = model.stateless_call(trained, fixed, inputs, training=True)
+        return sum(
+            jnp.square(jnp.asarray(value, "float32")).mean()
+            for name, value in outputs.items() if name != "all_encoder_layers"
+        )
+
+    def step(trained, slots, inputs, seed):
+        return optimizer.stateless_apply(slots, jax.grad(loss)(trained, inputs, seed), trained)
+
+    arguments = trained, slots, inputs, np.uint32(7)
+    module = jax.export.export(jax.jit(step), platforms=("tpu", "cuda"))(*arguments)
+    text = module.mlir_module()
+    products = [line for line in text.splitlines() if "= stablehlo.dot_general" in line]
+    in_bfloat16 = [line for line in products if "xbf16>" in line.partition("->")[0]]
+    found[name] = {
+        "platforms": module.platforms,
+        "custom calls": re.findall(r"custom_call @(\\w+)", text),
+        "host calls": re.findall(r"infeed|outfeed|host_callback|stablehlo.(?:send|recv)", text),
+        "dynamic shapes": re.findall(r"tensor<[^>]*\\?", text),
+        "mostly bfloat16": len(in_bfloat16) > len(products) / 2,
+    }
+json.dump(found, sys.stdout)
+"""
+
 # Parts of the package that compute with TensorFlow, and what they raise.
 TENSORFLOW_PROGRAM = """
 import bert_tf
@@ -179,6 +236,15 @@ def test_values_equal_those_in_numpy_jitted_or_not_and_a_step_lowers_the_loss():
     assert found["other seed, other masks"] > 1e-3
     before, after = found["loss"]
     assert after < before
+
+
+def test_a_step_is_lowered_for_tpu_and_cuda_without_calls_of_the_host():
+    found = run_under_jax(LOWERING_PROGRAM)
+    assert sorted(found) == ["bilstm", "crf", "pretraining"]
+    expected = {"custom calls": [], "host calls": [], "dynamic shapes": []}
+    expected |= {"platforms": ["tpu", "cuda"], "mostly bfloat16": True}
+    for name, module in found.items():
+        assert module == expected, name
 
 
 def test_what_computes_with_tensorflow_names_the_variable_to_set():
