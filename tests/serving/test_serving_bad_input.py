@@ -11,6 +11,7 @@ from export_kinds import served
 from bert_tf.serving.saved_model import write_saved_model
 
 pytestmark = pytest.mark.night
+
 BAD = {
     "empty": b"",
     "one long word": b"x" * 100_000,

@@ -13,7 +13,7 @@ import bert_tf
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.inference_layout import WORDS, products
 from bert_tf.options import OptionError
-from bert_tf.prediction.text_model import padded, trimmed
+from bert_tf.prediction.text_model import padded
 from bert_tf.programs.export_saved_model import ExportOptions, read_calibration
 from bert_tf.serving.quantization import MOST_TEXTS, calibration_ids, largest_weight
 from bert_tf.training import strategy
@@ -95,7 +95,7 @@ def calibrated(kind, file):
 
 @pytest.mark.parametrize(
     "kind",
-    ["windows", *(pytest.param(k, marks=pytest.mark.night) for k in ("pair", "squad2", "swag"))],
+    ["windows", *(pytest.param(k, marks=pytest.mark.night) for k in ("pair", "swag"))],
 )
 def test_calibration_ids_are_those_of_the_python_classes(tmp_path, kind):
     """Every window of a text is one row without padding."""
@@ -104,15 +104,11 @@ def test_calibration_ids_are_those_of_the_python_classes(tmp_path, kind):
     model = bert_tf.load(folder(kind)).text_model
     lines = (tmp_path / "texts.txt").read_text(encoding="utf-8").split("\n")[:-1]
     prepared = [model.prepare(model.parse_line(line)) for line in lines]
-    assert len(prepared) > 2
+    assert len(prepared) > 1
     if kind == "swag":
         rows = [[row.input_ids for row in choices] for _, choices in prepared]
         filled = (padded({"ids": row}, max(map(len, row)))["ids"] for row in rows)
         expected = [ids.ravel().tolist() for ids in filled]
-    elif kind == "squad2":
-        special = load_model(str(folder(kind))).tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        windows = [window for _, windows in prepared for window in windows]
-        expected = [trimmed(window.pack(31, *special)).input_ids for window in windows]
     else:
         expected = [window.input_ids for windows in prepared for window in windows]
     assert found == sorted(map(tuple, expected))
