@@ -14,7 +14,6 @@ import pytest
 import tensorflow as tf
 import tiny_text_models as tiny
 from export_kinds import TEXTS, served
-from helpers import script_command
 from models import golden
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tiny_checkpoints import arrays_of, write_tf1
