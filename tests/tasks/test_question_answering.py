@@ -122,6 +122,21 @@ def test_kept_logits_are_of_full_length_and_padding_is_no_answer(written):
     assert asked.predict(turned) == asked.predict(kept)
 
 
+def test_a_text_that_is_not_found_exactly_is_said_of_its_question_and_file():
+    said = []
+    passage = Passage("ЖЖ hen")
+    asked_of = SquadExample("q7", "who ?", passage, place="dev.json: data[0] (id q7)")
+    questions = [(asked_of, TokenizedPassages(TOKENIZER)[passage], None)]
+    windows = list(TASK.all_windows(questions, TOKENIZER))
+    settings = AnswerSettings(n_best_size=1)
+    asked = AskedQuestions(questions, TASK, TOKENIZER, settings, said.append)
+    logits = np.zeros((1, 12), np.float32)
+    logits[0, windows[0].offset] = 1.0
+    kept = {"unique_ids": np.array([windows[0].unique_id])}
+    asked.predict(kept | {"start_logits": logits, "end_logits": logits})
+    assert said == ["dev.json: data[0] (id q7): Unable to find text: '[UNK]' in 'ЖЖ'"]
+
+
 def test_an_answer_that_the_tokenizer_drops_is_left_out_and_counted():
     passage = Passage("owl \u200b hen")
     findings, chosen = Findings(), example("a", passage, "\u200b")
