@@ -31,8 +31,11 @@ class OptionError(ValueError):
     """
 
     def __init__(self, option: str, text: str) -> None:
-        super().__init__(f"{option}: {text}")
+        super().__init__(option, text)  # `args`, from which pickle makes it again
         self.option = option
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
 
 
 def option(help_text: str, *, between: tuple[float, float] | None = None, **kwargs: Any) -> Any:
