@@ -108,8 +108,8 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
         default=None,
     )
     max_seq_length: int | None = option(
-        "Longer texts are truncated, or read in windows of this length. Default: that of the training. "
-        "Not for question answering.",
+        "Longer texts are truncated, or read in windows of this length. Default: that of the training; "
+        "of a pre-trained model, all positions. Not for question answering.",
         group="Model",
         default=None,
     )
