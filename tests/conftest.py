@@ -35,13 +35,9 @@ from bert_tf.serving.saved_model import write_saved_model  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):
-    """A weekly test is one of the night; `weekly_cases` marks the parametrized cases that begin so."""
+    """A weekly test is one of the night."""
     for item in items:
-        marker = item.get_closest_marker("weekly_cases")
-        case = item.name.partition("[")[2]
-        if marker is not None and case.startswith(marker.args):
-            item.add_marker("weekly")
-        if item.get_closest_marker("weekly") or "run_script" in item.fixturenames:
+        if item.get_closest_marker("weekly"):
             item.add_marker("night")
     # The longest begin first, so that no process is idle during the last minutes.
     items.sort(key=lambda item: item.get_closest_marker("night") is None)

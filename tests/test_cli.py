@@ -229,6 +229,7 @@ def run_script(tmp_path):
     return run
 
 
+@pytest.mark.night
 def test_a_workflow_that_ends_well_exits_with_0_and_logs_to_standard_error(run_script):
     ended = run_script("--needed=x", "--number", "7", "--flag", "--mode=fancy")
     assert ended.returncode == 0
@@ -249,6 +250,7 @@ USAGE = [  # arguments, what is printed
 ]
 
 
+@pytest.mark.night
 def test_a_wrong_command_line_is_one_message_and_exit_code_1(run_script):
     for arguments, message in USAGE:
         ended = run_script(*arguments)
@@ -279,12 +281,14 @@ ENDS = [  # arguments, what the workflow does, exit code, what is printed to sta
 ]
 
 
+@pytest.mark.night
 def test_ends_of_a_workflow_have_a_message_and_an_exit_code(run_script):
     for arguments, body, code, printed in ENDS:
         ended = run_script("--needed=x", *arguments, body=body)
         assert (ended.returncode, ended.stderr) == (code, printed), body
 
 
+@pytest.mark.night
 def test_tracebacks_are_of_bugs_and_of_debugging(run_script):
     for arguments, body, message in (
         ([], "{}['missing']", "KeyError: 'missing'"),
@@ -295,6 +299,7 @@ def test_tracebacks_are_of_bugs_and_of_debugging(run_script):
         assert message in ended.stderr and "Traceback" in ended.stderr, body
 
 
+@pytest.mark.night
 def test_packed_kernels_are_kept_where_no_weight_changes(run_script, monkeypatch):
     name = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
     for only_answers, chosen, expected in (
@@ -330,6 +335,7 @@ def test_errors_of_files_are_the_users_and_other_ones_ours(tmp_path):
         assert cli.is_user_error(error.value) is expected
 
 
+@pytest.mark.night
 def test_help_shows_the_flags_of_groups_and_helpfull_all(run_script):
     field = 'rare: int = field(default=3, metadata={"help": "Seldom."})'
     text = run_script("--help", field=field).stdout
