@@ -31,8 +31,8 @@ WHOLE = {
     "lines of tests": 30_059,
     "lines of documents": 6_924,
 }
-# Of the processor, for a case without the mark `night`, its fixtures apart. On a slower machine, this share
-# of the whole tier.
+# Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
+# share of the whole tier.
 CASE_SECONDS, CASE_SHARE = 5.0, 0.02
 
 
