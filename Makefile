@@ -21,7 +21,7 @@ test: $(VENV)/.installed-test
 	$(VENV)/bin/mypy
 	$(TESTS) -m "not night"
 
-# Faults, fuzzing, the commands of the documents, several workers, examples, packaging.
+# Faults, the commands of README.md, several workers, examples, packaging.
 test-night: $(VENV)/.installed-test
 	$(TESTS) -m "night and not weekly"
 
@@ -35,8 +35,8 @@ faults: $(VENV)/.installed-test
 fuzz: $(VENV)/.installed-test
 	FUZZ_SCALE=80 $(VENV)/bin/python -m pytest tests/test_fuzz_targets.py
 
-# Which lines the tests reach, those of subprocesses included; what TensorFlow traces is not seen. The
-# three tests that limit the size of a file fail, since coverage writes files as well.
+# Which lines the tests reach, those of subprocesses included; what TensorFlow traces is not seen. Tests
+# that limit the size of a file fail, since coverage writes files as well.
 coverage: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check pytest-cov
 	$(TESTS) --cov --cov-report=term-missing:skip-covered
