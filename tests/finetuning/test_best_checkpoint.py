@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from helpers import refused
 from models import options as options_of
+from models import train
 
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint
 from bert_tf.finetuning.loop import _best_checkpoint, folder_to_write, has_steps_to_train
@@ -86,6 +87,17 @@ def test_a_record_of_a_run_that_left_no_checkpoint_does_not_count(tmp_path):
     run.offer(again, 2, eval_f1=0.4)
     assert (again.evaluations_since, kept_weight(tmp_path)) == (1, 1.0)
     assert not has_steps_to_train(options, task, 40)
+
+
+@pytest.mark.night
+def test_early_stopping_ends_a_run_that_gets_no_better(tmp_path, eagerly):
+    given = {"evaluate_steps": 4, "early_stopping": 1, "learning_rate": 1e-30}
+    given |= {"num_train_epochs": 3.0, "do_predict": False}  # 22 steps
+    results = train("regression", tmp_path, **given)
+    assert results["global_step"] == 8
+    assert latest_checkpoint(str(tmp_path)).endswith("model.ckpt-8")
+    assert json.loads((tmp_path / "best" / "best.json").read_text())["step"] == 4
+    assert train("regression", tmp_path, **given) == results  # the run is over
 
 
 def test_a_worker_that_writes_elsewhere_goes_on_with_the_record_of_all(tmp_path):

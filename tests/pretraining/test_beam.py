@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from helpers import refused
 from refusals import cause_of
 from tiny_groups import contents, ends_in_group, run_groups
 
@@ -21,6 +22,11 @@ def test_two_workers_of_the_direct_runner_write_the_bytes_of_the_local_run(tmp_p
     run_groups(tmp_path, "stopped", runner="DirectRunner")
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
     assert contents(tmp_path / "stopped") == contents(tmp_path / "local")
+
+
+def test_flags_of_beam_need_a_runner(tmp_path):
+    with refused("runner"):
+        run_groups(tmp_path, "out", runner_flags=("--project=x",))
 
 
 def test_without_beam_the_error_names_the_option(tmp_path, monkeypatch):

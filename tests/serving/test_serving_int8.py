@@ -15,7 +15,7 @@ from bert_tf.modeling.inference_layout import WORDS, products
 from bert_tf.options import OptionError
 from bert_tf.prediction.text_model import padded
 from bert_tf.programs.export_saved_model import ExportOptions, read_calibration
-from bert_tf.serving.quantization import MOST_TEXTS, calibration_ids, largest_weight
+from bert_tf.serving.quantization import MOST_TEXTS, calibration_ids, largest_weight, quantize
 from bert_tf.training import strategy
 
 MOODS = [line.split("\t")[0] for line in (DATA / "moods/train.tsv").read_text().splitlines()[1:40]]
@@ -69,6 +69,19 @@ def test_int8_has_seven_bits_without_an_instruction(processor, tmp_path):
     kernels = [v.numpy() for v in loaded.weights if v.dtype == tf.int8 and "kernel" in v.name]
     assert kernels and {np.abs(kernel).max() for kernel in kernels} == {63}
     check_answers(tmp_path / "1")
+
+
+@pytest.mark.night
+def test_a_range_leaves_out_outliers_that_the_outputs_do_not_need():
+    for weight, is_needed in ((0.0, False), (1.0, True)):
+        model = served("regression")
+        block = model.model.bert.encoder_layers[0]
+        bias, kernel = block.intermediate.bias, block.feed_forward_output.dense.kernel
+        bias.assign([50, *bias.numpy()[1:]])  # always an outlier
+        kernel.assign([0 * kernel[0] + weight, *kernel[1:]])
+        found = quantize(model, calibration_ids(model, ({"text_a": [text]} for text in MOODS[:4])))
+        assert found.errors["layer_0/output"] < 0.1
+        assert (found.replacements["layer_0/output"].high > 45) == is_needed
 
 
 def test_weights_of_eight_bits_are_refused_where_their_sums_overflow(processor, exported, tmp_path):
