@@ -3,19 +3,27 @@
 import dataclasses
 import json
 import math
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import assert_bit_equal, checkpoint_arrays, read_results, write_records
+from helpers import (
+    assert_bit_equal,
+    checkpoint_arrays,
+    read_results,
+    remove_last_checkpoint,
+    write_records,
+)
 from models import DATA, golden, options
 from refusals import cause_of
 
 from bert_tf.config import BertConfig
-from bert_tf.data.records import count_records
+from bert_tf.data.records import count_records, read_records
 from bert_tf.model_files import read_task
+from bert_tf.model_folder import load_model
 from bert_tf.programs.run_pretraining import run_pretraining
 
 pytestmark = pytest.mark.night
@@ -191,7 +199,7 @@ WORDS = ["global_step", "loss", "masked_lm_accuracy", "masked_lm_loss", "masked_
 PAIRS = ["next_sentence_accuracy", "next_sentence_loss"]
 
 
-def test_single_sequences_have_masked_words_only(make_options):
+def test_single_sequences_have_masked_words_only(make_options, tmp_path):
     made = make_options("masked_mlm")
     run_pretraining(made)
     folder = Path(made.output_dir)
@@ -206,13 +214,29 @@ def test_single_sequences_have_masked_words_only(make_options):
         np.testing.assert_array_equal(late[name], early[name])
         assert not late[f"{name}/adam_m"].any()
     assert (late["cls/predictions/output_bias"] != early["cls/predictions/output_bias"]).any()
+    # Nor does it disturb a run that goes on.
+    parts = shutil.copytree(folder, tmp_path / "parts")
+    remove_last_checkpoint(parts)
+    run_pretraining(dataclasses.replace(made, output_dir=str(parts)))
+    assert_bit_equal(checkpoint_arrays(parts / "model.ckpt-12"), late)
 
 
-def test_records_of_ordered_pairs_have_the_keys_of_next_sentences(make_options):
+def test_records_of_ordered_pairs_have_the_keys_of_next_sentences(make_options, kinds):
     made = make_options("unmasked_sop")
     run_pretraining(made)
     assert list(read_results(Path(made.output_dir))) == [*WORDS, *PAIRS]
-    assert read_task(made.output_dir).objective == "mlm_sop"
+    task, file = read_task(made.output_dir), kinds["masked_sop"].held_out
+    assert task.objective == "mlm_sop"
+    found = run_pretraining(dataclasses.replace(made, do_train=False, eval_file=file))
+    once = {"shuffle": False, "repeat": False, "drop_remainder": False}
+    (rows,) = read_records([file], task.features, batch_size=9999, **once)
+    inputs = {name: rows[name] for name in task.input_names}
+    outputs = load_model(made.output_dir).model(inputs, training=False)
+    hits = (
+        np.argmax(outputs["next_sentence_logits"], -1)
+        == rows["next_sentence_labels"].numpy().ravel()
+    )
+    assert found["next_sentence_accuracy"] == pytest.approx(hits.mean())
 
 
 def test_the_labels_of_pairs_can_be_left_alone(make_options, eager):

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_training import bert_config
+from tiny_training import bert_config, strategy_on
 
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.options import OptionError
@@ -159,6 +159,30 @@ def test_compiled_updates_are_those_of_apply_and_by_shape_have_the_same_bits(
     for key, value in one.items():
         np.testing.assert_array_equal(by_shape[key], value, err_msg=str(key))
         np.testing.assert_allclose(applied[key], value, rtol=0, atol=tolerance, err_msg=str(key))
+
+
+def after_a_step(kind, num_devices):
+    """A kernel and its moments. Each of two replicas has its gradient, one replica their sum."""
+    strategy = strategy_on(num_devices)
+    with strategy.scope(), keras.name_scope("bert"), keras.name_scope("layer_0"):
+        kernel = keras.Variable(np.float32([[1, 2], [3, -4], [5, 6]]), name="kernel")
+        optimizer = kind(0.1)
+        optimizer.build([kernel])
+
+    def step():
+        parts = tf.constant(random_gradients({"parts": (2, 3, 2)}, seed=0)["parts"])
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        optimizer.apply([tf.reduce_sum(parts, 0) if num_devices == 1 else parts[number]], [kernel])
+
+    tf.function(lambda: strategy.run(step))()
+    return [value.numpy() for value in (kernel, *optimizer.slots(kernel).values())]
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("kind", [AdamW, Lamb, Muon])
+def test_two_replicas_take_the_step_of_one(kind):
+    for one, two in zip(after_a_step(kind, 1), after_a_step(kind, 2), strict=True):
+        np.testing.assert_allclose(two, one, rtol=0, atol=1e-6)
 
 
 def test_a_lamb_update_is_as_long_as_the_rate_times_the_variable():
