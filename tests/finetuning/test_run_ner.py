@@ -38,14 +38,19 @@ def lines_of(path):
 # --------------------------------------------------------------------------------------- what it leaves
 
 
-def test_the_evaluation_is_that_of_conlleval():
-    folder = golden("ner")
-    results = read_results(folder)
+def evaluated_words(folder):
+    """Columns of the words that were evaluated: each word of the file, with its label, and another."""
     words, given = (
         [line.split() for line in lines_of(path) if line.strip() and not line.startswith("-")]
         for path in (folder / "eval_predictions.txt", DATA / "conll/valid.txt")
     )
     assert [row[:3] for row in words] == given
+    return words
+
+
+def test_the_evaluation_is_that_of_conlleval():
+    folder = golden("ner")
+    results, words = read_results(folder), evaluated_words(folder)
     actual, predicted = ([[row[column] for row in words]] for column in (2, 3))
     scores = conlleval(actual, predicted)  # no entity touches the end of a sentence's next
     assert results["eval_accuracy"] == pytest.approx(scores.accuracy)
@@ -84,7 +89,9 @@ def test_document_context_is_trained_with_and_kept_to(tmp_path, caplog, eagerly)
     # 3 documents of 30 * 6 words make windows of 17 words, 8 apart
     assert "90 sentences in 66 windows, 1 step" in caplog.text
     run_ner(ner_options(tmp_path, data_dir=f"{DATA}/conll", do_eval=True))
-    assert read_results(tmp_path)["eval_accuracy"] > 0
+    words = evaluated_words(tmp_path)
+    hits = [actual == predicted for *_, actual, predicted in words]
+    assert read_results(tmp_path)["eval_accuracy"] == pytest.approx(np.mean(hits))
 
 
 # ------------------------------------------------------------------------------------ labels of words

@@ -194,3 +194,12 @@ def test_outside_the_scope_and_in_evaluation_the_layers_are_the_plain_ones():
             assert not fused.are_used()
         assert fused.are_used()
     assert not fused.are_used()
+    model = BertForPreTraining(tiny_config(initializer_range=0.5))
+    ids = np.arange(6).reshape(2, 3)
+    inputs = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
+    inputs["masked_lm_positions"] = ids % 3
+    plain = model(inputs, training=False)
+    with fused.fused_parts(True):
+        found = model(inputs, training=False)
+    for name, output in plain.items():
+        np.testing.assert_array_equal(found[name], output, err_msg=name)

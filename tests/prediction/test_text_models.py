@@ -87,23 +87,24 @@ def test_pairs_may_be_bytes_and_rows_of_an_array():
 
 def test_predictor_refuses_inputs_that_do_not_fit_the_model():
     pairs, encoder = tiny.classifier(is_pair=True), tiny.trained(None)
-    for trained, items in (
-        (tiny.classifier(), ["owls", b"\xff\xfe"]),
-        (tiny.classifier(), [("a", "log", "owls")]),
-        (tiny.classifier(), [("x", "y")]),
-        (tiny.classifier(), ["owls", ["a", "log"]]),
-        (tiny.classifier(), ["owls", "a", None]),
-        (pairs, ["x"]),
-        (tiny.answerer(), ["who ?", "a log"]),
-        (tiny.answerer(), [("who ?",)]),
-        (tiny.chooser(), ["ab"]),
-        (tiny.chooser(), [("who ?", ["a dog"])]),
-        (tiny.chooser(), [("who ?", "a dog")]),
-        (tiny.pretrained(), ["no mask"]),
-        (encoder, ["the cat"]),
+    for trained, items, named in (
+        (tiny.classifier(), ["owls", b"\xff\xfe"], "utf-8"),
+        (tiny.classifier(), [("a", "log", "owls")], "(text_a, text_b)"),
+        (tiny.classifier(), [("x", "y")], "single sentences"),
+        (tiny.classifier(), ["owls", ["a", "log"]], "single sentences"),
+        (tiny.classifier(), ["owls", "a", None], "None"),
+        (pairs, ["x"], "pairs"),
+        (tiny.answerer(), ["who ?", "a log"], "(question, context)"),
+        (tiny.answerer(), [("who ?",)], "(question, context)"),
+        (tiny.chooser(), ["ab"], "(text_a, choices)"),
+        (tiny.chooser(), [("who ?", ["a dog"])], "['a dog']"),
+        (tiny.chooser(), [("who ?", "a dog")], "'a dog'"),
+        (tiny.pretrained(), ["no mask"], "[MASK]"),
+        (encoder, ["the cat"], "embed"),
     ):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError) as error:
             Predictor(trained).predict(items)
+        assert named in str(error.value)
 
 
 # ---------------------------------------------------------------------------------- classification
