@@ -1,8 +1,7 @@
 """The types of task, and their classes in each package.
 
-A type of task of a user's own is registered from its module, with its classes (examples/custom_head.py).
-Those of this package are named by module and imported on first use, so that every package may look up
-a type.
+A user registers a type from its own module, with its classes (examples/custom_head.py). Those of this
+package are named by module and imported on first use, so that every package may look up a type.
 """
 
 from __future__ import annotations

@@ -43,11 +43,7 @@ METADATA_FILE = "export.json"
 EXTRA = "assets.extra"  # folder of a SavedModel for METADATA_FILE and vocab.txt; TensorFlow's name
 POSITIONS = ("masked_lm_positions", "word_positions")  # another input of some models
 _SETTINGS = ("n_best_size", "max_answer_length", "null_score_diff_threshold")
-_SERVED = {
-    str(entry.served).partition(":Served")[2].lower(): entry
-    for entry in TYPES.values()
-    if entry.served
-}
+_SERVED = {str(e.served).partition(":Served")[2].lower(): e for e in TYPES.values() if e.served}
 
 
 @dataclass(frozen=True)

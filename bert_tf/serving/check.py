@@ -105,9 +105,8 @@ def _numbers(outputs: Outputs) -> dict[str, np.ndarray]:
 def _batch(
     served: Served, tokenizer: FullTokenizer, texts: Sequence[str], names: Iterable[str]
 ) -> dict[str, np.ndarray]:
-    """Return the texts as pairs of ids with padding, under the names of a signature on ids."""
-    others = [*texts[2:], *texts[:2]]  # so that a pair of short texts is padded
-    found = dict(tokenizer(texts, others, max_length=served.max_seq_length))
+    """Return the texts as pairs of ids, short ones padded, under the names of a signature on ids."""
+    found = dict(tokenizer(texts, [*texts[2:], *texts[:2]], max_length=served.max_seq_length))
     if len(served.ids_shape) == 3:  # choices
         found = {name: ids[None] for name, ids in found.items()}
     found |= dict.fromkeys(POSITIONS, np.full((len(texts), 2), [1, 2], np.int32))
