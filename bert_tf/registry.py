@@ -210,5 +210,10 @@ def register_task(entry: TaskType) -> None:
     Args:
         entry: `name` and `task` are those of a `bert_tf.Task`, `predictor` is a
             `prediction.text_model.TextModel`. An earlier entry of this name is replaced.
+
+    Raises:
+        ValueError: the task has another name.
     """
+    if entry.load("task").name != entry.name:
+        raise ValueError(f"`name` is {entry.name!r}, but must be the `name` of the task.")
     TYPES[entry.name] = entry

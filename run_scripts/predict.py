@@ -6,8 +6,6 @@ embeddings. docs/prediction.md has the details.
     printf 'Who won?\tDenver beat Carolina.\n' | python run_scripts/predict.py --model_dir=squad_output
     python run_scripts/predict.py --model_dir=output --input_file=table.csv --text_a_column=review \
         --output_file=labels.tsv --output_format=tsv
-    python run_scripts/predict.py --model_dir=served/my_model/1 --input_file='texts-*.txt' \
-        --output_file=labels.jsonl --runner=DirectRunner -- --direct_num_workers=2
     python run_scripts/predict.py --model_dir=checkpoint --task=embeddings --input_file=texts.txt
 
 An invalid input gets {"error": "file:line: why"}. It does not affect the others.

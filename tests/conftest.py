@@ -95,5 +95,6 @@ def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.section(f"{CASES.total():.0f} processor seconds in {len(CASES)} cases")
     for name, seconds in CASES.most_common(10):
         terminalreporter.write_line(f"{seconds:6.1f} s, {CALLS[name]:.1f} without fixtures: {name}")
-    if config.option.markexpr == "not night" and hasattr(config, "cache"):
+    is_whole = config.args_source is config.ArgsSource.TESTPATHS
+    if is_whole and config.option.markexpr == "not night" and hasattr(config, "cache"):
         config.cache.set("bert_tf/commit_tier", dict(CALLS))

@@ -1,5 +1,6 @@
 """The examples run as they stand, without anything to download, and do what they say."""
 
+import dataclasses
 import gzip
 import json
 import logging
@@ -136,6 +137,8 @@ def test_register_task_makes_load_answer_with_the_custom_head(tmp_path, eagerly)
         with pytest.raises(ValueError) as error:
             bert_tf.export(tmp_path, tmp_path / "served")
         assert "head=encoder" in str(error.value)
+        with pytest.raises(ValueError, match="`name`"):
+            bert_tf.register_task(dataclasses.replace(TYPES["counting"], name="other"))
     finally:
         del TYPES["counting"]
     assert bert_tf.load(tmp_path).task is None

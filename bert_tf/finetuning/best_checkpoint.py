@@ -109,13 +109,9 @@ class BestCheckpoint:
             }
             if trainer.is_chief:
                 self._write_weights(trainer)
-            logger.info(
-                "step %d: the best %s so far, %.4g; kept in %s",
-                step,
-                self.metric,
-                value,
-                self.folder,
-            )
+            best = "lowest" if score(self.metric, 1.0) < 0 else "highest"
+            text = "step %d: the %s %s so far, %.4g; kept in %s"
+            logger.info(text, step, best, self.metric, value, self.folder)
         else:
             self._state["since"] += 1
         self._state["seen"] = step

@@ -233,9 +233,10 @@ def _use(folder: str, facts: Mapping[str, Any]) -> tuple[str, str | None]:
         return "bert_tf", None
     is_pair = facts["arguments"].get("is_pair")
     example = 'predict([("A text.", "Another text.")])' if is_pair else entry.usage
-    text = _code(
-        "bert_tf", f'import bert_tf\n\nmodel = bert_tf.load("FOLDER")\nprint(model.{example})'
-    )
+    imports = "import bert_tf\n"
+    if not isinstance(entry.task, str):
+        imports += f"import {entry.task.__module__}  # registers the task\n"
+    text = _code("bert_tf", f'{imports}\nmodel = bert_tf.load("FOLDER")\nprint(model.{example})')
     if architecture:
         lines = (
             f"from transformers import AutoTokenizer, {architecture}\n",
