@@ -6,7 +6,6 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 # torch loads Triton, and Triton crashes if it is loaded after TensorFlow (tensorflow#124205).
 with contextlib.suppress(ImportError):
@@ -53,11 +52,11 @@ def eagerly():
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
-    """`single`: the folder of a SavedModel of the classifier."""
-    folder = tmp_path_factory.mktemp("exported") / "single"
+    """The folder of a SavedModel of the classifier."""
+    folder = tmp_path_factory.mktemp("exported") / "1"
     options = ExportOptions(model_dir=str(golden("classifier")), export_dir="")
     write_saved_model(load_served(options, "float32", True), str(folder))
-    return SimpleNamespace(single=folder)
+    return folder
 
 
 # The guard: what each case costs, in seconds of the processor, processes that it waits for included.

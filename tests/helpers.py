@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.data.packing import pack, window_pairs
+from bert_tf.limits import DataError
+from bert_tf.options import OptionError
+
 
 def read_results(folder: Path) -> dict[str, float]:
     """`eval_results.txt`, in the order of its lines."""
@@ -53,6 +57,13 @@ def remove_last_checkpoint(folder: Path) -> None:
     del before[max(before)]
     name = before[max(before)]
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\n')
+
+
+def cause_of(call, *args, **kwargs) -> str:
+    """The option or the location ("file:line" or "file") in the error that a call raises."""
+    with pytest.raises((OptionError, DataError)) as error:
+        call(*args, **kwargs)
+    return getattr(error.value, "option", None) or error.value.location
 
 
 @contextlib.contextmanager
@@ -106,3 +117,11 @@ def write_records(text_file: Path, output_file: Path, **changes) -> str:
         )
     )
     return str(output_file)
+
+
+def pack_windows(ids_a, ids_b=None, *, max_seq_length, doc_stride, cls_id, sep_id):
+    """Windows of long texts, packed one by one, to compare with those in bulk and in graphs."""
+    pairs = window_pairs(ids_a, ids_b or (), max_seq_length, doc_stride)
+    return [
+        pack(*pair, max_seq_length=max_seq_length, cls_id=cls_id, sep_id=sep_id) for pair in pairs
+    ]

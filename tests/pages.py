@@ -22,10 +22,6 @@ def data_of(page):
     return json.loads(data)
 
 
-def figures_of(page):
-    return dict(data_of(page)["figures"])
-
-
 def part_of(section, kind):
     """The only part of a kind, of a `Section`."""
     (part,) = (part for part in section.parts if part["kind"] == kind)

@@ -318,11 +318,6 @@ def test_packed_kernels_are_kept_where_no_weight_changes(run_script, monkeypatch
         assert ended.stdout.splitlines()[0] == expected, (only_answers, chosen)
 
 
-def test_some_programs_change_no_weight():
-    found = {n for n, options in OPTION_CLASSES.items() if getattr(options, "only_answers", False)}
-    assert found == {"PredictionOptions"}
-
-
 def test_errors_of_files_are_the_users_and_other_ones_ours(tmp_path):
     (tmp_path / "file").write_text("")
     for call, expected in (

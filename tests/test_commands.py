@@ -13,7 +13,6 @@ from document_commands import (
     SHORTER,
     Walks,
     all_commands,
-    commands_of,
     pieces_of,
     program_calls,
     whole_commands_of,
@@ -92,38 +91,3 @@ def test_what_is_not_run_and_what_is_shortened_is_there():
     as_they_stand = "\n".join([*pieces, ""]).replace("\n", " ")
     unused = [entry for entry in NOT_RUN if not any(map(entry.matches, codes))]
     assert not unused + [flag for flag in SHORTER if f"{flag} " not in as_they_stand]
-
-
-def test_commands_are_taken_out_of_blocks_and_tables_and_sentences():
-    text = """Some `python -m bert_tf
-run_swag --help` or `--flag`, `a_name`.
-
-| fill | `echo 'a [MASK]' \\| python run_scripts/predict.py --model_dir=BERT` |
-| more | `... --top_k=3` |
-
-    pip install -e .      # all of it
-    printf 'a\\n' |
-        python run_scripts/run_ner.py \\
-        --do_eval
-
-    {"json": [1.0]}
-
-Text.
-
-    import numpy as np
-
-    print(np.zeros(2))
-
-```python
-print(1)
-```
-"""
-    assert [(command.code, command.is_python) for command in commands_of(text)] == [
-        ("python -m bert_tf run_swag --help", False),
-        ("echo 'a [MASK]' | python run_scripts/predict.py --model_dir=BERT", False),
-        ("echo 'a [MASK]' | python run_scripts/predict.py --model_dir=BERT --top_k=3", False),
-        ("pip install -e .      # all of it", False),
-        ("printf 'a\\n' | python run_scripts/run_ner.py  --do_eval", False),
-        ("import numpy as np\n\nprint(np.zeros(2))", True),
-        ("print(1)", True),
-    ]

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from refusals import cause_of
+from helpers import cause_of
 from tiny_checkpoints import arrays_of, write_json, write_tf1
 
 from bert_tf.config import BertConfig

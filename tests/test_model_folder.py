@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.config import BertConfig
 from bert_tf.model_files import model_files, read_task, write_files

@@ -5,9 +5,9 @@ import pickle
 import sys
 
 import pytest
+from helpers import cause_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from refusals import cause_of
 
 from bert_tf import tokenization
 from bert_tf.tokenization import (

@@ -280,6 +280,8 @@ def test_convert_there_and_back_changes_no_tensor(kind, tmp_path):
     expected = {name: expected[name] for name in expected if "/adam_" not in name}
     del expected["global_step"]
     assert_bit_equal(found, expected)
+    task, back = (read_task(str(path)) for path in (golden(kind), tmp_path / "back"))
+    assert (back and back.arguments()) == (task and task.arguments())
     if kind not in ("embedder", "pretrained"):
         items, _ = asked(kind)
         there, here = (

@@ -1,6 +1,6 @@
 """CoNLL columns: what is read, what is written back, and what is refused."""
 
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.data.token_classification import Columns, read_conll, relabelled_lines
 

@@ -2,7 +2,7 @@
 
 import json
 
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.data.multiple_choice import read_questions
 

@@ -3,9 +3,9 @@
 import random
 
 import pytest
+from helpers import pack_windows
 from hypothesis import given
 from hypothesis import strategies as st
-from packed_windows import pack_windows
 
 from bert_tf.data.packing import (
     pack,

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.records import (

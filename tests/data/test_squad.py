@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.data.question_answering import (
     Findings,

@@ -15,7 +15,6 @@ from bert_tf.finetuning.classification import ClassifierOptions, read_data, run_
 from bert_tf.model_files import read_task
 
 COLUMNS = {"text_a_column": "sentence", "label_column": "mood"}
-NO_FILES = {"train_file": None, "eval_file": None, "predict_file": None}
 SCENES = {"text_a_column": "text", "label_column": "label"}
 
 
@@ -229,18 +228,6 @@ def test_given_flags_that_a_training_does_not_read_are_known(tmp_path, eagerly):
 
 
 # -------------------------------------------------------------------------------------------- GLUE
-
-
-def test_cola_has_no_header_and_is_evaluated_by_matthews_correlation(tmp_path):
-    rows = ["gj04\t0\t\tthe sad cat", "gj04\t1\t\tthe calm dog"]  # source, label, mark, sentence
-    write(tmp_path / "dev.tsv", "\n".join(rows) + "\n")
-    given = {"task_name": "CoLA", "data_dir": str(tmp_path), "do_eval": True}
-    task, splits = read_data(ClassifierOptions(output_dir=str(tmp_path / "out"), **given))
-    assert task.metric_names[0] == "matthews_correlation"
-    assert [(e.text_a, e.label) for e in splits["dev"]] == [
-        ("the sad cat", "0"),
-        ("the calm dog", "1"),
-    ]
 
 
 @pytest.mark.night

@@ -72,13 +72,6 @@ def test_predictions_are_the_best_documents_of_each_query():
     assert f"test_mrr@10 = {mrr}\n" in (golden("embedder") / "test_results.txt").read_text()
 
 
-def test_prefixes_are_those_of_the_training():
-    texts, model = ["the owl", "a calm dog in the barn"], load(golden("embedder"))
-    as_query, as_document = model.embed(texts, as_query=True), model.embed(texts)
-    assert np.abs(as_query - as_document).max() > 1e-3
-    np.testing.assert_allclose(np.linalg.norm(as_query, axis=1), 1, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("kind", "num_texts", "loss"),
     [("pairs", 2, "cosent"), ("classes", 1, "batch_all_triplet"), ("scores", 2, "cosent")],

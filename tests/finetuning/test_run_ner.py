@@ -13,7 +13,6 @@ from helpers import assert_bit_equal, checkpoint_arrays, read_results, refused, 
 from models import DATA, golden, options, train
 from tiny_checkpoints import arrays_of, write_tf1
 
-from bert_tf.data.label_schemes import breaks
 from bert_tf.data.token_classification import read_conll
 from bert_tf.data.word_splitting import join_words
 from bert_tf.finetuning.setup import make_optimizer
@@ -204,13 +203,6 @@ def test_the_splitting_of_the_training_words_is_kept(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------- the CRF
-
-
-def test_a_crf_predicts_valid_sentences_only():
-    for sentence in read_conll(str(golden("crf") / "test_predictions.txt")):
-        assert not list(breaks(sentence.labels, "iob2"))
-    transitions = checkpoint_arrays(golden("crf"))["crf/transitions"]
-    assert transitions.shape == (6, 6) and np.abs(transitions).max() > 0.1
 
 
 def test_a_folder_of_the_class_keeps_its_crf(tmp_path):

@@ -5,11 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
-from absl import flags
-from helpers import read_json_lines, read_results, refused, write, write_json_lines
+from helpers import read_json_lines, read_results, refused, write
 from models import DATA, copy_of, golden, options, train
 
-from bert_tf import cli
 from bert_tf.finetuning.question_answering import SquadOptions, run_squad
 
 TEST, DEV = DATA / "squad/test.json", DATA / "squad/dev.json"
@@ -68,19 +66,6 @@ def test_the_model_is_evaluated_while_it_trains(tmp_path, eagerly):
     assert [line["step"] for line in lines] == [3, 6]
     assert lines[1]["f1"] == results["f1"]
     assert (tmp_path / "best/checkpoint").exists()
-
-
-def test_flat_rows_of_datasets_have_the_answers_of_squad(tmp_path, eagerly):
-    rows = []
-    for paragraph in questions(DEV):
-        for qa in paragraph["qas"]:
-            answers = {n: [each[n] for each in qa["answers"]] for n in ("text", "answer_start")}
-            rows.append({**qa, "context": paragraph["context"], "answers": answers})
-    file = write_json_lines(tmp_path / "flat.jsonl", rows)
-    metrics = train("squad", tmp_path, predict_file=file, **WITHOUT_TRAINING)
-    expected = read_results(golden("squad"))
-    assert {**metrics, "global_step": 100} == expected
-    assert answers_in(tmp_path) == answers_in(golden("squad"))
 
 
 def test_a_test_set_is_answered_without_metrics(tmp_path, eagerly):
@@ -214,29 +199,3 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
         with refused(name):
             train("squad", tmp_path / "output", **{"do_predict": False, **changes})
     assert not (tmp_path / "output").exists()
-
-
-README_COMMANDS = {
-    "1.1": """--vocab_file=$B/vocab.txt --bert_config_file=$B/bert_config.json
-        --init_checkpoint=$B/bert_model.ckpt --do_train=True --train_file=$S/train-v1.1.json
-        --do_predict=True --predict_file=$S/dev-v1.1.json --train_batch_size=12
-        --learning_rate=3e-5 --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128
-        --output_dir=squad_base/""",
-    "2.0": """--vocab_file=$B/vocab.txt --bert_config_file=$B/bert_config.json
-        --init_checkpoint=$B/bert_model.ckpt --do_train=False --train_file=$S/train-v2.0.json
-        --do_predict=True --predict_file=$S/dev-v2.0.json --train_batch_size=24
-        --learning_rate=3e-5 --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128
-        --output_dir=gs://some_bucket/squad_large/ --use_tpu=True --tpu_name=$TPU_NAME
-        --version_2_with_negative=True --null_score_diff_threshold=-1.967471694946289""",
-}
-
-
-@pytest.mark.parametrize("version", README_COMMANDS)
-def test_the_commands_of_the_reference_are_understood(version):
-    values = flags.FlagValues()
-    cli.define_flags(SquadOptions, values)
-    assert values(["run_squad.py", *README_COMMANDS[version].split()]) == ["run_squad.py"]
-    given = cli.options_from_flags(SquadOptions, values)
-    assert (given.max_seq_length, given.doc_stride, given.learning_rate) == (384, 128, 3e-5)
-    assert bool(given.version_2_with_negative) is (version == "2.0")
-    assert given.do_train is (version == "1.1") and given.do_predict

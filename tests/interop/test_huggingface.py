@@ -6,7 +6,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
-from refusals import cause_of
+from helpers import cause_of
 from tiny_checkpoints import (
     CONFIG,
     HUGGINGFACE_CONFIG,

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from refusals import cause_of
+from helpers import cause_of
 from tiny_checkpoints import CONFIG, huggingface_tensors, write_huggingface, write_tf1
 
 import bert_tf

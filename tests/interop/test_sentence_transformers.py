@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from refusals import cause_of
+from helpers import cause_of
 from tiny_checkpoints import (
     CONFIG,
     arrays_of,

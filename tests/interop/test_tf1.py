@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from refusals import cause_of
+from helpers import cause_of
 from tiny_checkpoints import CONFIG, arrays_of, assert_same, with_adam, write_json, write_tf1
 
 from bert_tf.interop.tf1 import read_tf1

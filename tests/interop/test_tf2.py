@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import tensorflow as tf
-from refusals import cause_of
+from helpers import cause_of
 from tiny_checkpoints import CONFIG, arrays_of, assert_same, write_json
 from tiny_tf2 import (
     Encoder,

@@ -2,7 +2,7 @@
 
 import json
 
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint

@@ -1,16 +1,13 @@
 """What is special to predictors of exports; contracts/test_exports.py compares their answers."""
 
-import json
-
 import numpy as np
 import pytest
 import tiny_text_models as tiny
 from export_kinds import ITEMS, served
 from models import golden
 
-import bert_tf
 from bert_tf.predictor import Predictor
-from bert_tf.programs.predict import PredictionOptions, choose_model, predict
+from bert_tf.programs.predict import PredictionOptions, choose_model
 from bert_tf.serving.formats import write_lite
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.token_classification import ServedTagger
@@ -88,16 +85,3 @@ def test_prefix_of_queries_is_that_of_the_model(folder):
     found = Predictor(folder("embedder")).embed(["owls"], as_query=True)
     expected = Predictor(golden("embedder")).embed(["owls"], as_query=True)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_predict_asks_a_tflite_file(tmp_path):
-    bert_tf.export(golden("classifier"), tmp_path / "1", format="tflite", max_seq_length=13)
-    texts = ["the happy cat in the barn", "sad dog", "the rude pig and the owl " * 5]
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    options = {"input_file": str(tmp_path / "texts.txt"), "output_file": str(tmp_path / "answers")}
-    predict(PredictionOptions(model_dir=str(tmp_path / "1"), **options))
-    found = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines()]
-    expected = bert_tf.load(golden("classifier"), max_seq_length=13).predict(texts)
-    for one, other, text in zip(found, expected, texts, strict=True):
-        assert one.pop("probabilities") == pytest.approx(other.pop("probabilities"), abs=1e-5)
-        assert one == {"text": text, **other}

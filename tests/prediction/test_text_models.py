@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_text_models as tiny
-from packed_windows import pack_windows
+from helpers import pack_windows
 from tiny_text_models import MAX_SEQ_LENGTH, TEXTS, TOKENS, alone, run_alone
 
 from bert_tf.prediction.text_model import plain_texts, trimmed
@@ -100,6 +100,7 @@ def test_predictor_refuses_inputs_that_do_not_fit_the_model():
         (tiny.chooser(), [("who ?", ["a dog"])], "['a dog']"),
         (tiny.chooser(), [("who ?", "a dog")], "'a dog'"),
         (tiny.pretrained(), ["no mask"], "[MASK]"),
+        (tiny.pretrained(), ["cat " * 9 + "[MASK]"], "[MASK]"),  # behind the last place
         (encoder, ["the cat"], "embed"),
     ):
         with pytest.raises(ValueError) as error:
@@ -200,14 +201,15 @@ def masked_lm_logits(model, ids, position):
 def test_each_mask_gets_the_tokens_of_the_text_alone():
     trained = tiny.pretrained()
     texts = ["the [MASK] sat", "[MASK] [MASK] on a mat .", "who [MASK]"]
-    answers = MaskFiller(trained, top_k=3, batch_size=2).answers(texts)
+    answers = MaskFiller(trained, top_k=99, batch_size=2).answers(texts)  # of all, but no row more
     assert [len(answer["masks"]) for answer in answers] == [1, 2, 1]
     ids = [TOKENS.index(t) for t in ("[CLS]", "[MASK]", "[MASK]", "on", "a", "mat", ".", "[SEP]")]
     for position, candidates in enumerate(answers[1]["masks"], start=1):
         expected = np.exp(masked_lm_logits(trained.model, ids, position))
-        best = np.argsort(-expected)[:3]
+        best = np.argsort(-expected)
         assert [c["token"] for c in candidates] == [TOKENS[index] for index in best]
         found = [c["probability"] for c in candidates]
+        assert math.fsum(found) == pytest.approx(1, abs=1e-5)
         np.testing.assert_allclose(found, expected[best], atol=1e-5)
 
 

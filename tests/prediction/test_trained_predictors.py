@@ -8,7 +8,6 @@ import tiny_text_models as tiny
 from export_kinds import QUESTIONS
 from models import DATA, golden
 
-import bert_tf
 from bert_tf.data.question_answering import read_squad
 from bert_tf.predictor import ChoicePredictor, EntityRecognizer, QuestionAnswerer
 from bert_tf.programs.predict import PredictionOptions, predict
@@ -120,18 +119,3 @@ def test_predict_takes_lists_of_words(tmp_path):
     assert found["words"] == words and "words.jsonl:2" in wrong["error"]
     entities = [(e["start"], e["end"], e["text"]) for e in found["entities"]]
     assert entities == [(1, 2, "pig"), (4, 6, "the barn")]
-
-
-def test_chooser_names_the_best_of_any_number():
-    answers = bert_tf.load(golden("swag")).predict(
-        [
-            ("in the barn", ["the rude dog", "the kind cat"]),
-            ("in the barn", ["the calm hen", "the sad hen", "the angry hen"]),
-        ]
-    )
-    assert [(a["prediction"], a["choice"]) for a in answers] == [
-        (1, "the kind cat"),
-        (0, "the calm hen"),
-    ]
-    assert [len(answer["probabilities"]) for answer in answers] == [2, 3]
-    assert sum(answers[1]["probabilities"]) == pytest.approx(1.0)

@@ -3,8 +3,7 @@
 import sys
 
 import pytest
-from helpers import refused
-from refusals import cause_of
+from helpers import cause_of, refused
 from tiny_groups import contents, ends_in_group, run_groups
 
 

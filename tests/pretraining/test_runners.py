@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from refusals import cause_of
+from helpers import cause_of
 from tiny_groups import command_with_small_groups, contents, corpus_of, run_groups, write_inputs
 
 from bert_tf.pretraining.manifest import read_manifest

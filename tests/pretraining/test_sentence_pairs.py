@@ -60,15 +60,6 @@ def test_pairs_and_draws_equal_those_of_the_reference(corpus, max_seq_length, sh
     assert rng.random() == reference_rng.random()  # as many were drawn
 
 
-def test_a_next_sentence_follows_in_the_same_document():
-    corpus = [document(0, 3, 3, 3, 3, 3, 3), document(100, 4, 4)]
-    for seed in range(30):
-        for ids_a, ids_b, is_random_next in pairs(corpus, max_seq_length=12, seed=seed):
-            assert (ids_b[0] >= 100) == is_random_next
-            if not is_random_next:
-                assert list(ids_a + ids_b) == list(range(ids_a[0], ids_b[-1] + 1))
-
-
 def test_sentences_without_tokens_are_dropped():
     assert len(Document([[4, 5], [], [6]])) == 2
     assert list(Document([[4, 5], [], [6]]).tokens(0, 2)) == [4, 5, 6]

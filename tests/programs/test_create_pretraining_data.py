@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from helpers import cause_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from refusals import cause_of
 from tiny_groups import GOLDEN, VOCAB, contents, corpus_of, ends_in_group, run_groups, write_inputs
 
 from bert_tf.pretraining.instances import pretraining_features

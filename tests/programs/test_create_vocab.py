@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.sidecar import vocab_is_cased

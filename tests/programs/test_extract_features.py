@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from refusals import cause_of
+from helpers import cause_of
 from tiny_checkpoints import write_tf1
 
 from bert_tf.config import BertConfig

@@ -13,9 +13,8 @@ import threading
 
 import pytest
 import tiny_text_models as tiny
-from helpers import script_command
+from helpers import cause_of, script_command
 from models import golden
-from refusals import cause_of
 
 from bert_tf.predictor import Predictor, corpus_pseudo_perplexity, cosine_similarity
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features

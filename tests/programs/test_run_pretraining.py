@@ -6,10 +6,9 @@ import math
 from pathlib import Path
 
 import pytest
-from helpers import checkpoint_arrays, read_results
+from helpers import cause_of, checkpoint_arrays, read_results
 from models import DATA, copy_of, golden, options, train
 from pages import data_of
-from refusals import cause_of
 
 from bert_tf.data.records import count_records
 from bert_tf.options import OptionError
@@ -91,16 +90,6 @@ def test_the_report_has_the_curves_up_to_the_last_step(trained):
     assert "--num_train_steps=150" in command["text"]
 
 
-def test_a_finished_run_is_only_evaluated_when_started_again(tmp_path):
-    folder, finished = copy_of("pretrained", tmp_path / "copy"), golden("pretrained")
-    (folder / "eval_results.txt").unlink()
-    run_pretraining(options("pretrained", folder))
-    assert read_results(folder) == pytest.approx(read_results(finished), rel=1e-5)
-    for path in finished.iterdir():
-        if path.name not in ("eval_results.txt", "README.md"):
-            assert (folder / path.name).read_bytes() == path.read_bytes(), path.name
-
-
 @pytest.mark.night
 def test_evaluation_needs_no_training_and_no_eval_file(tmp_path, caplog):
     checkpoint = str(golden("pretrained"))
@@ -116,7 +105,7 @@ def test_evaluation_needs_no_training_and_no_eval_file(tmp_path, caplog):
     assert run_pretraining(evaluation(tmp_path / "3", **changes)) == by_default
 
 
-def test_training_starts_from_encoder_and_heads_of_init_checkpoint(tmp_path, eager):
+def test_training_starts_from_encoder_and_heads_of_init_checkpoint(tmp_path, eagerly):
     changes = {"init_checkpoint": str(golden("pretrained")), "bert_config_file": None}
     steps = {"do_eval": False, "num_train_steps": 2, "num_warmup_steps": 0}
     train("pretrained", tmp_path / "output", **changes, **steps)

@@ -12,13 +12,13 @@ import pytest
 import tensorflow as tf
 from helpers import (
     assert_bit_equal,
+    cause_of,
     checkpoint_arrays,
     read_results,
     remove_last_checkpoint,
     write_records,
 )
 from models import DATA, golden, options
-from refusals import cause_of
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records, read_records
@@ -87,7 +87,9 @@ def without_manifest(file, folder):
 @pytest.mark.parametrize(
     "kind, flag", [("masked_nsp", "eval_file"), ("unmasked_nsp", "input_file")]
 )
-def test_an_invalid_id_after_the_first_records_is_named(make_options, tmp_path, eager, kind, flag):
+def test_an_invalid_id_after_the_first_records_is_named(
+    make_options, tmp_path, eagerly, kind, flag
+):
     made = make_options(kind, num_train_steps=10)
     vocab_size = BertConfig.from_json_file(made.bert_config_file).vocab_size
     path = str(tmp_path / "bad.tf_record")
@@ -170,7 +172,7 @@ def test_records_that_do_not_fit_are_refused_and_nothing_written(make_options, k
         assert not Path(made.output_dir).exists(), changes
 
 
-def test_the_case_is_that_of_the_records(make_options, tmp_path, eager):
+def test_the_case_is_that_of_the_records(make_options, tmp_path, eagerly):
     """Of a vocabulary without a file that states its case."""
     folder = tmp_path / "cased"
     folder.mkdir()
@@ -239,7 +241,7 @@ def test_records_of_ordered_pairs_have_the_keys_of_next_sentences(make_options, 
     assert found["next_sentence_accuracy"] == pytest.approx(hits.mean())
 
 
-def test_the_labels_of_pairs_can_be_left_alone(make_options, eager):
+def test_the_labels_of_pairs_can_be_left_alone(make_options, eagerly):
     steps = {"num_train_steps": 1, "num_warmup_steps": 0, "max_eval_steps": 1}
     made = make_options("masked_nsp", objective="mlm", **steps)
     assert "next_sentence_loss" not in run_pretraining(made)
@@ -250,7 +252,7 @@ def test_the_labels_of_pairs_can_be_left_alone(make_options, eager):
     assert "next_sentence_loss" in run_pretraining(told)
 
 
-def test_without_a_manifest_labels_are_of_next_sentences(make_options, kinds, tmp_path, eager):
+def test_without_a_manifest_labels_are_of_next_sentences(make_options, kinds, tmp_path, eagerly):
     unknown = without_manifest(kinds["masked_sop"].train, tmp_path)
     for objective, expected in ((None, "mlm_nsp"), ("mlm_sop", "mlm_sop")):
         changes = {"objective": objective, "output_dir": f"{tmp_path}/{expected}"}
@@ -258,7 +260,7 @@ def test_without_a_manifest_labels_are_of_next_sentences(make_options, kinds, tm
         assert read_task(f"{tmp_path}/{expected}").objective == expected
 
 
-def test_a_left_to_right_model_stays_one(make_options, eager):
+def test_a_left_to_right_model_stays_one(make_options, eagerly):
     changes = {"num_train_steps": 2, "max_eval_steps": 2, "attention": "left_to_right"}
     made = make_options("masked_mlm", **changes)
     results = run_pretraining(made)

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import assert_bit_equal, checkpoint_arrays
+from helpers import assert_bit_equal, cause_of, checkpoint_arrays
 from models import DATA, options, train
-from refusals import cause_of
 from tiny_checkpoints import write_tf1
 
 from bert_tf.config import BertConfig
@@ -43,7 +42,7 @@ def test_a_decay_branches_off_any_checkpoint_of_a_stable_rate(tmp_path):
     assert rates[2:9] == [rates[2]] * 7 and rates[9] < 0.3 * rates[8]
 
 
-def test_dropout_is_that_of_the_flags_and_the_configuration_stays(tmp_path, eager):
+def test_dropout_is_that_of_the_flags_and_the_configuration_stays(tmp_path, eagerly):
     plain = run(tmp_path / "plain", hidden_dropout=0.0, attention_dropout=0.0)
     config = json.loads(Path(CONFIG_FILE).read_text())
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -64,7 +63,7 @@ def test_a_run_that_trains_keeps_others_out_of_its_folder(tmp_path):
         assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
 
 
-def test_only_the_optimizer_that_began_a_run_goes_on(tmp_path, eager):
+def test_only_the_optimizer_that_began_a_run_goes_on(tmp_path, eagerly):
     folder = run(tmp_path / "output", stop_step=2)
     before = (folder / "training.json").read_text()
     second = {"init_checkpoint": str(folder), "init_optimizer": True}

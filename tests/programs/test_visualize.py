@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 import tiny_text_models as tiny
+from helpers import cause_of
 from pages import data_of, in_browser, needs_browser
-from refusals import cause_of
 
 from bert_tf.prediction.explanation import attention
 from bert_tf.programs.visualize import VisualizationOptions, visualize
@@ -60,7 +60,7 @@ KINDS = [  # the model, a text, what its page has
 
 
 @pytest.mark.night
-def test_page_of_each_type_of_model(page, eager):
+def test_page_of_each_type_of_model(page, eagerly):
     for make, text, expected in KINDS:
         content = page(make(), text).read_text()
         assert expected in content and '"kind": "attention"' in content
@@ -68,7 +68,7 @@ def test_page_of_each_type_of_model(page, eager):
         assert addresses == {"http://www.w3.org/2000/svg"}, text  # a name, which no browser fetches
 
 
-def test_label_is_explained_or_rejected(page, eager):
+def test_label_is_explained_or_rejected(page, eagerly):
     assert "log-odds of fair" in page(tiny.classifier(), "the cat", label="fair").read_text()
     assert cause_of(page, tiny.classifier(), "the cat", label="odd") == "label"
 

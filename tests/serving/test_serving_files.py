@@ -125,14 +125,14 @@ def test_servers_restore_the_variables_that_the_functions_read(exported):
     """TensorFlow Serving and the C API load as a session does."""
     v1 = tf.compat.v1
     with v1.Session(graph=tf.Graph()) as session:
-        graph = v1.saved_model.load(session, ["serve"], str(exported.single))
+        graph = v1.saved_model.load(session, ["serve"], str(exported))
         handles = {n.name for n in graph.graph_def.node if n.op == "VarHandleOp"}
         # No copies: of the model's 41 variables six in each of two layers have become two.
         assert len(handles) == 41 - 2 * 4
         signature = graph.signature_def["tokens"]
         ones = {spec.name: [[1, 1, 1]] for spec in signature.inputs.values()}
         logits = session.run(signature.outputs["logits"].name, ones)
-    tokens = tf.saved_model.load(str(exported.single)).signatures["tokens"]
+    tokens = tf.saved_model.load(str(exported)).signatures["tokens"]
     expected = tokens(**{name: tf.constant([[1, 1, 1]]) for name in NAMES})["logits"]
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
 
@@ -200,7 +200,7 @@ def test_a_new_process_needs_tensorflow_text_for_text_alone(exported, tmp_path, 
     np.testing.assert_allclose(answers[0], logits, rtol=0, atol=1e-5)
     # Requests of several sizes, with kernels that oneDNN packs once.
     chosen = [slice(1), slice(None), slice(None, None, -1), slice(2, 5), slice(None)]
-    requests = [(str(exported.single), "serving_default", {"text_a": TEXTS[s]}) for s in chosen]
+    requests = [(str(exported), "serving_default", {"text_a": TEXTS[s]}) for s in chosen]
     answers, more = ask(requests, TF_ONEDNN_ASSUME_FROZEN_WEIGHTS="1")
     assert more == ["tensorflow_text"]
     for answer, part in zip(answers, chosen, strict=True):

@@ -36,8 +36,8 @@ def ids(shape):
 def test_client_gets_the_outputs_that_python_gets(program, exported):
     requests = [("serving_default", {"text_a": column(TEXTS)})]
     requests += [("tokens", ids([2, 7])), ("tokens", ids([1, 3]))]
-    signatures = tf.saved_model.load(str(exported.single)).signatures
-    answers = c_client.ask(program, exported.single, LIBRARY, requests)
+    signatures = tf.saved_model.load(str(exported)).signatures
+    answers = c_client.ask(program, exported, LIBRARY, requests)
     for (signature, inputs), found in zip(requests, answers, strict=True):
         expected = signatures[signature](**{n: tf.constant(value) for n, value in inputs.items()})
         assert sorted(found) == sorted(expected) == ["label", "logits", "probabilities"]
@@ -49,6 +49,4 @@ def test_client_gets_the_outputs_that_python_gets(program, exported):
 
 def test_client_without_the_operation_names_it(program, exported):
     with pytest.raises(RuntimeError, match="FastWordpieceTokenizeWithOffsets"):
-        c_client.ask(
-            program, exported.single, None, [("serving_default", {"text_a": column(TEXTS)})]
-        )
+        c_client.ask(program, exported, None, [("serving_default", {"text_a": column(TEXTS)})])

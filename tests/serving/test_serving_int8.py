@@ -87,7 +87,7 @@ def test_a_range_leaves_out_outliers_that_the_outputs_do_not_need():
 def test_weights_of_eight_bits_are_refused_where_their_sums_overflow(processor, exported, tmp_path):
     processor("fpu avx2 avx512_vnni")
     assert largest_weight() == 127
-    export_dir = shutil.copytree(exported.single, tmp_path / "1")
+    export_dir = shutil.copytree(exported, tmp_path / "1")
     file = export_dir / "assets.extra" / "export.json"
     values = json.loads(file.read_text()) | {"precision": "int8", "largest_weight": 127}
     file.write_text(json.dumps(values))

@@ -9,10 +9,9 @@ import pytest
 import tensorflow as tf
 import tiny_text_models as tiny
 from export_kinds import TEXTS, folder, served
-from packed_windows import pack_windows
+from helpers import pack_windows
 
 import bert_tf
-from bert_tf.data.label_schemes import breaks
 from bert_tf.data.packing import pack_texts
 from bert_tf.model_folder import load_model
 from bert_tf.serving.token_classification import ServedTagger
@@ -89,15 +88,6 @@ def test_entities_that_labels_make_are_those_of_conlleval():
         found = zip(*(outputs[n][row][is_entity] for n in ("type", "start", "end")), strict=True)
         wanted = [(e["type"].encode(), e["start"], e["end"]) for e in entities]
         assert list(found) == wanted, texts[row]
-
-
-def test_crf_words_have_no_forbidden_transition():
-    rng = np.random.default_rng(0)
-    words = ["owl", "barn", "the", "in", "a", "qqq", "."]
-    rows = [rng.choice(words, size=n).tolist() for n in rng.integers(0, 41, size=20)]
-    for row, labels in zip(rows, label("crf", rows)[0], strict=True):
-        assert not list(breaks(labels[: len(row)], "iob2"))
-        assert all(labels[: len(row)]) and not any(labels[len(row) :])
 
 
 def test_crf_ids_have_the_labels_and_marginals_of_brute_force():

@@ -51,7 +51,7 @@ def requests(folder):
 
 
 def test_each_signature_is_asked_for_a_short_and_a_long_text(exported):
-    folder = exported.single
+    folder = exported
     signatures = tf.saved_model.load(str(folder)).signatures
     found = requests(folder)
     assert [signature for _, signature, _ in found] == ["serving_default"] * 2 + ["tokens"] * 2

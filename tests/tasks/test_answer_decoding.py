@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.data.question_answering import Passage
 from bert_tf.data.span_windows import make_windows, tokenize_passage

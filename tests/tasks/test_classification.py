@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tokenization import FullTokenizer

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.glue import GLUE_TASKS, find_glue_task, read_glue, splits_of, submission_lines
@@ -12,7 +12,6 @@ REAL_DATA = Path(__file__).parents[3] / "shared/data/glue"
 
 # A row of each file, from GLUE's own layouts; A and B are the sentences, L the label.
 MNLI_BEGIN = "0\t31193\t31193n\tgovernment\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA\tB"
-MNLI_DEV = f"{MNLI_BEGIN}\tl1\tl2\tl3\tl4\tl5\tL"
 STSB = "0\tmain-captions\tMSRvid\t2012test\t0001\tnone\tnone\tA\tB"
 XNLI = "de\tL\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA\tB\tpromptID\tpairID"
 ROWS = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.config import BertConfig
 from bert_tf.data.multiple_choice import Question

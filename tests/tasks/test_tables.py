@@ -2,7 +2,7 @@
 
 import json
 
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.tables import TableLayout, infer_labels

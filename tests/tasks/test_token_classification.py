@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from refusals import cause_of
+from helpers import cause_of
 
 from bert_tf.config import BertConfig
 from bert_tf.data.label_schemes import breaks

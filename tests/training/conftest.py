@@ -22,11 +22,3 @@ def pretend(monkeypatch):
         monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: built)
 
     return set_devices
-
-
-@pytest.fixture
-def eagerly():
-    """A step or two without a graph, which takes longer to trace than they to run."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)

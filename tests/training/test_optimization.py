@@ -225,22 +225,6 @@ def test_a_resumed_optimizer_takes_the_steps_of_one_that_never_stopped(tmp_path)
         np.testing.assert_array_equal(variable, resumed[name], err_msg=name)
 
 
-def test_biases_and_layer_norms_are_not_decayed_and_embeddings_are():
-    names = {
-        "bert/embeddings/word_embeddings": 0.99,  # 1 - rate * weight_decay_rate
-        "cls/seq_relationship/output_weights": 0.99,
-        "bert/embeddings/LayerNorm/gamma": 1.0,
-        "cls/predictions/output_bias": 1.0,
-    }
-    optimizer = AdamWeightDecay(1.0)
-    variables = [v for v in model_of(1).trainable_variables if v.path in names]
-    before = [variable.numpy() for variable in variables]
-    optimizer.apply([tf.zeros(variable.shape) for variable in variables], variables)
-    for variable, value in zip(variables, before, strict=True):
-        np.testing.assert_allclose(variable, names[variable.path] * value, rtol=1e-6)
-    assert len(variables) == len(names)
-
-
 def test_repeated_ids_in_a_sparse_gradient_count_as_their_sum():
     rows, ids = np.float32([[1, 2], [30, 40], [-3, 0.5], [5, 6]]), [2, 0, 2, 2]
     dense = np.zeros((4, 2), np.float32)
