@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,12 +18,16 @@ from bert_tf.options import OptionError
 
 def read_results(folder: Path) -> dict[str, float]:
     """`eval_results.txt`, in the order of its lines."""
-    lines = (Path(folder) / "eval_results.txt").read_text().splitlines()
-    return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+    pairs = (line.split(" = ") for line in lines_of(Path(folder) / "eval_results.txt"))
+    return {key: float(value) for key, value in pairs}
 
 
 def read_json_lines(path) -> list:
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+    return [json.loads(line) for line in lines_of(path)]
+
+
+def lines_of(path) -> list[str]:
+    return Path(path).read_text().splitlines()
 
 
 def write_json_lines(path: Path, rows) -> str:
@@ -33,6 +38,10 @@ def write_json_lines(path: Path, rows) -> str:
 def write(path: Path, text: str) -> str:
     path.write_text(text)
     return str(path)
+
+
+def write_vocab(path: Path, tokens) -> str:
+    return write(path, "".join(f"{token}\n" for token in tokens))
 
 
 def checkpoint_arrays(prefix) -> dict:
@@ -81,21 +90,26 @@ def refused(name: str):
         assert str(found).endswith(name), error.value
 
 
-def script_command(name: str, **flags) -> dict:
-    """Arguments of `subprocess.run` and `Popen` for a script with flags.
+def python(*arguments, **variables) -> dict:
+    """Arguments of `subprocess.run` and `Popen` for a Python that finds what this one finds.
 
     Without what importing TensorFlow has put into this process' environment: a shell has none of it.
     """
     environment = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
+    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    return {"args": [sys.executable, *map(str, arguments)], "env": environment, "text": True}
+
+
+def output_of(*arguments, **variables) -> str:
+    """What a Python prints that ends without an error."""
+    done = subprocess.run(**python(*arguments, **variables), capture_output=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def script_command(name: str, **flags) -> dict:
     script = Path(__file__).parents[1] / "run_scripts" / f"{name}.py"
-    return {
-        "args": [
-            sys.executable,
-            str(script),
-            *(f"--{key}={value}" for key, value in flags.items()),
-        ],
-        "env": environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    }
+    return python(script, *(f"--{key}={value}" for key, value in flags.items()))
 
 
 def write_records(text_file: Path, output_file: Path, **changes) -> str:

@@ -28,6 +28,11 @@ def part_of(section, kind):
     return part
 
 
+def cells(section):
+    """The rows of a table."""
+    return part_of(section, "table")["rows"]
+
+
 def in_browser(path, address=""):
     """The page's HTML after its script has run, and what the console has."""
     command = [

@@ -5,12 +5,12 @@ import dataclasses
 import importlib
 import os
 import subprocess
-import sys
 import typing
 
 import pytest
 import tensorflow as tf
 from absl import flags
+from helpers import python
 
 from bert_tf import cli
 from bert_tf.__main__ import PROGRAMS
@@ -218,13 +218,7 @@ def run_script(tmp_path):
     def run(*arguments, body="pass", field="pass"):
         script = tmp_path / "script.py"
         script.write_text(SCRIPT.format(body=body, field=field))
-        return subprocess.run(
-            [sys.executable, str(script), *arguments],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        return subprocess.run(**python(script, *arguments), capture_output=True, timeout=60)
 
     return run
 
@@ -345,13 +339,7 @@ def test_a_reader_that_reads_no_further_is_no_error():
     for arguments in ((), ("predict", "--help")):
         reading, writing = os.pipe()
         os.close(reading)
-        ended = subprocess.run(
-            [sys.executable, "-m", "bert_tf", *arguments],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=120,
-        )
+        command = python("-m", "bert_tf", *arguments)
+        ended = subprocess.run(**command, stdout=writing, stderr=subprocess.PIPE, timeout=120)
         os.close(writing)
         assert "BrokenPipe" not in ended.stderr, arguments

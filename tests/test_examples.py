@@ -4,16 +4,14 @@ import dataclasses
 import gzip
 import json
 import logging
-import os
 import random
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import output_of
 from models import golden
 
 import bert_tf
@@ -25,12 +23,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run(name, *flags):
-    """What an example prints."""
-    command = [sys.executable, str(EXAMPLES / name), *flags]
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | paths)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return output_of(EXAMPLES / name, *flags)
 
 
 def test_every_example_is_run_here():

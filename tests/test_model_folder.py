@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import cause_of
+from helpers import cause_of, write_vocab
 
 from bert_tf.config import BertConfig
 from bert_tf.model_files import model_files, read_task, write_files
@@ -97,7 +97,7 @@ def test_the_files_given_replace_those_of_the_folder(tmp_path):
             load_model(folder, **changes)
     for file in ("vocab.txt", "tokenizer_config.json"):
         (tmp_path / "run" / file).unlink()
-    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCAB))
+    write_vocab(tmp_path / "vocab.txt", VOCAB)
     found = load_model(folder, vocab_file=vocab_file, do_lower_case=False)
     assert found.tokenizer.tokenize("Hunde") == ["Hund", "##e"]
 

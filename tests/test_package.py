@@ -3,7 +3,6 @@
 import ast
 import doctest
 import importlib
-import os
 import pkgutil
 import platform
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import house_measures
 import pytest
+from helpers import output_of
 
 import bert_tf
 
@@ -93,13 +93,10 @@ def test_examples_in_docstrings_say_what_happens(monkeypatch, tmp_path):
 
 @pytest.mark.night
 def test_versions_are_those_of_the_installed_packages():
-    command = [sys.executable, "-m", "bert_tf", "--version"]
-    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT.parent), *sys.path])}
-    done = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True)
-    assert done.returncode == 0
-    first, packages, *_ = done.stdout.splitlines()
+    printed = output_of("-m", "bert_tf", "--version")
+    first, packages, *_ = printed.splitlines()
     assert first.startswith(f"bert_tf {bert_tf.__version__}, Python {platform.python_version()}")
     assert f"tensorflow {metadata.version('tensorflow')}, " in packages
-    assert "--precision=auto: " in done.stdout and "processors: " in done.stdout
+    assert "--precision=auto: " in printed and "processors: " in printed
     citation = (ROOT.parent / "CITATION.cff").read_text()
     assert f"\nversion: {bert_tf.__version__}\n" in citation

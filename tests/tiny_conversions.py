@@ -1,5 +1,6 @@
 """Every head as a checkpoint of the original's kind, and convert_checkpoint as a function of files."""
 
+from helpers import write_vocab
 from tiny_checkpoints import CONFIG, arrays_of, write_tf1
 
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
@@ -27,7 +28,7 @@ def arrays_for(head):
 
 def tf1_folder(folder, arrays, tokens=TOKENS, config=CONFIG):
     write_tf1(folder, arrays, config=config)
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    write_vocab(folder / "vocab.txt", tokens)
     return folder
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from unittest import mock
 
-from helpers import script_command
+from helpers import python, write_vocab
 
 from bert_tf.pretraining.manifest import read_manifest
 from bert_tf.programs import create_pretraining_data as program
@@ -23,7 +23,7 @@ def write_inputs(folder, texts=GOLDEN["input"], vocab=GOLDEN["vocab"]):
         data = text if isinstance(text, bytes) else text.encode()
         if not (folder / name).exists() or (folder / name).read_bytes() != data:
             (folder / name).write_bytes(data)  # a manifest notes the time of the last change
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in vocab))
+    write_vocab(folder / "vocab.txt", vocab)
     return {
         "input_file": ",".join(str(folder / name) for name in texts),
         "output_file": str(folder / "out" / "data.tf_record"),
@@ -87,7 +87,8 @@ def contents(folder):
 
 def command_with_small_groups(max_group_bytes, **flags):
     """Arguments of `subprocess.run` for create_pretraining_data whose groups are small."""
-    command = script_command("create_pretraining_data", **flags)
-    script = str(Path(__file__).parent / "small_groups.py")
-    command["args"][1:2] = [script, str(max_group_bytes)]
-    return command
+    code = f"""from bert_tf import cli
+from bert_tf.programs import create_pretraining_data as program
+program.MAX_GROUP_BYTES = {max_group_bytes}
+cli.run(program.PretrainingDataOptions, program.create_pretraining_data)"""
+    return python("-c", code, *(f"--{key}={value}" for key, value in flags.items()))

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import tensorflow as tf
+from helpers import refused
 
 from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.tables import read_csv, read_table, read_tsv
@@ -64,9 +65,8 @@ def test_read_lines_refuses_bad_bytes_by_line(written):
         (gzip.compress(b"a\n" * 99)[:-9], {}, ""),
     ):
         path = written(content)
-        with pytest.raises(DataError) as error:
+        with refused(path + line) as error:
             list(read_lines(path, **arguments))
-        assert error.value.location == path + line, content
     assert pickle.loads(pickle.dumps(error.value)).location == path
 
 
@@ -123,6 +123,5 @@ def test_read_table_refuses_rows_by_line(written):
         ("t.txt", "a\n", ""),
     ):
         path = written(content, name)
-        with pytest.raises(DataError) as error:
+        with refused(path + line):
             list(read_table(path))
-        assert error.value.location == path + line, content[:40]

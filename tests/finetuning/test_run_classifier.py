@@ -3,11 +3,10 @@
 import dataclasses
 import json
 import logging
-from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import read_results, refused, write, write_json_lines
+from helpers import lines_of, read_results, refused, write, write_json_lines
 from models import DATA, copy_of, golden, options, train
 
 from bert_tf import cli
@@ -20,10 +19,6 @@ SCENES = {"text_a_column": "text", "label_column": "label"}
 
 def numbers_in(path):
     return np.array([[float(cell) for cell in row.split("\t")] for row in lines_of(path)])
-
-
-def lines_of(path):
-    return Path(path).read_text().splitlines()
 
 
 def moods(path, *rows):

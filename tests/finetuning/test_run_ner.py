@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import assert_bit_equal, checkpoint_arrays, read_results, refused, write
+from helpers import assert_bit_equal, checkpoint_arrays, lines_of, read_results, refused, write
 from models import DATA, golden, options, train
 from tiny_checkpoints import arrays_of, write_tf1
 
@@ -28,10 +28,6 @@ from bert_tf.tokenization import FullTokenizer
 
 def ner_options(output_dir, **changes):
     return NerOptions(output_dir=str(output_dir), **changes)
-
-
-def lines_of(path):
-    return path.read_text().splitlines()
 
 
 # --------------------------------------------------------------------------------------- what it leaves

@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers import refused
+from helpers import refused, write_vocab
 from models import options
 
 from bert_tf.config import BertConfig
@@ -125,11 +125,6 @@ def known(request, tmp_path):
     if request.param == "tokenizer.json":
         return checkpoint(vocab=LOWER)
     return checkpoint(vocab_file=write_vocab(tmp_path / "theirs.txt", LOWER))
-
-
-def write_vocab(path, tokens):
-    path.write_text("".join(f"{token}\n" for token in tokens))
-    return str(path)
 
 
 def test_tokens_that_the_checkpoint_knows_by_another_id_are_counted_in_a_warning(

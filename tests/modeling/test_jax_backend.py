@@ -3,12 +3,9 @@ lowered for TPU and CUDA on a machine that has neither."""
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from helpers import output_of
 
 pytestmark = [
     pytest.mark.night,
@@ -214,17 +211,8 @@ json.dump(found, sys.stdout)
 
 
 def run_under_jax(program):
-    here = Path(__file__).parent
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": os.pathsep.join([str(here), str(here.parent), *sys.path]),
-    }
-    command = [sys.executable, "-c", BEGINNING + program]
-    process = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr[-3000:]
-    return json.loads(process.stdout)
+    printed = output_of("-c", BEGINNING + program, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    return json.loads(printed)
 
 
 def test_values_equal_those_in_numpy_jitted_or_not_and_a_step_lowers_the_loss():

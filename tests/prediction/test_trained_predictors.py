@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tiny_text_models as tiny
 from export_kinds import QUESTIONS
+from helpers import read_json_lines
 from models import DATA, golden
 
 from bert_tf.data.question_answering import read_squad
@@ -23,7 +24,7 @@ def answers_of_predict(kind, tmp_path, text, name="input.txt"):
             output_file=str(tmp_path / "output.jsonl"),
         )
     )
-    return [json.loads(line) for line in (tmp_path / "output.jsonl").read_text().splitlines()]
+    return read_json_lines(tmp_path / "output.jsonl")
 
 
 # ------------------------------------------------------------------------------------------- answers

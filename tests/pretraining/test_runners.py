@@ -44,7 +44,7 @@ def test_a_run_that_is_killed_takes_its_workers_along_and_goes_on_when_started_a
     path = f"{tmp_path}/out/x.manifest.json"
     deadline = time.monotonic() + 120
     while not (Path(path).exists() and read_manifest(path).groups):
-        assert process.poll() is None, process.stderr.read().decode()
+        assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline, "no group after two minutes"
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import write_vocab
 from tiny_checkpoints import (
     CONFIG,
     arrays_of,
@@ -30,11 +31,6 @@ from bert_tf.registry import TYPES
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 
 CLASSIFIER = ["BertForSequenceClassification"]
-
-
-def write_vocab(file, tokens=TOKENS):
-    file.write_text("".join(f"{token}\n" for token in tokens))
-    return str(file)
 
 
 def same_files(first, second):
@@ -78,7 +74,7 @@ def test_what_huggingface_wrote_comes_back_bit_equal(tmp_path):
     source = write_huggingface(
         tmp_path / "hf", tensors, architectures=["BertForPreTraining"], layer_norm_eps=1e-7
     )
-    write_vocab(tmp_path / "hf" / "vocab.txt")
+    write_vocab(tmp_path / "hf" / "vocab.txt", TOKENS)
     ours = convert(source, tmp_path / "ours", "tf1", do_lower_case=False)
     back = convert(ours, tmp_path / "back", "huggingface")
     found = safetensors_numpy.load_file(back / "model.safetensors")
@@ -95,7 +91,7 @@ def test_a_classifier_of_huggingface_becomes_a_model_with_a_task(tmp_path):
     names = dict(enumerate(LABELS.split(",")))
     tensors = huggingface_tensors(arrays_for("classification"))
     source = write_huggingface(tmp_path / "hf", tensors, architectures=CLASSIFIER, id2label=names)
-    write_vocab(tmp_path / "hf" / "vocab.txt")
+    write_vocab(tmp_path / "hf" / "vocab.txt", TOKENS)
     ours = convert(source, tmp_path / "ours", "tf1", is_pair=True, max_seq_length=7)
     trained = load_model(str(ours))
     assert trained.task.labels == tuple(LABELS.split(","))
@@ -210,7 +206,7 @@ def test_variables_of_other_heads_are_dropped_and_told(tmp_path, caplog):
 def test_the_case_next_to_another_vocabulary_counts(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_of())
     write_json(tmp_path / "vocabulary" / "tokenizer_config.json", {"do_lower_case": False})
-    file = write_vocab(tmp_path / "vocabulary" / "vocab.txt")
+    file = write_vocab(tmp_path / "vocabulary" / "vocab.txt", TOKENS)
     target = convert(source, tmp_path / "out", "tf1", vocab_file=file)
     assert json.loads((target / "tokenizer_config.json").read_text()) == {"do_lower_case": False}
 
@@ -230,7 +226,7 @@ def test_what_huggingface_leaves_out_or_we_cannot_keep(tmp_path, caplog):
     tensors = huggingface_tensors(arrays_of("classifier", num_labels=2))
     architecture = ["BertForTokenClassification"]
     source = write_huggingface(tmp_path / "hf", tensors, architectures=architecture)
-    write_vocab(tmp_path / "hf" / "vocab.txt")
+    write_vocab(tmp_path / "hf" / "vocab.txt", TOKENS)
     values = {"do_lower_case": True, "tokenizer_class": "BertJapaneseTokenizer"}
     write_json(tmp_path / "hf" / "tokenizer_config.json", values)
     ours = convert(source, tmp_path / "ours", "tf1")

@@ -1,12 +1,11 @@
 """extract_features: `output.jsonl` in the reference's format, with the numbers of the NumPy BERT."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import cause_of
+from helpers import cause_of, read_json_lines, write_vocab
 from tiny_checkpoints import write_tf1
 
 from bert_tf.config import BertConfig
@@ -34,7 +33,7 @@ LINES = ["The cats sat.", "the dog ||| Zürich, 京 !", "", "cat"]
 def checkpoint(tmp_path_factory):
     """A TF1 checkpoint with its configuration and vocabulary."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS), encoding="utf-8")
+    write_vocab(folder / "vocab.txt", TOKENS)
     write_tf1(folder, VARIABLES, config=CONFIG)
     return folder
 
@@ -54,7 +53,7 @@ def options(checkpoint, tmp_path):
 def extracted(options, **changes):
     options = dataclasses.replace(options, **changes)
     extract_features(options)
-    return [json.loads(line) for line in Path(options.output_file).read_text().splitlines()]
+    return read_json_lines(options.output_file)
 
 
 def tokens_of(line):

@@ -288,5 +288,5 @@ def test_script_answers_a_pipe_and_ends_when_the_reader_does(tmp_path):
     )
     assert json.loads(script.stdout.readline())["label"] == "bad"
     script.stdout.close()
-    assert b"error:" not in script.stderr.read()
+    assert "error:" not in script.stderr.read()
     assert script.wait() == 0

@@ -1,11 +1,11 @@
 """`python -m bert_tf PROGRAM`: the programs of run_scripts/ without that folder."""
 
 import ast
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
+
+from helpers import python
 
 from bert_tf.__main__ import PROGRAMS
 
@@ -28,23 +28,19 @@ def test_every_script_is_a_program_with_its_options_and_its_workflow():
     assert found == {script.stem: what_a_script_calls(script) for script in paths}
 
 
-def python(*arguments):
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, env=os.environ | paths, timeout=60, capture_output=True, text=True
-    )
+def ended_python(*arguments):
+    return subprocess.run(**python(*arguments), timeout=60, capture_output=True)
 
 
 def test_the_list_of_programs_needs_no_tensorflow():
     code = "import sys; from bert_tf.__main__ import main; main(); sys.exit('tensorflow' in sys.modules)"
     for arguments in ([], ["--help"]):
-        ended = python("-c", code, *arguments)
+        ended = ended_python("-c", code, *arguments)
         assert ended.returncode == 0
         listed = ended.stdout.splitlines()[-len(PROGRAMS) :]
         assert [re.match(r"  (\w+): \S", line)[1] for line in listed] == [*PROGRAMS]
 
 
 def test_a_name_that_is_none_is_answered_with_the_one_that_may_be_meant():
-    ended = python("-m", "bert_tf", "run_clasifier", "--do_train")
+    ended = ended_python("-m", "bert_tf", "run_clasifier", "--do_train")
     assert ended.returncode == 1 and "Did you mean run_classifier?" in ended.stderr

@@ -14,6 +14,7 @@ from helpers import (
     assert_bit_equal,
     cause_of,
     checkpoint_arrays,
+    read_json_lines,
     read_results,
     remove_last_checkpoint,
     write_records,
@@ -206,7 +207,7 @@ def test_single_sequences_have_masked_words_only(make_options, tmp_path):
     run_pretraining(made)
     folder = Path(made.output_dir)
     assert list(read_results(folder)) == WORDS
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(folder / "metrics.jsonl")
     assert all("masked_lm_loss" in line for line in lines)
     assert not any("next_sentence_loss" in line for line in lines)
     assert read_task(made.output_dir).objective == "mlm"

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from helpers import write_json_lines
-from pages import data_of, in_browser, needs_browser, part_of
+from pages import cells, data_of, in_browser, needs_browser, part_of
 
 from bert_tf.finetuning.options import ThreeFilesOptions
 from bert_tf.report.classification import evaluation_sections
@@ -20,11 +20,6 @@ def sections_of(task, logits, labels, texts=None):
     examples = [InputExample(f"dev-{n}", text, origin=f"d:{n}") for n, text in enumerate(texts)]
     kept = {"logits": np.float32(logits), "label_ids": np.array(labels)}
     return {s.title: s for s in evaluation_sections(task, examples, kept)}
-
-
-def cells(section):
-    """The rows of a table."""
-    return part_of(section, "table")["rows"]
 
 
 @pytest.fixture

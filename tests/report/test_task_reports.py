@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pages import part_of
+from pages import cells, part_of
 
 from bert_tf.data.multiple_choice import Question
 from bert_tf.data.question_answering import Passage, SquadAnswer, SquadExample
@@ -18,11 +18,6 @@ from bert_tf.tasks.answer_decoding import Candidate, Prediction
 
 def by_title(sections):
     return {section.title: section for section in sections}
-
-
-def cells(section):
-    """The rows of a table."""
-    return part_of(section, "table")["rows"]
 
 
 def bars(section):

@@ -1,8 +1,6 @@
 """A user's table as classification examples: columns by name, errors by file and line."""
 
-import json
-
-from helpers import cause_of
+from helpers import cause_of, write, write_json_lines
 
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.tables import TableLayout, infer_labels
@@ -13,15 +11,6 @@ def read_examples(path, **columns):
     """With a layout of these names; labels are read where a column is named."""
     layout = TableLayout(**{"text_a": "text", **columns})
     return list(read_with_layout(path, layout, labelled="label" in columns))
-
-
-def write(path, text):
-    path.write_text(text, encoding="utf-8", newline="")
-    return str(path)
-
-
-def jsonl(path, *rows):
-    return write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def labels_of(*labels):
@@ -49,7 +38,7 @@ def test_read_examples_without_a_header_by_number(tmp_path):
 def test_a_label_in_json_is_its_text(tmp_path):
     rows = {1: "1", -2: "-2", 0.5: "0.5", "1 ": "1", 10**309: str(10**309)}
     values, texts = [*rows, True, False], [*rows.values(), "true", "false"]
-    path = jsonl(tmp_path / "t.jsonl", *({"text": "a", "l": value} for value in values))
+    path = write_json_lines(tmp_path / "t.jsonl", [{"text": "a", "l": value} for value in values])
     assert [example.label for example in read_examples(path, label="l")] == texts
 
 
@@ -67,7 +56,7 @@ def test_read_examples_rejects_values_by_line(tmp_path):
     ):
         for value in values:
             row = {"text": "a", "text_b": "b", "l": "1", "m": 1}
-            path = jsonl(tmp_path / "t.jsonl", row | {column: value})
+            path = write_json_lines(tmp_path / "t.jsonl", [row | {column: value}])
             assert cause_of(read_examples, path, **layout) == f"{path}:1", (column, value)
 
 
@@ -94,7 +83,8 @@ def test_several_labels_in_one_column(tmp_path):
     path = write(tmp_path / "t.tsv", "text\tlabels\na\trude, threat\nb\t\nc\tthreat\n")
     assert several(path) == [("rude", "threat"), (), ("threat",)]
     values = (["x", 2], [], "x")
-    path = jsonl(tmp_path / "t.jsonl", *({"text": "a", "labels": value} for value in values))
+    rows = [{"text": "a", "labels": value} for value in values]
+    path = write_json_lines(tmp_path / "t.jsonl", rows)
     assert several(path) == [("x", "2"), (), ("x",)]
 
 
@@ -105,6 +95,7 @@ def test_several_labels_in_columns_of_their_own(tmp_path):
 
 
 def test_numbers_of_a_regression(tmp_path):
-    path = jsonl(tmp_path / "t.jsonl", {"text": "a", "y": 2}, {"text": "b", "y": "-1.5e2"})
+    rows = [{"text": "a", "y": 2}, {"text": "b", "y": "-1.5e2"}]
+    path = write_json_lines(tmp_path / "t.jsonl", rows)
     examples = read_examples(path, problem_type="regression", label="y")
     assert [example.label for example in examples] == [2.0, -150.0]

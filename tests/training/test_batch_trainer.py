@@ -1,12 +1,12 @@
 """The training loop: what it computes on one and two devices, resuming, evaluating, giving up."""
 
-import json
 import os
 import signal
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import assert_bit_equal, read_json_lines
 from tiny_training import (
     ONE,
     TWO,
@@ -36,18 +36,11 @@ def values_of(trainer):
 
 
 def metrics_in(folder, kind="train"):
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [line for line in lines if line["kind"] == kind]
+    return [line for line in read_json_lines(folder / "metrics.jsonl") if line["kind"] == kind]
 
 
 def steps_saved(folder):
     return [path.rsplit("-", 1)[1] for path in list_checkpoints(str(folder))]
-
-
-def assert_equal_bits(found, expected):
-    assert sorted(found) == sorted(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 # ---- One step, and six ---------------------------------------------------------------------------
@@ -167,7 +160,7 @@ def test_the_steps_and_their_rates_are_the_same_however_many_run_in_one_call(tmp
         for line in lines:
             rates |= {int(step): rate for step, rate in line.get("learning_rates", {}).items()}
         assert rates == {step: pytest.approx(float(schedule(step - 1))) for step in range(1, 21)}
-    assert_equal_bits(found[100][0], found[1][0])
+    assert_bit_equal(found[100][0], found[1][0])
     assert found[100][1] < found[1][1] == 20
     assert found[100][2] == pytest.approx(found[1][2])  # a line has the mean of its steps' losses
 
@@ -217,7 +210,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path):
     goes_on = pretrainer(dropout=0.3, init_seed=99)
     assert goes_on.resume(str(tmp_path)) == goes_on.step == 5
     goes_on.train(endless(batches), 7, output_dir=str(tmp_path), max_steps_per_loop=1)
-    assert_equal_bits(values_of(goes_on), values_of(whole))
+    assert_bit_equal(values_of(goes_on), values_of(whole))
 
 
 def test_checkpoints_come_at_every_multiple_and_at_the_end_and_the_newest_stay(tmp_path):
@@ -247,7 +240,7 @@ def test_a_finished_run_does_nothing(tmp_path):
 
     for num_train_steps in (2, 3):
         trainer.train(never, num_train_steps, output_dir=str(tmp_path))
-    assert_equal_bits(values_of(trainer), before)
+    assert_bit_equal(values_of(trainer), before)
     assert sorted(tmp_path.iterdir()) == files
 
 
@@ -270,7 +263,7 @@ def test_a_run_that_is_told_to_end_saves_its_step_and_goes_on_from_there(number,
     again = linear_trainer()
     assert again.resume(str(tmp_path / "run")) == 7
     again.train(batches, 12, output_dir=str(tmp_path / "run"))
-    assert_equal_bits(values_of(again), values_of(whole))
+    assert_bit_equal(values_of(again), values_of(whole))
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path, capfd):

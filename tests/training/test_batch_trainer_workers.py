@@ -1,15 +1,13 @@
 """Two processes on 127.0.0.1 train one model: the steps of one device, files from one of them."""
 
 import json
-import os
 import socket
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import python, read_json_lines
 from tiny_training import P, S, endless, pretrainer, pretraining_batches
 
 from bert_tf.tasks.pretraining import PretrainingTask
@@ -75,18 +73,13 @@ def two_workers(tmp_path_factory):
     """The folder of two processes, and what each printed."""
     folder = tmp_path_factory.mktemp("workers")
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     processes = []
     for index in range(2):
         task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        environment = {
-            **os.environ,
-            "TF_CONFIG": json.dumps(task),
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
-            "CUDA_VISIBLE_DEVICES": "-1",
-        }
-        command = [sys.executable, "-c", WORKER, str(folder), str(STEPS)]
-        processes.append(subprocess.Popen(command, env=environment, **pipes))
+        variables = {"TF_CONFIG": json.dumps(task), "CUDA_VISIBLE_DEVICES": "-1"}
+        command = python("-c", WORKER, folder, STEPS, **variables)
+        processes.append(subprocess.Popen(**command, **pipes))
     try:
         ended = [process.communicate(timeout=240) for process in processes]
     finally:
@@ -122,6 +115,6 @@ def test_both_hold_the_same_bits_also_if_resumed_and_only_the_chief_writes(two_w
     for name in first.files:
         expected = second[name.replace("resumed ", "variable ")]
         np.testing.assert_array_equal(first[name], expected, err_msg=name)
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(folder / "metrics.jsonl")
     steps = [line["step"] for line in lines]
     assert steps == sorted(set(steps)) and steps[-1] == STEPS

@@ -1,11 +1,10 @@
 """Losses over the whole batch: the same gradient however the batch is split."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import read_json_lines
 from tiny_training import ONE, TWO, S, V, bert_config, endless, strategy_on
 
 from bert_tf.modeling.dropout import dropout_seed, fold_in
@@ -56,7 +55,7 @@ def trainer_of(devices, parts, jit_compile="false", taught=False, dropout=0.0):
 
 
 def losses_and_norms(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(folder / "metrics.jsonl")
     return [(line["loss"], line["gradient_norm"]) for line in lines]
 
 

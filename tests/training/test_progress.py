@@ -1,10 +1,10 @@
 """What a person sees of a run, with a clock that the test moves."""
 
 import io
-import json
 
 import pytest
 import tensorflow as tf
+from helpers import read_json_lines
 
 from bert_tf.training.progress import ByteProgress, MetricsLog, Progress, duration
 
@@ -95,8 +95,7 @@ def test_the_metrics_log_is_appended_to_and_has_the_rates_since_the_line_before(
     MetricsLog(str(tmp_path)).write("train", 10, {"learning_rate": 0.25}, {7: 0.5, 10: 0.25})
     MetricsLog(str(tmp_path)).write("train", 11, {"learning_rate": 0.125}, {11: 0.125})
     MetricsLog(str(tmp_path)).write("eval", 20, {"masked_lm_loss": 1})
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [
+    assert read_json_lines(tmp_path / "metrics.jsonl") == [
         {"kind": "train", "step": 10, "learning_rate": 0.25, "learning_rates": {"7": 0.5}},
         {"kind": "train", "step": 11, "learning_rate": 0.125},
         {"kind": "eval", "step": 20, "masked_lm_loss": 1.0},
