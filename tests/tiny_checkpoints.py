@@ -6,19 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from tiny_config import tiny_config
 
 from bert_tf.config import BertConfig
 from reference import numpy_bert
 
-CONFIG = BertConfig(
-    vocab_size=13,
-    hidden_size=8,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=12,
-    max_position_embeddings=9,
-    type_vocab_size=3,
-)
+CONFIG = tiny_config(vocab_size=13, num_hidden_layers=2, intermediate_size=12, type_vocab_size=3)
 
 HUGGINGFACE_CONFIG = {**CONFIG.to_dict(), "model_type": "bert", "hidden_act": "gelu"}
 

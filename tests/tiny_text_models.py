@@ -7,8 +7,8 @@ import functools
 
 import keras
 import numpy as np
+from tiny_config import tiny_config
 
-from bert_tf.config import BertConfig
 from bert_tf.data.packing import PackedSequence
 from bert_tf.model_folder import TrainedModel
 from bert_tf.modeling.bert import BertModel
@@ -24,14 +24,13 @@ TOKENS = (
     *("mat", "log", ".", ",", "who", "?", "京"),
 )
 MAX_SEQ_LENGTH = 11
-CONFIG = BertConfig(
+CONFIG = tiny_config(
     vocab_size=len(TOKENS) + 3,
     hidden_size=12,
     num_hidden_layers=2,
     num_attention_heads=3,
     intermediate_size=17,
     max_position_embeddings=23,
-    type_vocab_size=2,
     initializer_range=0.4,
 )
 TEXTS = [

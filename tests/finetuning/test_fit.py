@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import assert_bit_equal, checkpoint_arrays, read_json_lines, refused
+from tiny_config import tiny_config
 
 import bert_tf
 from bert_tf.model_files import model_files, write_files
@@ -13,15 +14,7 @@ from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.checkpoints import save_checkpoint
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "cat", "dog"]
-CONFIG = bert_tf.BertConfig(
-    vocab_size=len(TOKENS),
-    hidden_size=8,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=16,
-    max_position_embeddings=8,
-    type_vocab_size=2,
-)
+CONFIG = tiny_config(vocab_size=len(TOKENS), intermediate_size=16, max_position_embeddings=8)
 TOKENIZER = bert_tf.FullTokenizer(TOKENS)
 TEXTS = ["good cat", "bad cat", "good dog", "bad dog"] * 4
 LABELS = [1, 0, 1, 0] * 4

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import read_json_lines, refused
+from tiny_config import tiny_config
 
-from bert_tf.config import BertConfig
 from bert_tf.data.records import RecordWriter
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification import ClassifierOptions
@@ -18,15 +18,7 @@ from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
 from bert_tf.training.schedules import WarmupDecay
 
-CONFIG = BertConfig(
-    vocab_size=9,
-    hidden_size=8,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=12,
-    max_position_embeddings=48,
-    type_vocab_size=2,
-)
+CONFIG = tiny_config(vocab_size=9, intermediate_size=12, max_position_embeddings=48)
 
 
 def classifier_options(folder, **changes):

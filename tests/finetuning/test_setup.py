@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import refused, write_vocab
 from models import options
+from tiny_config import tiny_config
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import initial_weights, same_run, setup
@@ -25,15 +26,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LOWER = (*SPECIAL, *(a + b for a in LETTERS[:12] for b in LETTERS[:10]))
 CASED = (*LOWER, *(token.title() for token in LOWER[5:25]))
-CONFIG = BertConfig(
-    vocab_size=len(CASED),
-    hidden_size=8,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=12,
-    max_position_embeddings=48,
-    type_vocab_size=2,
-)
+CONFIG = tiny_config(vocab_size=len(CASED), intermediate_size=12, max_position_embeddings=48)
 
 
 def checkpoint(**values):

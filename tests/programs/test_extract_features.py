@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from helpers import cause_of, read_json_lines, write_vocab
 from tiny_checkpoints import write_tf1
+from tiny_config import tiny_config
 
-from bert_tf.config import BertConfig
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from reference import numpy_bert
 
@@ -16,15 +16,7 @@ TOKENS = (
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     *("the", "cat", "dog", "##s", "sat", "zu", "##rich", ",", ".", "|", "京"),
 )
-CONFIG = BertConfig(
-    vocab_size=len(TOKENS),
-    hidden_size=8,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=11,
-    max_position_embeddings=13,
-    type_vocab_size=2,
-)
+CONFIG = tiny_config(vocab_size=len(TOKENS), num_hidden_layers=3, max_position_embeddings=13)
 VARIABLES = numpy_bert.random_variables(CONFIG, seed=4)
 LINES = ["The cats sat.", "the dog ||| Zürich, 京 !", "", "cat"]
 

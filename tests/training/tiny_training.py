@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import tensorflow as tf
+from tiny_config import tiny_config
 
 from bert_tf.config import BertConfig
 from bert_tf.tasks.pretraining import PretrainingTask
@@ -18,18 +19,9 @@ B, S, P, V = 5, 9, 3, 29  # batch, sequence, predictions, vocabulary
 
 
 def bert_config(dropout: float = 0.0, **changes) -> BertConfig:
-    sizes = dict(
-        vocab_size=V,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=11,
-        type_vocab_size=2,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-    )
-    return BertConfig(**{**sizes, **changes})
+    sizes = {"vocab_size": V, "intermediate_size": 12, "max_position_embeddings": 11}
+    sizes |= {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    return tiny_config(**sizes | changes)
 
 
 def pretraining_batches(num_batches: int = 4, seed: int = 0) -> dict[str, np.ndarray]:

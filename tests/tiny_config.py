@@ -1,4 +1,4 @@
-"""The configuration of the tests of modeling."""
+"""A configuration for tests."""
 
 from bert_tf.config import BertConfig
 
