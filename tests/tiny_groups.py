@@ -33,19 +33,8 @@ def write_inputs(folder, texts=GOLDEN["input"], vocab=GOLDEN["vocab"]):
 
 def corpus_of(num_documents):
     """Documents of a few sentences each, every one with words of its own order."""
-    words = [
-        "the",
-        "dogs",
-        "barked",
-        "along",
-        "a",
-        "rainy",
-        "river",
-        "sailors",
-        "far",
-        "walked",
-        "home",
-    ]
+    words = ["the", "dogs", "barked", "along", "a", "rainy", "river", "sailors"]
+    words += ["far", "walked", "home"]
     sentences = [
         " ".join(words[(i * k) % len(words)] for k in range(1, 9)) for i in range(num_documents * 3)
     ]

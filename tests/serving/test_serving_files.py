@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -14,7 +13,7 @@ import pytest
 import tensorflow as tf
 import tiny_text_models as tiny
 from export_kinds import TEXTS, served
-from helpers import cause_of
+from helpers import cause_of, python, refused
 from models import golden
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tiny_checkpoints import arrays_of, write_tf1
@@ -179,13 +178,8 @@ json.dump([answers, sorted(more - ({"keras"} if has_keras else set()))], sys.std
 
 
 def ask(requests, **environment):
-    done = subprocess.run(
-        [sys.executable, "-c", SERVE],
-        env=os.environ | environment,
-        input=json.dumps(requests),
-        capture_output=True,
-        text=True,
-    )
+    command = python("-c", SERVE, **environment)
+    done = subprocess.run(**command, input=json.dumps(requests), capture_output=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -257,16 +251,9 @@ REFUSED = [
 ]
 
 
-def refused(option, model_dir, export_dir, **options):
-    with pytest.raises(ValueError) as caught:
-        bert_tf.export(model_dir, export_dir, **options)
-    assert option in str(caught.value), options
-    return getattr(caught.value, "option", option)
-
-
 def test_export_refuses_what_does_not_fit(tmp_path):
     for kind, options, option in REFUSED:
-        assert refused(option, golden(kind), tmp_path / "1", **options) == option, options
+        assert cause_of(bert_tf.export, golden(kind), tmp_path / "1", **options) == option, options
     assert not list(tmp_path.iterdir())
 
 
@@ -276,14 +263,15 @@ def test_export_does_not_replace_what_is_there(tmp_path):
     (tmp_path / "file").write_text("a file")
     before = sorted(tmp_path.rglob("*"))
     for name in ("folder", "file"):
-        refused("export_dir", golden("classifier"), tmp_path / name)
+        assert cause_of(bert_tf.export, golden("classifier"), tmp_path / name) == "export_dir"
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_export_of_a_vocabulary_without_a_mask_cannot_fill(tmp_path):
     write_tf1(tmp_path, arrays_of("masked_lm"))
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\ncat\n")
-    refused("vocab_file", tmp_path, tmp_path / "1", head="masked_lm")
+    with refused("vocab_file"):
+        bert_tf.export(tmp_path, tmp_path / "1", head="masked_lm")
     assert not (tmp_path / "1").exists()
 
 
@@ -296,7 +284,9 @@ def test_export_names_a_missing_package_before_it_reads_the_model(tmp_path, monk
     ):
         monkeypatch.setitem(sys.modules, missing, None)
         options |= {"format": format}
-        assert refused(missing, tmp_path / "absent", tmp_path / "1", **options) == "format"
+        with refused("format") as error:
+            bert_tf.export(tmp_path / "absent", tmp_path / "1", **options)
+        assert missing in str(error.value)
 
 
 def test_write_lite_refuses_a_bilstm(tmp_path):

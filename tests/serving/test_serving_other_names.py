@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from export_kinds import TEXTS, served
+from helpers import assert_bit_equal
 
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import INPUT_NAMES
@@ -57,12 +58,6 @@ def example(row):
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
-def equal(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
 # ------------------------------------------------------------------------------- the same numbers
 
 
@@ -74,7 +69,7 @@ def test_hugging_face_gives_the_logits_of_tokens_bit_for_bit(kind):
     expected = ask(kind, "tokens", ids)
     outputs = ["start_logits", "end_logits"] if kind == "squad" else ["logits"]
     found = ask(kind, "hugging_face", ids, HF_NAMES)
-    equal(found, {name: expected[name] for name in outputs})
+    assert_bit_equal(found, {name: expected[name] for name in outputs})
 
 
 @pytest.mark.night
@@ -116,7 +111,7 @@ def test_examples_are_answered_as_their_texts_bit_for_bit(kind):
     functions = signatures(kind)[1]
     inputs = {name: tf.constant(values) for name, values in columns.items()}
     expected = functions["serving_default"](**inputs)
-    equal(functions["tf_example"](tf.constant([example(row) for row in more])), expected)
+    assert_bit_equal(functions["tf_example"](tf.constant([example(row) for row in more])), expected)
     none = functions["tf_example"](tf.zeros([0], tf.string))
     assert {value.shape[0] for value in none.values()} == {0}
 

@@ -1,10 +1,9 @@
 """What a step computes when it is compiled, and in float16."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import read_json_lines
 from tiny_training import (
     endless,
     float16_pretrainer,
@@ -23,7 +22,7 @@ def values_of(trainer):
 
 
 def last_line(folder):
-    return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    return read_json_lines(folder / "metrics.jsonl")[-1]
 
 
 @pytest.mark.night
