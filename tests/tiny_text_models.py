@@ -24,15 +24,9 @@ TOKENS = (
     *("mat", "log", ".", ",", "who", "?", "京"),
 )
 MAX_SEQ_LENGTH = 11
-CONFIG = tiny_config(
-    vocab_size=len(TOKENS) + 3,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=17,
-    max_position_embeddings=23,
-    initializer_range=0.4,
-)
+SIZES = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
+SIZES |= {"intermediate_size": 17, "max_position_embeddings": 23, "initializer_range": 0.4}
+CONFIG = tiny_config(vocab_size=len(TOKENS) + 3, **SIZES)
 TEXTS = [
     "the cat sat on a mat .",
     "",

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_config import tiny_config
 
-from bert_tf.config import BertConfig
 from bert_tf.data import batching
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.records import RecordWriter, read_records
@@ -179,18 +179,10 @@ def test_first_fit_leaves_out_nothing_and_fills_rows():
 @pytest.mark.parametrize("direction", ["bidirectional", "left_to_right"])
 def test_packed_batch_has_the_gradients_of_a_padded_one(direction):
     keras.utils.set_random_seed(0)
-    config = BertConfig(
-        vocab_size=40,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=16,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        initializer_range=0.2,
-        attention_direction=direction,
-    )
+    sizes = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "type_vocab_size": 16}
+    sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    sizes |= {"max_position_embeddings": 16, "initializer_range": 0.2}
+    config = tiny_config(**sizes, attention_direction=direction)
     model = BertForPreTraining(config)
     features = examples([n for n in LENGTHS if n > 2])
     features["masked_lm_positions"] = np.tile(np.array([[0, 2]], "int32"), (6, 1))

@@ -22,14 +22,11 @@ from bert_tf.predictor import (
     corpus_pseudo_perplexity,
 )
 from bert_tf.tokenization import FullTokenizer
+from reference.numpy_bert import softmax
 
 
 def logits_alone(trained, sequence):
     return run_alone(trained.model, sequence)["logits"].numpy()[0].astype(np.float64)
-
-
-def softmax(logits):
-    return np.exp(logits) / np.exp(logits).sum()
 
 
 # ------------------------------------------------------------------------------- forms of the inputs

@@ -1,11 +1,10 @@
 """GraphTokenizer equals FullTokenizer: every code point, random texts, any bytes, any surroundings."""
 
 import functools
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
+from helpers import output_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -121,10 +120,8 @@ def test_a_saved_tokenizer_loads_without_this_package(tmp_path):
     module = tf.Module()
     module.tokenizer = graph
     tf.saved_model.save(module, str(tmp_path))
-    command = [sys.executable, "-c", LOAD, str(tmp_path), *texts]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == str([full.encode(text) for text in texts])
+    printed = output_of("-c", LOAD, tmp_path, *texts)
+    assert printed.strip() == str([full.encode(text) for text in texts])
 
 
 @both_cases
