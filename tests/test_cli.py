@@ -256,12 +256,7 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_1(run_script):
 STARTED = "started\nWARNING: look out\n"
 ENDS = [  # arguments, what the workflow does, exit code, what is printed to standard error
     ([], "raise ValueError('the cause')", 1, f"{STARTED}\nerror: the cause\n"),
-    (
-        [],
-        "raise FileNotFoundError(2, 'the cause')",
-        1,
-        f"{STARTED}\nerror: [Errno 2] the cause\n",
-    ),
+    ([], "raise FileNotFoundError(2, 'the cause')", 1, f"{STARTED}\nerror: [Errno 2] the cause\n"),
     ([], "raise FloatingPointError('the cause')", 1, f"{STARTED}\nerror: the cause\n"),
     ([], "raise ImportError('the cause')", 1, f"{STARTED}\nerror: the cause\n"),
     ([], "raise KeyboardInterrupt", 130, f"{STARTED}\nInterrupted.\n"),

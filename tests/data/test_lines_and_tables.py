@@ -13,12 +13,7 @@ from bert_tf.limits import DataError
 
 
 def test_read_lines_strips_ends_and_marks(written):
-    for content in (
-        b"a\n\nb c\n",
-        b"a\n\nb c",
-        b"a\r\n\r\nb c\r\n",
-        b"\xef\xbb\xbfa\n\nb c\n",
-    ):
+    for content in (b"a\n\nb c\n", b"a\n\nb c", b"a\r\n\r\nb c\r\n", b"\xef\xbb\xbfa\n\nb c\n"):
         assert list(read_lines(written(content))) == ["a", "", "b c"], content
     text = "a\x0bb\x0cc\u2028d\x85e\rf\0g"  # no ends of lines
     assert list(read_lines(written(text + "\n"))) == [text]

@@ -99,8 +99,7 @@ def test_hugging_face_gives_the_masked_lm_logits_of_every_position():
 
 
 @pytest.mark.parametrize(
-    "kind",
-    ["classifier", *(pytest.param(k, marks=pytest.mark.night) for k in (*TEXT_INPUTS,)[1:])],
+    "kind", ["classifier", *(pytest.param(k, marks=pytest.mark.night) for k in (*TEXT_INPUTS,)[1:])]
 )
 def test_examples_are_answered_as_their_texts_bit_for_bit(kind):
     columns = TEXT_INPUTS[kind]
@@ -121,11 +120,7 @@ def test_examples_are_answered_as_their_texts_bit_for_bit(kind):
 
 def test_examples_with_other_texts_are_refused():
     function = signatures("classifier")[1]["tf_example"]
-    for rows in (
-        [{"text_a": "a"}, {"text_b": "b"}],
-        [{"text_a": ["a", "b"]}],
-        [{"text_a": 5}],
-    ):
+    for rows in ([{"text_a": "a"}, {"text_b": "b"}], [{"text_a": ["a", "b"]}], [{"text_a": 5}]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="text_a"):
             function(tf.constant([example(row) for row in rows]))
 
