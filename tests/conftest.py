@@ -53,7 +53,7 @@ def eagerly():
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
     """The folder of a SavedModel of the classifier."""
-    folder = tmp_path_factory.mktemp("exported") / "1"
+    folder = tmp_path_factory.mktemp("exported") / "single"
     options = ExportOptions(model_dir=str(golden("classifier")), export_dir="")
     write_saved_model(load_served(options, "float32", True), str(folder))
     return folder
