@@ -253,7 +253,8 @@ REFUSED = [
 
 def test_export_refuses_what_does_not_fit(tmp_path):
     for kind, options, option in REFUSED:
-        assert cause_of(bert_tf.export, golden(kind), tmp_path / "1", **options) == option, options
+        with refused(option):
+            bert_tf.export(golden(kind), tmp_path / "1", **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -263,7 +264,8 @@ def test_export_does_not_replace_what_is_there(tmp_path):
     (tmp_path / "file").write_text("a file")
     before = sorted(tmp_path.rglob("*"))
     for name in ("folder", "file"):
-        assert cause_of(bert_tf.export, golden("classifier"), tmp_path / name) == "export_dir"
+        with refused("export_dir"):
+            bert_tf.export(golden("classifier"), tmp_path / name)
     assert sorted(tmp_path.rglob("*")) == before
 
 
