@@ -5,31 +5,31 @@ import pytest
 
 # Code lines, files and raises of each room.
 ROOMS = {
-    "(root)": (1_994, 20, 46),
-    "data": (2_376, 17, 56),
-    "finetuning": (3_311, 18, 59),
+    "(root)": (2_003, 20, 47),
+    "data": (2_370, 17, 56),
+    "finetuning": (3_307, 18, 59),
     "interop": (1_709, 14, 50),
     "metrics": (436, 4, 1),
     "modeling": (1_762, 19, 19),
-    "prediction": (1_080, 10, 12),
-    "pretraining": (1_316, 9, 12),
-    "programs": (1_961, 8, 26),
-    "report": (997, 9, 0),
+    "prediction": (1_078, 10, 12),
+    "pretraining": (1_308, 9, 12),
+    "programs": (1_954, 8, 26),
+    "report": (998, 9, 0),
     "serving": (1_411, 14, 5),
-    "tasks": (2_141, 13, 29),
+    "tasks": (2_139, 13, 29),
     "text_ops": (574, 4, 5),
-    "training": (1_949, 15, 25),
+    "training": (1_946, 15, 25),
 }
 WHOLE = {
     "lines": 35_176,
-    "code lines": 23_017,
+    "code lines": 22_995,
     "files": 174,
-    "raises": 345,
+    "raises": 346,
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 7,
-    "lines of tests": 30_059,
-    "lines of documents": 6_924,
+    "lines of tests": 23_849,
+    "lines of documents": 6_914,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
 # share of the whole tier.
