@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,13 +80,16 @@ def cause_of(call, *args, **kwargs) -> str:
 def refused(name: str):
     """The body is refused: with an error about the option, or at the place in a file, that is `name`.
 
-    An error without such a field begins with the name, or is about a file of this name.
+    An error without such a field has it whole; a word of letters only at the beginning or in
+    backquotes, for it may stand in any sentence.
     """
     with pytest.raises((ValueError, OSError)) as error:
         yield error
     found = getattr(error.value, "option", getattr(error.value, "location", None))
     if found is None:
-        assert name in str(error.value)
+        word = re.escape(name)
+        whole = rf"(?<!\w){word}(?!\w)" if re.search(r"[/._=]", name) else rf"\A{word}\b|`{word}`"
+        assert re.search(whole, str(error.value)), error.value
     else:
         assert str(found).endswith(name), error.value
 

@@ -184,7 +184,7 @@ def test_batches_that_do_not_fit_the_task_are_refused(tmp_path, eagerly):
         for act in (trainer.fit, trainer.evaluate):
             with pytest.raises(ValueError, match="label"):
                 act(wrong)
-    with refused("repeat"):
+    with refused("repeat()"):
         trainer.fit(batches(4), evaluate=batches(4).repeat())
     for name in ("evaluate_steps", "pack_sequences"):
         with refused(name):
@@ -207,6 +207,7 @@ def test_the_same_command_again_keeps_what_is_noted_of_the_training(tmp_path, ea
 def test_a_wrong_argument_is_named(tmp_path):
     with pytest.raises(TypeError, match="learning_rat"):
         trainer_of(tmp_path, learning_rat=1.0)
-    for change in ({"config": None}, {"best_metric": "eval_acuracy", "evaluate_steps": 1}):
-        with refused(next(iter(change))):
+    misspelt = {"best_metric": "eval_acuracy", "evaluate_steps": 1}
+    for change, name in (({"config": None}, "bert_config_file"), (misspelt, "best_metric")):
+        with refused(name):
             trainer_of(tmp_path, **change)

@@ -167,7 +167,7 @@ def test_the_length_is_that_of_the_model_unless_it_is_given(tmp_path):
 def test_a_case_or_a_vocabulary_that_does_not_fit_is_refused():
     with refused("do_lower_case"):
         sidecar.load_tokenizer(None, True, checkpoint(vocab=CASED), CONFIG)
-    with refused("ids up to 145"):
+    with refused("vocab_size"):
         sidecar.load_tokenizer(None, None, checkpoint(vocab=(*CASED, "more")), CONFIG)
 
 
