@@ -173,7 +173,7 @@ def test_choices_get_the_softmax_over_the_scores_of_each_alone():
             packed = alone(text, choice or None)
             inputs = {n: np.array([[values]]) for n, values in packed._asdict().items()}
             scores.append(float(trained.model(inputs)["logits"][0, 0]))
-        np.testing.assert_allclose(answer["probabilities"], softmax(scores), atol=1e-5)
+        np.testing.assert_allclose(answer["probabilities"], softmax(np.array(scores)), atol=1e-5)
         assert answer["choice"] == choices[int(np.argmax(scores))]
 
 
