@@ -61,6 +61,7 @@ def test_a_student_is_a_model_like_any_other(tmp_path):
     assert last["loss"] == pytest.approx(last["hard_loss"] + last["soft_loss"], rel=1e-5)
 
 
+@pytest.mark.night
 def test_logits_are_computed_once_for_a_teacher_and_its_examples(tmp_path, caplog, eagerly):
     retrained = copy_of("classifier", tmp_path / "retrained")
     prefix = latest_checkpoint(str(retrained))
@@ -106,6 +107,7 @@ def test_a_student_resumes_exactly(tmp_path, eagerly):
     assert_bit_equal(parts, whole)
 
 
+@pytest.mark.night
 def test_a_finished_student_does_not_need_its_teacher(tmp_path, caplog, eagerly):
     copy_of("classifier", tmp_path / "teacher")
     given = TRAINING | {"teacher": str(tmp_path / "teacher"), "num_train_epochs": 0.2}

@@ -59,6 +59,7 @@ def weights(trainer):
     return [np.asarray(variable) for variable in trainer.model.weights]
 
 
+@pytest.mark.night
 def test_it_learns_from_record_files_and_leaves_a_folder_that_can_be_asked(record_file, tmp_path):
     folder, record_file = tmp_path / "out", Path(record_file)
     results = trainer_of(folder, 60).fit(record_file, evaluate=record_file)
@@ -109,6 +110,7 @@ def test_a_dataset_of_unknown_size_is_evaluated_whole_and_the_last_step_once(tmp
     assert trainer_of(tmp_path, evaluate_steps=1).evaluate(dataset) == pytest.approx(results)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("failing", [2, 4])
 def test_an_evaluation_that_an_interruption_prevented_is_made_at_the_resume(
     tmp_path, failing, eagerly

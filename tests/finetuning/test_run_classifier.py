@@ -257,6 +257,7 @@ def test_mnli_is_evaluated_and_predicted_on_both_sets(tmp_path, eagerly):
 # ----------------------------------------------------------------------------------------- records
 
 
+@pytest.mark.night
 def test_records_are_made_once(tmp_path, caplog, eagerly):
     folder = copy_of("pair", tmp_path / "out")
     caplog.set_level(logging.INFO)

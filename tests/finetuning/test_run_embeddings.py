@@ -72,6 +72,7 @@ def test_predictions_are_the_best_documents_of_each_query():
     assert f"test_mrr@10 = {mrr}\n" in (golden("embedder") / "test_results.txt").read_text()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("kind", "num_texts", "loss"),
     [("pairs", 2, "cosent"), ("classes", 1, "batch_all_triplet"), ("scores", 2, "cosent")],
@@ -93,6 +94,7 @@ def test_the_trainer_has_the_metrics_of_the_program(tmp_path, kind, num_texts, l
     assert {**found, "global_step": 0} == pytest.approx({**expected, "global_step": 0}, abs=1e-6)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("given", [{}, {"label_column": "score"}])
 def test_pairs_without_scores_get_cosines(tmp_path, given, eagerly):
     file = write(tmp_path / "t.tsv", "text_a\ttext_b\na owl\tthe owl\na cat\tthe dog\n")
@@ -107,6 +109,7 @@ def test_pairs_without_scores_get_cosines(tmp_path, given, eagerly):
     assert (tmp_path / "test_results.txt").read_text() == "global_step = 0\n"
 
 
+@pytest.mark.night
 def test_the_documents_of_a_text_are_the_others_of_its_class(tmp_path, eagerly):
     """Against sets, and without a list of the class for each text."""
     rng = np.random.default_rng(4)
@@ -154,6 +157,7 @@ def test_a_teacher_with_another_prefix_is_refused(tmp_path):
 # --------------------------------------------------------------------------- the settings of a model
 
 
+@pytest.mark.night
 def test_settings_of_the_model_are_the_defaults(tmp_path, eagerly):
     given = {"num_train_epochs": 0.25, "do_eval": False, "do_predict": False}
     changes = {"normalize": False, "scale": 7.0, "query_prefix": "a ", "document_prefix": None}

@@ -136,6 +136,7 @@ def test_pairs_without_scores_or_negatives_are_scored(tmp_path, eagerly):
     assert (tmp_path / "out/test_results.txt").read_text() == "global_step = 0\n"
 
 
+@pytest.mark.night
 def test_a_retriever_finds_the_documents_among_all(tmp_path, eagerly):
     texts = [f"the {animal} is in the {place}" for animal in ANIMALS for place in PLACES]
     rows = [{"anchor": f"a {text.split()[1]}", "positive": text} for text in texts]
@@ -153,6 +154,7 @@ def test_a_retriever_finds_the_documents_among_all(tmp_path, eagerly):
     assert [document["text"] for document in found["documents"]] == best
 
 
+@pytest.mark.night
 def test_the_metric_of_the_retriever_is_that_of_run_embeddings(tmp_path, eagerly):
     files = {"do_eval": True, "eval_file": f"{DATA}/pairs/dev.jsonl"}
     given = {"retriever": str(golden("pretrained")), "do_predict": False, **files}

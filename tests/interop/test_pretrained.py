@@ -107,6 +107,7 @@ def test_a_tokenizer_is_found_with_its_case(huggingface, tf1):
         bert_tf.FullTokenizer.from_pretrained("nowhere/at/all")
 
 
+@pytest.mark.night
 def test_the_preprocessor_equals_the_tokenizer_in_tf_data_and_after_saving(tf1):
     tokenizer = bert_tf.FullTokenizer.from_pretrained(tf1)
     preprocessor = bert_tf.TextPreprocessor.from_pretrained(tf1, max_length=7)

@@ -162,6 +162,7 @@ def test_one_token_is_taken_without_a_warning():
     np.testing.assert_array_equal(outputs["attention_probs"][0], np.ones((1, 2, 1, 1)))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "kind",
     ["pretraining", *(pytest.param(k, marks=pytest.mark.night) for k in ("choices", "bilstm"))],

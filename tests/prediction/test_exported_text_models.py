@@ -40,6 +40,7 @@ def test_mask_filler_gives_at_most_the_tokens_of_the_export(folder):
     assert filler.predict("the [MASK] sat", top_k=9) == [all_five]
 
 
+@pytest.mark.night
 def test_windows_are_no_longer_than_the_inputs_of_the_export(tmp_path):
     trained = tiny.trained(TokenClassificationTask(["O", "B-X"], tiny.MAX_SEQ_LENGTH, doc_stride=9))
     write_lite(ServedTagger(trained, 8, with_text=False), str(tmp_path / "1"), "float32")
@@ -63,6 +64,7 @@ def test_settings_may_differ_from_those_of_the_export(folder):
         assert one == other
 
 
+@pytest.mark.night
 def test_functions_that_were_not_exported_are_refused(folder, tmp_path):
     encoder = Predictor(folder("encoder"))
     assert encoder.embed(["owls"]).shape == (1, encoder.text_model.width)

@@ -7,6 +7,7 @@ from helpers import cause_of, refused
 from tiny_groups import contents, ends_in_group, run_groups
 
 
+@pytest.mark.night
 def test_two_workers_of_the_direct_runner_write_the_bytes_of_the_local_run(tmp_path):
     pytest.importorskip("apache_beam", reason="pip install -e .[beam]")
     whole = run_groups(tmp_path, "local")

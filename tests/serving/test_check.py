@@ -25,7 +25,10 @@ def ignored_mask(model):
 
 @pytest.mark.parametrize(
     "fault",
-    [transposed_kernel, other_case, pytest.param(ignored_mask, marks=pytest.mark.night)],
+    [
+        transposed_kernel,
+        *(pytest.param(f, marks=pytest.mark.night) for f in (other_case, ignored_mask)),
+    ],
 )
 def test_check_of_a_wrong_export_leaves_no_folder(tmp_path, fault):
     model = served("regression")

@@ -54,6 +54,7 @@ def logits(ids):
 # ------------------------------------------------------------------------------------- the SavedModel
 
 
+@pytest.mark.night
 def test_metadata_say_what_the_file_is(tmp_path):
     run, folder = golden("classifier"), tmp_path / "1"
     values = export("classifier", folder)
@@ -98,6 +99,7 @@ def check_source(source, model_dir, flags):
     assert 0 <= age.total_seconds() < 600
 
 
+@pytest.mark.night
 def test_export_has_the_signatures_and_length_asked_for(tmp_path):
     folder = tmp_path / "served" / "2"
     folder.mkdir(parents=True)  # empty, as by a program that prepares folders
@@ -108,6 +110,7 @@ def test_export_has_the_signatures_and_length_asked_for(tmp_path):
     assert long == short  # of both, three tokens are left
 
 
+@pytest.mark.night
 def test_bfloat16_weights_give_float32_outputs_that_are_near(tmp_path, ids, logits):
     options = {"precision": "bfloat16", "signature": "tokens"}
     values = export("classifier", tmp_path / "1", **options)
@@ -204,6 +207,7 @@ def test_a_new_process_needs_tensorflow_text_for_text_alone(exported, tmp_path, 
 # ---------------------------------------------------------------------------------------------- TFLite
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "precision, atol", [pytest.param("float16", 0.05, marks=pytest.mark.night), ("int8", 0.5)]
 )

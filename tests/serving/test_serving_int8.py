@@ -60,6 +60,7 @@ def test_int8_export_describes_each_product(tmp_path):
     check_answers(tmp_path / "1")
 
 
+@pytest.mark.night
 def test_int8_has_seven_bits_without_an_instruction(processor, tmp_path):
     processor("fpu avx2 avx512f")
     values = export(tmp_path)
@@ -106,6 +107,7 @@ def calibrated(kind, file):
     return read_calibration(options, served(kind))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "kind",
     ["windows", *(pytest.param(k, marks=pytest.mark.night) for k in ("pair", "swag"))],

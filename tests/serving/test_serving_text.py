@@ -52,6 +52,7 @@ def label(kind, rows):
     return outputs["label"].astype(str).tolist(), outputs["probability"]
 
 
+@pytest.mark.night
 def test_words_get_the_labels_that_the_recognizer_finds():
     rows = [["a", "owl", "is", "in", "the", "barn"], ["a", "pig"]]
     labels, probabilities = label("ner", rows)
@@ -71,6 +72,7 @@ def test_words_of_which_nothing_is_left_have_a_label():
     assert with_mark == unknown and all(with_mark)
 
 
+@pytest.mark.night
 def test_entities_that_labels_make_are_those_of_conlleval():
     """Random weights give every sequence of labels; EntityRecognizer asks conlleval."""
     labels = ("O", *(f"{prefix}-{kind}" for kind in "XY" for prefix in "BIES"))

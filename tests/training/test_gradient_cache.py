@@ -74,6 +74,7 @@ def whole(tmp_path_factory):
     return found
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("parts", "jit_compile"),
     [
