@@ -28,7 +28,7 @@ WHOLE = {
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 7,
-    "lines of tests": 23_882,
+    "lines of tests": 23_897,
     "lines of documents": 6_914,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the

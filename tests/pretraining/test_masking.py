@@ -163,6 +163,16 @@ def test_ngrams_are_neighbours_within_one_sentence_and_the_number_is_kept(whole_
     assert {1, 2, 3} <= lengths or whole_words
 
 
+def test_an_ngram_does_not_run_from_a_into_b():
+    token_ids = ids("[CLS] dog [SEP] " + "cat bark the dog " * 2 + "[SEP]")
+    choose = masker(0.15, 30, max_ngram_size=3)
+    pairs = [choose(token_ids, seed).masked_lm_positions for seed in range(500)]
+    with_a = [pair for pair in pairs if pair[0] == 1]
+    assert len(with_a) > 60
+    # One in eight by chance; five in eleven more if an n-gram of two or three went on in B.
+    assert sum(pair[1] == 3 for pair in with_a) / len(with_a) < 0.3
+
+
 def test_an_ngram_of_k_is_k_times_rarer_than_one_word():
     choose = masker(0.5, 99, max_ngram_size=3)
     token_ids = ids("[CLS] " + "dog cat the bark " * 2000 + "[SEP]")

@@ -129,6 +129,11 @@ def test_a_negative_that_is_missing_or_one_of_the_pair_does_not_count():
     terms = [max(cosine(a, n) - cosine(a, p) + 0.5, 0) for a, p, n in VECTORS[2:]]
     found = value("triplet", numbers=numbers)
     assert found == pytest.approx(np.sum(terms) / len(VECTORS), rel=1e-5)
+    # Of two negatives, of which one is missing, the other counts alone.
+    vectors, numbers = (np.concatenate([x, x[:, 2:][::-1]], axis=1) for x in (VECTORS, NUMBERS))
+    numbers[:, 2] = 0
+    terms = [max(cosine(a, n) - cosine(a, p) + 0.5, 0) for a, p, _, n in vectors]
+    assert value("triplet", vectors, numbers=numbers) == pytest.approx(np.mean(terms), rel=1e-5)
 
 
 def test_triplets_of_examples_without_room_for_a_negative_are_an_error():
