@@ -3,7 +3,7 @@
     python benchmarks/checkpoints.py --size=base --steps=20
 
 Trains on random examples, alternately without and with a checkpoint at the first step of the turn. The
-checkpoint is written by the thread of `BatchTrainer.train`, or, for comparison, while training waits.
+checkpoint is written by the thread of `TrainLoop.train`, or, for comparison, while training waits.
 Give enough --steps: a turn that is shorter than the writing does not contain its whole cost.
 """
 
@@ -22,8 +22,8 @@ import tensorflow as tf
 from training import PREDICTIONS, SIZES, config_of, make_batch
 
 from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import BackgroundSaver
+from bert_tf.training.loop import TrainLoop
 from bert_tf.training.optimization import AdamW
 from bert_tf.training.strategy import distribute, make_strategy
 
@@ -42,7 +42,7 @@ def main() -> None:
     config = config_of(arguments.size)
     with strategy.scope():
         model, optimizer = task.build_model(config, dtype="mixed_bfloat16"), AdamW(1e-4)
-    trainer = BatchTrainer(
+    trainer = TrainLoop(
         model, task.losses, strategy=strategy, input_names=task.input_names, optimizer=optimizer
     )
     batch = make_batch("pretraining", arguments.batch_size, arguments.max_seq_length)

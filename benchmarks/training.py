@@ -106,7 +106,7 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
     from bert_tf.data.features import trim_padding
     from bert_tf.tasks.classification import ClassificationTask
     from bert_tf.tasks.pretraining import PretrainingTask
-    from bert_tf.training.batch_trainer import BatchTrainer
+    from bert_tf.training.loop import TrainLoop
     from bert_tf.training.optimization import AdamW
     from bert_tf.training.strategy import distribute, make_strategy
 
@@ -120,7 +120,7 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
     policy = "mixed_bfloat16" if "bf16" in side else "float32"
     with strategy.scope():
         model, optimizer = task.build_model(config, dtype=policy), AdamW(1e-4)
-    trainer = BatchTrainer(
+    trainer = TrainLoop(
         model,
         task.losses,
         strategy=strategy,

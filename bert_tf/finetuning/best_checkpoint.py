@@ -23,7 +23,7 @@ from bert_tf.metrics.basic import score
 from bert_tf.model_files import BESIDE_CHECKPOINTS
 from bert_tf.options import OptionError
 from bert_tf.training import checkpoints
-from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.loop import TrainLoop
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class BestCheckpoint:
         """Return True if an evaluation of this step, or of a later one, was offered."""
         return step <= self._state.get("seen", -1)
 
-    def offer(self, results: Mapping[str, float], trainer: BatchTrainer) -> None:
+    def offer(self, results: Mapping[str, float], trainer: TrainLoop) -> None:
         """Keep the trainer's weights if `results`, an evaluation of them, are the best so far.
 
         Raises:
@@ -118,7 +118,7 @@ class BestCheckpoint:
         if trainer.is_chief:
             write_text(os.path.join(self.folder, _STATE_FILE), json.dumps(self._state) + "\n")
 
-    def _write_weights(self, trainer: BatchTrainer) -> None:
+    def _write_weights(self, trainer: TrainLoop) -> None:
         variables = checkpoints.training_variables(trainer.model)
         variables[checkpoints.GLOBAL_STEP] = np.int64(trainer.step)
         checkpoints.save_checkpoint(self.folder, variables, trainer.step, keep_max=1)

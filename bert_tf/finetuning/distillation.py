@@ -30,7 +30,7 @@ from bert_tf.tasks.distillation import learned_outputs, student_task
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.loop import TrainLoop
 from bert_tf.training.strategy import is_multi_worker
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Teacher:
         devices = run.trainer.strategy
         if is_multi_worker(devices):  # each worker computes all outputs, for its own file
             devices = tf.distribute.get_strategy()
-        runner = BatchTrainer(self.model, (), strategy=devices, input_names=run.task.input_names)
+        runner = TrainLoop(self.model, (), strategy=devices, input_names=run.task.input_names)
         logger.info("***** Running the teacher, %s *****", self.source)
         return loop.collect_outputs(
             runner,

@@ -30,7 +30,7 @@ from bert_tf.model_files import model_files, write_files
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.loop import TrainLoop
 from bert_tf.training.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class Trainer:
             check_same_tokenizer(self._options.output_dir, tokenizer.vocab, tokenizer.do_lower_case)
         self.tokenizer = tokenizer
         check_output_folder(self._options.output_dir)
-        self._loop: BatchTrainer = make_trainer(
+        self._loop: TrainLoop = make_trainer(
             Setup(self._options, devices, checkpoint, self._config, task.max_seq_length),
             task,
             num_train_steps,

@@ -1,4 +1,4 @@
-"""Training and evaluation on record files, with a BatchTrainer made by setup.py."""
+"""Training and evaluation on record files, with a `TrainLoop` made by setup.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from bert_tf.report.model_card import described_step, write_card, write_training
 from bert_tf.report.run_facts import changed_options, data_rows, resolved_values
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
-from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
 from bert_tf.training.checkpoints import (
     ALL_STEPS,
     DATA,
@@ -37,6 +36,7 @@ from bert_tf.training.checkpoints import (
     checkpoint_step,
     latest_checkpoint,
 )
+from bert_tf.training.loop import StopTraining, TrainLoop
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import MetricsLog, Speed
 
@@ -95,7 +95,7 @@ def without_needless_padding(dataset: tf.data.Dataset, task: Task, lengths: str)
     return dataset.map(lambda features: trim(features, task.features, step))
 
 
-def folder_to_write(trainer: BatchTrainer, output_dir: str) -> str:
+def folder_to_write(trainer: TrainLoop, output_dir: str) -> str:
     """Return `output_dir`; in a worker that is not the chief, a temporary folder."""
     if trainer.is_chief:
         return output_dir
@@ -112,7 +112,7 @@ def _scratch_folder() -> str:
 
 
 def train(
-    trainer: BatchTrainer,
+    trainer: TrainLoop,
     task: Task,
     files: Sequence[str] | tf.data.Dataset,
     options: TrainingOptions,
@@ -285,7 +285,7 @@ class _Evaluations:
     """Evaluations during training. They keep the best weights, and may end the training early."""
 
     def __init__(
-        self, trainer: BatchTrainer, task: Task, options: TrainingOptions, evaluate, folder: str
+        self, trainer: TrainLoop, task: Task, options: TrainingOptions, evaluate, folder: str
     ):
         self._trainer = trainer
         self._evaluate = evaluate
@@ -334,7 +334,7 @@ class _Evaluations:
         return results, is_new
 
 
-def describe(trainer: BatchTrainer, options: TrainingOptions) -> str:
+def describe(trainer: TrainLoop, options: TrainingOptions) -> str:
     """Return one line for the log: devices, batch of each, precision."""
     devices = strategy.describe(trainer.strategy, options.train_batch_size)
     num_parts = options.gradient_accumulation_steps
@@ -344,7 +344,7 @@ def describe(trainer: BatchTrainer, options: TrainingOptions) -> str:
 
 
 def run_model(
-    trainer: BatchTrainer,
+    trainer: TrainLoop,
     task: Task,
     files: Sequence[str] | tf.data.Dataset,
     batch_size: int,
@@ -365,7 +365,7 @@ def run_model(
 
 
 def collect_outputs(
-    trainer: BatchTrainer,
+    trainer: TrainLoop,
     task: Task,
     files: Sequence[str] | tf.data.Dataset,
     eval_outputs: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]],

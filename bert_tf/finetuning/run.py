@@ -30,7 +30,7 @@ from bert_tf.options import OptionError
 from bert_tf.pretraining.wordpieces import warn_of_unknown_words
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.loop import TrainLoop
 from bert_tf.training.strategy import is_chief
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Run(Generic[AnyTask, AnyOptions]):
 
     options: AnyOptions
     setup: Setup
-    trainer: BatchTrainer
+    trainer: TrainLoop
     task: AnyTask
     splits: Splits
     folder: str

@@ -1,4 +1,4 @@
-"""Setup: values that a run resolves once from its options, and the BatchTrainer made from them.
+"""Setup: values that a run resolves once from its options, and the TrainLoop made from them.
 
 A run resumes from the checkpoints in `output_dir`. Otherwise it starts with the weights of
 `init_checkpoint`, or with random weights.
@@ -40,9 +40,9 @@ from bert_tf.options import OptionError
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import folder_lock, latest_checkpoint, list_checkpoints
 from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
+from bert_tf.training.loop import TrainLoop
 from bert_tf.training.optimization import OPTIMIZERS
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.schedules import WarmupDecay
@@ -181,8 +181,8 @@ def make_trainer(
     num_train_steps: int = 0,
     num_warmup_steps: int = 0,
     init_optimizer: bool = False,
-) -> BatchTrainer:
-    """Return a BatchTrainer with its weights in place.
+) -> TrainLoop:
+    """Return a TrainLoop with its weights in place.
 
     Args:
         num_train_steps: 0 for a model that is only evaluated.
@@ -209,7 +209,7 @@ def make_trainer(
             check_writable(options.output_dir)
             with folder_lock(options.output_dir):
                 pass  # detect another run in the folder before replacing files
-    trainer = BatchTrainer(
+    trainer = TrainLoop(
         model,
         task.losses,
         strategy=devices,
@@ -244,7 +244,7 @@ def _warn_of_unnamed_checkpoints(folder: str) -> None:
 
 
 def _carry_over(
-    trainer: BatchTrainer, task: Task, options: TrainingOptions, num_train_steps: int
+    trainer: TrainLoop, task: Task, options: TrainingOptions, num_train_steps: int
 ) -> None:
     """Load the weights, moments and step of another run, of its latest or a named checkpoint."""
     source = str(options.init_checkpoint)

@@ -40,7 +40,7 @@ from bert_tf.pretraining.settings import MaskingOptions, most_predictions
 from bert_tf.report.page import Command, write_report
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.loop import TrainLoop
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.strategy import is_chief
 
@@ -339,7 +339,7 @@ _LOGGED = (
 
 
 def evaluate(
-    trainer: BatchTrainer,
+    trainer: TrainLoop,
     task: PretrainingTask,
     files: Sequence[str],
     options: PretrainingOptions,

@@ -43,11 +43,11 @@ MAX_GRADIENT_NORM = 1.0  # over all variables, as in the reference
 Tensors = Mapping[str, Any]
 
 
-class TrainingStep:
+class TrainStep:
     """The training step of one replica; call `take` within `strategy.run`.
 
     Args:
-        model, losses, input_names, gradient_accumulation_steps: see `BatchTrainer`.
+        model, losses, input_names, gradient_accumulation_steps: see `TrainLoop`.
         optimizer: built.
         seed: of dropout.
         strategy: whose replicas take the step.

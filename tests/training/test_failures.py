@@ -12,7 +12,7 @@ from tiny_training import (
 )
 
 from bert_tf.training.failures import raise_with_remedy
-from bert_tf.training.step import TrainingStep
+from bert_tf.training.step import TrainStep
 
 BLACKWELL = "PTX version 8.5 does not support target 'sm_120'. Minimum required PTX version is 8.7"
 OOM = "OOM when allocating tensor with shape[64,12,512,512] and type float on GPU:0 by GPU_0_bfc"
@@ -67,7 +67,7 @@ def test_a_gpu_that_is_newer_than_xla_trains_without_it_unless_that_is_asked_for
     gpu = tf.distribute.OneDeviceStrategy("GPU:0")  # nothing is computed on it
     arguments = dict(input_names=(), gradient_accumulation_steps=1, seed=1)
     for kind, raised in {"auto": tf.errors.InternalError, "true": ValueError}.items():
-        step = TrainingStep(Linear(), [], None, gpu, **arguments, jit_compile=kind)
+        step = TrainStep(Linear(), [], None, gpu, **arguments, jit_compile=kind)
         with pytest.raises(raised):
             step.raise_with_remedy(error, 1, None)
 

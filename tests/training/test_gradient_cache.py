@@ -10,7 +10,7 @@ from tiny_training import ONE, TWO, S, V, bert_config, endless, strategy_on
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.tasks.distillation import distillation_losses
 from bert_tf.tasks.embeddings import EmbeddingTask
-from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.loop import TrainLoop
 from bert_tf.training.optimization import AdamWeightDecay
 
 N = 11  # examples: 6 and 5 of two devices
@@ -42,7 +42,7 @@ def trainer_of(devices, parts, jit_compile="false", taught=False, dropout=0.0):
     with strategy.scope():
         model = task.build_model(bert_config(dropout))
         optimizer = AdamWeightDecay(1e-3)
-    trainer = BatchTrainer(
+    trainer = TrainLoop(
         model,
         distillation_losses(task, 2.0) if taught else task.losses,
         strategy=strategy,

@@ -18,7 +18,7 @@ from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.reranking import RerankingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.loop import TrainLoop
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.schedules import WarmupDecay
@@ -50,7 +50,7 @@ def trainer_of(task, devices=ONE):
     with strategy.scope():
         model = task.build_model(bert_config(dropout=0.1), dtype="mixed_bfloat16")
         optimizer = AdamWeightDecay(WarmupDecay(0.01, 25, 3))
-    return BatchTrainer(
+    return TrainLoop(
         model,
         task.losses,
         strategy=strategy,

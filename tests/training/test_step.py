@@ -14,7 +14,7 @@ from tiny_training import (
 )
 
 from bert_tf.training.losses import Loss
-from bert_tf.training.step import LossScale, TrainingStep, global_norm, number_of_tokens
+from bert_tf.training.step import LossScale, TrainStep, global_norm, number_of_tokens
 
 
 def values_of(trainer):
@@ -46,7 +46,7 @@ def test_a_loss_of_the_whole_batch_must_be_the_only_one():
     losses = [Loss(name, None, None, whole_batch=("embedding",)) for name in ("one", "two")]
     settings = {"input_names": (), "gradient_accumulation_steps": 1}
     with pytest.raises(ValueError, match="whole_batch"):
-        TrainingStep(None, losses, None, None, **settings, seed=1)
+        TrainStep(None, losses, None, None, **settings, seed=1)
 
 
 def test_the_global_norm_is_that_of_all_values():

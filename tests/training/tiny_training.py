@@ -7,7 +7,7 @@ from tiny_config import tiny_config
 
 from bert_tf.config import BertConfig
 from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.loop import TrainLoop
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.schedules import WarmupDecay
@@ -43,7 +43,7 @@ def pretraining_batches(num_batches: int = 4, seed: int = 0) -> dict[str, np.nda
 
 
 def endless(batches: dict[str, np.ndarray]):
-    """`dataset_from` of `BatchTrainer.train`: the batches, again and again."""
+    """`dataset_from` of `TrainLoop.train`: the batches, again and again."""
     return lambda step: tf.data.Dataset.from_tensor_slices(dict(batches)).repeat().skip(step)
 
 
@@ -55,9 +55,7 @@ def strategy_on(num_devices: int) -> tf.distribute.Strategy:
     return mirrored_strategy(tuple(names[:num_devices]))
 
 
-def pretrainer(
-    devices=ONE, dropout=0.0, init_seed=1, rate=None, sizes=None, **kwargs
-) -> BatchTrainer:
+def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, sizes=None, **kwargs) -> TrainLoop:
     """Return a trainer of a tiny BERT. `sizes` replaces fields of its configuration.
 
     `rate` is by default a schedule of 25 steps. Not compiled, because that takes longer than the
@@ -70,7 +68,7 @@ def pretrainer(
     with strategy.scope():
         model = task.build_model(bert_config(dropout, **(sizes or {})))
         optimizer = AdamWeightDecay(rate or WarmupDecay(0.01, 25, 3))
-    return BatchTrainer(
+    return TrainLoop(
         model,
         task.losses,
         strategy=strategy,
@@ -105,7 +103,7 @@ class Linear(keras.Model):
         return {"y": tf.linalg.matvec(inputs["x"], self.kernel.value)}
 
 
-def linear_trainer(devices=ONE, rate=0.1, **kwargs) -> BatchTrainer:
+def linear_trainer(devices=ONE, rate=0.1, **kwargs) -> TrainLoop:
     """Of `Linear` with the mean of |y - target|; traced in a moment."""
     loss = Loss(
         "loss",
@@ -115,7 +113,7 @@ def linear_trainer(devices=ONE, rate=0.1, **kwargs) -> BatchTrainer:
     strategy = strategy_on(devices)
     with strategy.scope():
         model, optimizer = Linear(), AdamWeightDecay(rate, **kwargs)
-    return BatchTrainer(
+    return TrainLoop(
         model,
         [loss],
         strategy=strategy,

@@ -31,7 +31,7 @@ from bert_tf.training.batch_runner import BatchRunner
 from bert_tf.training.checkpoints import folder_lock
 from bert_tf.training.losses import Loss
 from bert_tf.training.progress import MetricsLog, Progress, Speed, values_to_show
-from bert_tf.training.step import LossScale, TrainingStep, sum_of_replicas
+from bert_tf.training.step import LossScale, TrainStep, sum_of_replicas
 from bert_tf.training.strategy import distribute, is_chief, is_multi_worker
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class StopTraining(Exception):
         self.results = results
 
 
-class BatchTrainer:
+class TrainLoop:
     """Training and evaluation of one model.
 
     Args:
@@ -68,7 +68,7 @@ class BatchTrainer:
 
     Raises:
         ValueError: environment variables make TensorFlow treat weights as constants; see also
-            `TrainingStep`.
+            `TrainStep`.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class BatchTrainer:
         self.losses = tuple(losses)
         self.strategy = strategy
         self.optimizer = optimizer
-        self._step: Any = None  # a TrainingStep, if there is an optimizer
+        self._step: Any = None  # a TrainStep, if there is an optimizer
         if optimizer is not None:
             with strategy.scope():
                 optimizer.build(model.trainable_variables)
-                self._step = TrainingStep(
+                self._step = TrainStep(
                     model,
                     losses,
                     optimizer,

@@ -21,8 +21,8 @@ from tiny_training import (
 )
 
 from bert_tf.modeling.models import BertForTokenClassification
-from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
 from bert_tf.training.checkpoints import list_checkpoints, training_variables
+from bert_tf.training.loop import StopTraining, TrainLoop
 from bert_tf.training.losses import Loss, cross_entropy
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.schedules import WarmupDecay
@@ -178,7 +178,7 @@ def test_variables_without_a_gradient_are_left_alone(tmp_path):
         weight=lambda features: tf.cast(tf.size(features["label_ids"]), tf.float32),
     )
     names = ["input_ids"]
-    trainer = BatchTrainer(model, [loss], strategy=strategy, input_names=names, optimizer=optimizer)
+    trainer = TrainLoop(model, [loss], strategy=strategy, input_names=names, optimizer=optimizer)
     before = values_of(trainer)
     batches = {"input_ids": pretraining_batches()["input_ids"]}
     batches["label_ids"] = batches["input_ids"] % 3
@@ -224,7 +224,7 @@ def test_a_model_without_optimizer_knows_the_step_that_its_weights_are_from(tmp_
     trained = linear_trainer()
     trained.train(endless(linear_batches(2)), 3, output_dir=str(tmp_path))
     loaded = linear_trainer()
-    evaluated = BatchTrainer(loaded.model, [], strategy=loaded.strategy, input_names=["x"])
+    evaluated = TrainLoop(loaded.model, [], strategy=loaded.strategy, input_names=["x"])
     assert evaluated.step == 0
     assert evaluated.resume(str(tmp_path)) == evaluated.step == 3
     np.testing.assert_array_equal(loaded.model.kernel, trained.model.kernel)

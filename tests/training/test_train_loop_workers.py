@@ -26,7 +26,7 @@ from tiny_training import B, bert_config, endless, pretraining_batches, P, S
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.schedules import WarmupDecay
-from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.loop import TrainLoop
 
 folder, steps = sys.argv[1], int(sys.argv[2])
 task = PretrainingTask(S, P)
@@ -37,7 +37,7 @@ def trainer_of(seed):
     with strategy.scope():
         model = task.build_model(bert_config())
         optimizer = AdamWeightDecay(WarmupDecay(0.01, 20, 3))
-    return BatchTrainer(model, task.losses, strategy=strategy, input_names=task.input_names,
+    return TrainLoop(model, task.losses, strategy=strategy, input_names=task.input_names,
                         optimizer=optimizer, jit_compile="false")
 
 trainer, resumed = trainer_of(1), trainer_of(2)
