@@ -214,9 +214,9 @@ def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "
     if run.task.labels:
         logger.info("columns of %s: %s", os.path.basename(path), ", ".join(run.task.labels))
     glue_task = find_glue_task(options.task_name) if options.task_name else None
-    if glue_task is not None and glue_task.splits[split].submission:
+    if glue_task is not None and (submission := glue_task.splits[split].submission):
         lines = submission_lines(glue_task, run.task.kind.predictions(logits).tolist())
-        path = run.path(glue_task.splits[split].submission)
+        path = run.path(submission)
         write_text(path, "".join(f"{line}\n" for line in lines))
         logger.info("Wrote %s, in the format of the GLUE leaderboard", path)
 

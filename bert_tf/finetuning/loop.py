@@ -292,7 +292,7 @@ class _Evaluations:
         self._evaluate_steps = options.evaluate_steps
         self._patience = options.early_stopping
         self._last: tuple[int, Mapping[str, float]] | None = None
-        self._best = _best_checkpoint(options, task, folder)
+        self._best: Any = _best_checkpoint(options, task, folder)
 
     def __call__(self) -> Mapping[str, float]:
         results = self._evaluate()

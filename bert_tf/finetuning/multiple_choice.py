@@ -114,7 +114,7 @@ def answer(
     loop.write_results(run.path(f"{name}_results.txt"), results, title)
     if name == "eval":
         sections = choice_sections(questions, kept["logits"])
-        title = f"Choices of {os.path.basename(options.eval_file)}"
+        title = f"Choices of {os.path.basename(str(options.eval_file))}"
         largest = largest_class(np.array([question.label for question in questions]))
         shown = {"examples": len(questions), "eval_accuracy_of_largest_class": largest}
         command = Command("run_swag", options)

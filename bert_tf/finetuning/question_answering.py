@@ -230,9 +230,9 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
 
 def combine_runs(options: SquadOptions) -> dict[str, float]:
     """Combine the answers of the runs in `predictions`, and write them like those of one run."""
-    examples = read_squad(options.predict_file)
+    examples = read_squad(str(options.predict_file))
     names = [example.qas_id for example in examples]
-    folders = [folder for folder in map(str.strip, options.predictions.split(",")) if folder]
+    folders = [folder for folder in map(str.strip, str(options.predictions).split(",")) if folder]
     for path in folders:
         folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
         if os.path.abspath(folder) == os.path.abspath(options.output_dir):
@@ -277,7 +277,7 @@ def write_answers(
     path = os.path.join(folder, "eval_results.txt")
     loop.write_results(path, results, "Eval results")
     sections = answer_sections(examples, predictions, version_2_with_negative)
-    title = f"Answers to {os.path.basename(options.predict_file)}"
+    title = f"Answers to {os.path.basename(str(options.predict_file))}"
     shown: dict[str, float] = {"questions": len(examples)}
     if version_2_with_negative:
         shown["exact_of_no_answer"] = 100.0 * sum(not e.answers for e in examples) / len(examples)
@@ -298,12 +298,12 @@ def read_training_set(
     Raises:
         ValueError: the file cannot be read, or has no usable question.
     """
-    findings = Findings()
-    examples = read_squad(options.train_file)
+    path, findings = str(options.train_file), Findings()
+    examples = read_squad(path)
     chosen = examples_to_train(examples, task.version_2_with_negative, findings)
     workers = _workers_for(examples)
     questions = label(chosen, tokenizer, findings, workers, task.answer_spans)
-    _log_findings(options.train_file, len(examples), findings, options)
+    _log_findings(path, len(examples), findings, options)
     random.Random(_SHUFFLE_SEED).shuffle(questions)
     return questions
 
@@ -316,7 +316,8 @@ def read_questions(
     Raises:
         ValueError: the file cannot be read, lacks answers for an evaluation, or has only empty passages.
     """
-    examples = read_squad(options.predict_file)
+    path = str(options.predict_file)
+    examples = read_squad(path)
     check_answers(examples, options, task.version_2_with_negative)
     passages, findings = _passages_of(examples, options, tokenizer), Findings()
     for example in examples:
@@ -327,12 +328,10 @@ def read_questions(
         if example.is_impossible and not task.version_2_with_negative:
             matter = "have no answer but get one, because --version_2_with_negative is not set"
             findings.add(matter, example.qas_id)
-    _log_findings(options.predict_file, len(examples), findings, options)
+    _log_findings(path, len(examples), findings, options)
     questions = [(example, passages[example.passage], None) for example in examples]
     if not any(passage.ids for _, passage, _ in questions):
-        raise DataError(
-            str(options.predict_file), "every `context` is empty, so no answer can be found."
-        )
+        raise DataError(path, "every `context` is empty, so no answer can be found.")
     return AskedQuestions(
         questions,
         task,

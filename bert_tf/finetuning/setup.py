@@ -39,7 +39,6 @@ from bert_tf.model_files import read_task
 from bert_tf.options import OptionError
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
-from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import folder_lock, latest_checkpoint, list_checkpoints
 from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
 from bert_tf.training.loop import TrainLoop
@@ -71,7 +70,7 @@ class Setup:
     checkpoint: PretrainedCheckpoint | None
     config: BertConfig
     max_seq_length: int
-    tokenizer: FullTokenizer | None = None
+    tokenizer: Any = None
     trained: Any = None
 
     def __post_init__(self) -> None:

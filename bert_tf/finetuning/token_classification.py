@@ -170,7 +170,7 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     logger.info("***** Running evaluation *****")
     logger.info("  Num sentences = %d", len(sentences))
     kept = run.outputs(sentences, "eval", options.eval_batch_size)
-    gold = [label for sentence in sentences for label in sentence.labels]
+    gold = [label for sentence in sentences for label in sentence.labels or ()]
     _write_predictions(run, kept, sentences[0].file, "eval", gold)
     f1 = task.scores(kept).overall.f1
     of_text = {} if task.word_labels else _compare_with_text(run, sentences, f1)
@@ -295,7 +295,8 @@ def find_files(options: NerOptions) -> dict[str, str]:
         ValueError: a required file is missing; the message lists the files of the folder.
     """
     found = {}
-    names = set(tf.io.gfile.listdir(options.data_dir)) if options.data_dir else set()
+    folder = options.data_dir or ""
+    names = set(tf.io.gfile.listdir(folder)) if folder else set()
     for split, wanted, flag in SPLITS:
         if not getattr(options, wanted):
             continue
@@ -306,10 +307,10 @@ def find_files(options: NerOptions) -> dict[str, str]:
         if not matching:
             raise OptionError(
                 "data_dir",
-                f"{options.data_dir} has none of {', '.join(FILE_NAMES[split])}, but "
+                f"{folder} has none of {', '.join(FILE_NAMES[split])}, but "
                 f"{', '.join(sorted(names)) or 'nothing'}. Give {flag}.",
             )
-        found[split] = os.path.join(options.data_dir, matching[0])
+        found[split] = os.path.join(folder, matching[0])
     return found
 
 

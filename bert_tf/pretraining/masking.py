@@ -23,6 +23,7 @@ create_pretraining_data.py, `create_masked_lm_predictions`.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect
 from collections.abc import Collection, Mapping, Sequence
@@ -46,8 +47,8 @@ class Masker:
 
     Args:
         vocab: token -> id, in file order. Random words are drawn from all entries.
-        settings: with `max_predictions_per_seq`; `segmented_text` has no effect here. The reference
-            has no n-grams. Runs of k are k times rarer than runs of 1, up to `max_ngram_size`.
+        settings: `segmented_text` has no effect here. The reference has no n-grams. Runs of k are k
+            times rarer than runs of 1, up to `max_ngram_size`.
         continuations: ids that continue a word. Default: those of the `##` pieces.
 
     Raises:
@@ -63,13 +64,12 @@ class Masker:
         check_special_tokens(vocab)
         size = settings.max_ngram_size
         self._masked_lm_prob = settings.masked_lm_prob
-        self._max_predictions = settings.max_predictions_per_seq
+        self._max_predictions = settings.max_predictions_per_seq or sys.maxsize
         self._mask_id = vocab["[MASK]"]
         self._vocab_ids = list(vocab.values())
         self._whole_words = settings.do_whole_word_mask
-        if continuations is None:
-            continuations = continuation_ids(vocab)
-        self._continuations = frozenset(continuations)
+        own = continuation_ids(vocab) if continuations is None else continuations
+        self._continuations = frozenset(own)
         self._is_mask = Threshold.of(settings.mask_token_prob)
         self._kept_prob = _kept_prob(settings.mask_token_prob, settings.random_token_prob)
         # Cumulative fractions of the lengths 1, 2, ...; None if only single units are masked.

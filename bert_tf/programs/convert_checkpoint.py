@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass, replace
 
 from bert_tf.checkpoint_task import noted_task
+from bert_tf.config import BertConfig
 from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
@@ -116,14 +117,15 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     """
     check_new_folder(options.output_dir, "output_dir")
     source = read_checkpoint(options.init_checkpoint)
-    checkpoint, head, task, left_out = _describe(source, options)
+    config = sidecar.find_config(options.bert_config_file, source)
+    checkpoint, head, task, left_out = _describe(source, config, options)
     vocab = sidecar.find_vocabulary(options.vocab_file, checkpoint)
     if vocab is None:
         logger.warning("There is no vocabulary next to %s: give --vocab_file.", checkpoint.source)
     else:
         ids = {token: index for index, token in enumerate(vocab)}
         source_of_vocab = options.vocab_file or checkpoint.vocab_file or "in tokenizer.json"
-        sidecar.check_vocabulary(ids, checkpoint.config, source_of_vocab)
+        sidecar.check_vocabulary(ids, config, source_of_vocab)
         sidecar.compare_vocabularies(options.vocab_file, checkpoint)
     do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, vocab, options.vocab_file)
     if do_lower_case is None and vocab is not None:
@@ -137,7 +139,6 @@ def convert_checkpoint(options: ConvertOptions) -> None:
                 "%s: %s, but %s. The new folder loses this setting.", file, setting, rule
             )
 
-    config = checkpoint.config
     logger.info(
         "%s: %s, %d variables, %d layers, hidden size %d, %d WordPieces",
         *(source.source, head.name, len(checkpoint.arrays), config.num_hidden_layers),
@@ -151,7 +152,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         write_folder(
             folder,
             checkpoint,
-            checkpoint.config,
+            config,
             head,
             task,
             vocab,
@@ -171,10 +172,9 @@ def convert_checkpoint(options: ConvertOptions) -> None:
 
 
 def _describe(
-    source: PretrainedCheckpoint, options: ConvertOptions
+    source: PretrainedCheckpoint, config: BertConfig, options: ConvertOptions
 ) -> tuple[PretrainedCheckpoint, TaskType, Task | None, tuple[str, ...]]:
     """Return the completed checkpoint, its head, its task, and the names of dropped variables."""
-    config = sidecar.find_config(options.bert_config_file, source)
     length = options.max_seq_length or source.longest_input(config)
     config.check_sequence_length(length)
     # The flag settles which of two lists of labels is right.
@@ -191,9 +191,9 @@ def _describe(
     if isinstance(task, TokenClassificationTask) and left_out:  # the CRF
         task = TokenClassificationTask(**task.arguments() | {"crf": None})
     checkpoint = replace(source, arrays=arrays, config=config, architecture=head.architecture)
-    _check_rows(checkpoint)
+    _check_rows(checkpoint, config)
     if head.has_labels:
-        labels = _labels(checkpoint, task, options.labels)
+        labels = _labels(checkpoint, config, task, options.labels)
         checkpoint = replace(checkpoint, labels=labels)
     if task is None:
         is_pair = source.is_pair if options.is_pair is None else options.is_pair
@@ -230,7 +230,7 @@ def _embedder(source: PretrainedCheckpoint, max_seq_length: int) -> EmbeddingTas
     return EmbeddingTask(max_seq_length, **settings)
 
 
-def _check_rows(checkpoint: PretrainedCheckpoint) -> None:
+def _check_rows(checkpoint: PretrainedCheckpoint, config: BertConfig) -> None:
     """Raise if the configuration does not match the sizes of the embeddings."""
     for name, field in (
         ("word_embeddings", "vocab_size"),
@@ -238,7 +238,7 @@ def _check_rows(checkpoint: PretrainedCheckpoint) -> None:
         ("token_type_embeddings", "type_vocab_size"),
     ):
         found = shape_of(checkpoint.arrays, f"bert/embeddings/{name}")
-        stated = getattr(checkpoint.config, field), checkpoint.config.hidden_size
+        stated = getattr(config, field), config.hidden_size
         if found != stated:
             raise ValueError(
                 f"bert/embeddings/{name} is {list(found)} in {checkpoint.source}, but {list(stated)} by "
@@ -247,15 +247,15 @@ def _check_rows(checkpoint: PretrainedCheckpoint) -> None:
 
 
 def _labels(
-    checkpoint: PretrainedCheckpoint, task: Task | None, stated: str | None
+    checkpoint: PretrainedCheckpoint, config: BertConfig, task: Task | None, stated: str | None
 ) -> tuple[str, ...]:
     """Return the classifier's labels from the flag, else task.json, else config.json."""
     num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
     if stated is not None:
         labels = split_labels(stated)
     else:
-        labels = checkpoint.labels if task is None else getattr(task, "labels", ())
-    labels = labels or default_labels(checkpoint.config, num_labels) or ()
+        labels = (checkpoint.labels or ()) if task is None else getattr(task, "labels", ())
+    labels = labels or default_labels(config, num_labels) or ()
     if len(labels) != num_labels or len(set(labels)) != len(labels):
         raise OptionError(
             "labels",

@@ -38,14 +38,11 @@ from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import default_signatures, write_saved_model
 from bert_tf.serving.served import IDS_SIGNATURES, TEXT, TOKENS, Served
 from bert_tf.tasks.answer_decoding import AnswerSettings
-from bert_tf.tasks.base import MIN_SEQ_LENGTH
+from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.training.checkpoints import checkpoint_step
-from bert_tf.training.strategy import (
-    check_backend,
-    precision_for_cpu,
-)
+from bert_tf.training.strategy import check_backend, precision_for_cpu
 
 logger = logging.getLogger(__name__)
 
@@ -339,7 +336,7 @@ def load_served(options: ExportOptions, dtype: str, with_text: bool) -> Served:
     )
     task = trained.task
     if task is not None and TYPES[task.name].served:
-        served = _with_task(trained, options, with_text)
+        served = _with_task(trained, task, options, with_text)
         served.checkpoint = trained.checkpoint
         return served
     if trained.unused_head or options.head == "task" or (task and task.name != "pretraining"):
@@ -348,8 +345,9 @@ def load_served(options: ExportOptions, dtype: str, with_text: bool) -> Served:
     return _without_task("encoder", options, dtype, with_text)
 
 
-def _with_task(trained: TrainedModel, options: ExportOptions, with_text: bool) -> Served:
-    task = trained.task
+def _with_task(
+    trained: TrainedModel, task: Task, options: ExportOptions, with_text: bool
+) -> Served:
     if options.is_pair is not None and isinstance(task, ClassificationTask):
         task = ClassificationTask(**task.arguments() | {"is_pair": options.is_pair})
         trained = replace(trained, task=task)

@@ -145,8 +145,8 @@ def _answer(model: QuestionAnswerer, trained: TrainedModel, item: Any) -> View:
     logits = model.logits(windows)
     found = model.choose(windows, logits)
     answer = model.named(text, windows, found)
-    best = next((c for c in found.nbest if c.text and c.positions is not None), None)
-    number = best.window if best else 0
+    spans = ((c.window, c.positions) for c in found.nbest if c.text and c.window is not None)
+    number, positions = next(spans, (0, None))
     special = trained.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     sequence = trimmed(windows[number].pack(trained.max_seq_length, *special))
     values = {"answer": answer["answer"] or "no answer"}
@@ -161,7 +161,7 @@ def _answer(model: QuestionAnswerer, trained: TrainedModel, item: Any) -> View:
         "tokens": trained.tokenizer.convert_ids_to_tokens(sequence.input_ids),
         "start": start,
         "end": end,
-        "chosen": best.positions if best and answer["answer"] else None,
+        "chosen": positions if answer["answer"] else None,
     }
     note = (
         "Probability of each token to be the first (blue) and the last (orange) of the answer, in this "

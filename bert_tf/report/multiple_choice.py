@@ -9,12 +9,7 @@ import numpy as np
 from bert_tf.data.multiple_choice import Question
 from bert_tf.metrics.basic import softmax
 from bert_tf.report.page import Section, bars
-from bert_tf.report.sections import (
-    MOST_ERRORS,
-    calibration,
-    hardest_errors,
-    shortened,
-)
+from bert_tf.report.sections import MOST_ERRORS, calibration, hardest_errors, shortened
 
 
 def choice_sections(questions: Sequence[Question], logits: np.ndarray) -> list[Section]:
@@ -27,13 +22,14 @@ def choice_sections(questions: Sequence[Question], logits: np.ndarray) -> list[S
     probabilities = softmax(logits)
     predictions = probabilities.argmax(axis=-1)
     confidence = probabilities.max(axis=-1)
-    right = predictions == np.array([question.label for question in questions])
+    labels = np.array([question.label for question in questions])
+    right = predictions == labels
     counts = np.array([len(question.choices) for question in questions])
     groups = {
         f"{count} choices": (float(right[counts == count].mean()), int((counts == count).sum()))
         for count in sorted(set(counts.tolist()))
     }
-    of_answer = probabilities[np.arange(len(questions)), [q.label for q in questions]]
+    of_answer = probabilities[np.arange(len(questions)), labels]
     wrong = [index for index in np.argsort(of_answer, kind="stable") if not right[index]]
     rows = []
     for index in wrong[:MOST_ERRORS]:

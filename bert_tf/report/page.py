@@ -301,7 +301,7 @@ def _points_of(record: dict[str, Any]) -> list[tuple[str, int, float]]:
     return found + [(f"{kind} {name}", step, float(value)) for name, value in record.items()]
 
 
-def learning_curve(metrics_file: str, results: Mapping[str, float] | None = None) -> list[Section]:
+def learning_curve(metrics_file: str, results: Mapping[str, float] = {}) -> list[Section]:
     """Return charts of losses, evaluations, learning rate and speed by step; [] without a file.
 
     A resumed run may train a step twice. The last values of the step count.
@@ -323,7 +323,7 @@ def learning_curve(metrics_file: str, results: Mapping[str, float] | None = None
             for name, step, value in found:
                 points.setdefault(name, {})[step] = value
     known = {*points, *_LOSS.names, *(name for curves in _OTHERS for name in curves.names)}
-    for name, value in (results or {}).items():
+    for name, value in results.items():
         if f"eval {name}" in known and "global_step" in results:
             points.setdefault(f"eval {name}", {})[int(results["global_step"])] = value
     series = {name: sorted(steps.items()) for name, steps in points.items()}

@@ -9,12 +9,7 @@ import numpy as np
 from bert_tf.data.question_answering import SquadExample
 from bert_tf.metrics.squad import QuestionScore, scores_v1, scores_v2
 from bert_tf.report.page import Section, bars, line_chart
-from bert_tf.report.sections import (
-    MOST_ERRORS,
-    calibration,
-    hardest_errors,
-    shortened,
-)
+from bert_tf.report.sections import MOST_ERRORS, calibration, hardest_errors, shortened
 from bert_tf.tasks.answer_decoding import Prediction
 
 _NO_ANSWER = "(no answer)"
@@ -36,7 +31,7 @@ def answer_sections(
     Args:
         predictions: id of a question -> prediction.
     """
-    answers = {e.qas_id: [answer.text for answer in e.answers] for e in examples}
+    answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
     texts = {name: predictions[name].text for name in answers}
     score_all = scores_v2 if version_2_with_negative else scores_v1
     scores = score_all(answers, texts)
@@ -105,13 +100,13 @@ def _by_threshold(
 ) -> Section:
     """Return F1 for every threshold of null_odds.json."""
     forced = scores_v2(answers, {name: predictions[name].best_answer for name in answers})
-    names = sorted(answers, key=lambda name: predictions[name].null_odds)
+    odds = {name: predictions[name].null_odds or 0.0 for name in answers}
+    names = sorted(odds, key=odds.__getitem__)
     # A question gets an answer if its odds are not above the threshold.
     gains = [forced[name].f1 - (not answers[name]) for name in names]
     f1 = (sum(not texts for texts in answers.values()) + np.cumsum(gains)) / len(names)
-    odds = [predictions[name].null_odds for name in names]
-    low, high = np.percentile(odds, [1, 99])  # without extreme values
-    points = [(o, float(f)) for o, f in zip(odds, f1, strict=True) if low <= o <= high]
+    low, high = np.percentile(list(odds.values()), [1, 99])  # without extreme values
+    points = [(odds[n], float(f)) for n, f in zip(names, f1, strict=True) if low <= odds[n] <= high]
     return Section(
         "By threshold",
         [line_chart({"F1": points}, "null_score_diff_threshold", "F1", most_points=200)],

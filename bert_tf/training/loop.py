@@ -87,7 +87,7 @@ class TrainLoop:
         self.model = model
         self.losses = tuple(losses)
         self.strategy = strategy
-        self.optimizer = optimizer
+        self.optimizer: Any = optimizer
         self._step: Any = None  # a TrainStep, if there is an optimizer
         if optimizer is not None:
             with strategy.scope():
