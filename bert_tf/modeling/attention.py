@@ -6,7 +6,8 @@ Shapes: B batch, S sequence (F from, T to), N heads, D size per head, H = N * D 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -15,10 +16,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import ConfiguredLayer, truncated_normal
-from bert_tf.modeling.inference_layout import Affine, Dense, Layout, transpose_in_units
-
-if TYPE_CHECKING:
-    from bert_tf.modeling.quantized import QuantizedAffine
+from bert_tf.modeling.inference_layout import Dense, Layout, transpose_in_units
 
 MASKED_SCORE = -10000.0
 
@@ -63,7 +61,7 @@ class SelfAttention(ConfiguredLayer):
     """
 
     # The three projections as one, in inference models.
-    affine: Affine | QuantizedAffine | None = None
+    affine: Callable[..., Any] | None = None
     layout: Layout = "plain"
 
     def __init__(self, config: BertConfig, name: str = "self", **kwargs):

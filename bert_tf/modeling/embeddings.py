@@ -5,7 +5,8 @@ Shapes: B batch, S sequence, H hidden, V vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -14,9 +15,6 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.inference_layout import LayerNorm
-
-if TYPE_CHECKING:
-    from bert_tf.modeling.quantized import QuantizedTable
 
 
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
@@ -49,7 +47,7 @@ class Embeddings(ConfiguredLayer):
     Source: google-research/bert, modeling.py, `embedding_lookup` and `embedding_postprocessor`.
     """
 
-    table: QuantizedTable | None = None  # of the words, in inference models
+    table: Callable[..., Any] | None = None  # of the words, in inference models
 
     def __init__(self, config: BertConfig, name: str = "embeddings", **kwargs):
         super().__init__(name=name, **kwargs)

@@ -17,19 +17,16 @@ Shapes: R rows (B*S), H hidden.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import keras
 from keras import ops
 
 if keras.config.backend() == "tensorflow":
     import tensorflow as tf
-
-if TYPE_CHECKING:
-    from bert_tf.modeling.quantized import QuantizedAffine, QuantizedTable
 
 Layout = Literal["plain", "onednn", "formula"]
 
@@ -80,7 +77,7 @@ class Affine:
 class Dense(keras.layers.Dense):
     """Keras' Dense, computed by `affine` on [R, in] once that is set."""
 
-    affine: Affine | QuantizedAffine | None = None
+    affine: Callable[..., Any] | None = None
 
     def call(self, inputs, training=None):
         if self.affine is None:
@@ -211,7 +208,7 @@ def products(model: keras.Model) -> dict[str, Product]:
 def prepare_to_answer(
     model: keras.Model,
     layout: Layout = "plain",
-    quantized: Mapping[str, QuantizedAffine | QuantizedTable] | None = None,
+    quantized: Mapping[str, Any] | None = None,
 ) -> list[keras.Variable]:
     """Change a model for faster inference. It can no longer be trained or saved.
 
@@ -220,7 +217,7 @@ def prepare_to_answer(
         layout: "plain" only joins query, key and value, which helps every runtime. "onednn" is for
             TensorFlow on a CPU in bfloat16. "formula" is "plain" with LayerNorms as their formula, for
             converters to ONNX and OpenVINO.
-        quantized: name in `products`, or `WORDS` -> its replacement in 8-bit integers.
+        quantized: name in `products`, or `WORDS` -> its replacement of quantized.py.
 
     Returns:
         The variables that the model now uses.
@@ -228,13 +225,12 @@ def prepare_to_answer(
     bert, quantized = getattr(model, "bert", model), quantized or {}
     replaced: set[int] = set()
     added: list[keras.Variable] = []
-    table: Any = quantized.get(WORDS)
-    if table is not None:
+    if (table := quantized.get(WORDS)) is not None:
         bert.embeddings.table = table
         replaced.add(id(bert.embeddings.word_embeddings))
         added.extend([table.rows, table.scales])
     for name, product in products(model).items():
-        affine: Any = quantized.get(name)
+        affine = quantized.get(name)
         if affine is not None:
             if affine.fused:
                 product.layer.activation = keras.activations.linear

@@ -18,13 +18,13 @@ TFX guides for `examples`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
-if TYPE_CHECKING:
-    from bert_tf.config import BertConfig
-    from bert_tf.serving.served import Outputs
+from bert_tf.config import BertConfig
+
+Outputs = dict[str, tf.Tensor]
 
 TF_EXAMPLE, HUGGING_FACE = "tf_example", "hugging_face"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # of HUGGING_FACE

@@ -24,6 +24,7 @@ from bert_tf.serving.other_names import (
     HUGGING_FACE,
     INPUTS,
     TF_EXAMPLE,
+    Outputs,
     checked_ids,
     from_examples,
 )
@@ -38,7 +39,6 @@ ROWS_AT_ONCE = 32  # windows of long texts that the model computes together
 IDS_SIGNATURES = (TOKENS, HUGGING_FACE)  # take ids, and need no tokenizer
 
 Signature: TypeAlias = tf.types.experimental.ConcreteFunction
-Outputs = dict[str, tf.Tensor]
 
 
 class Served(tf.Module, abc.ABC):
