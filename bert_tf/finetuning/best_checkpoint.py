@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from collections.abc import Collection, Mapping
 
@@ -19,7 +20,6 @@ import tensorflow as tf
 
 from bert_tf.data.files import whole_file, write_text
 from bert_tf.limits import read_json, suggestion
-from bert_tf.metrics.basic import score
 from bert_tf.model_files import BESIDE_CHECKPOINTS
 from bert_tf.options import OptionError
 from bert_tf.training import checkpoints
@@ -58,7 +58,8 @@ class BestCheckpoint:
     """The weights of the best evaluation so far. An interrupted run resumes with its record.
 
     Args:
-        metric: name of a metric; `metrics.basic.score` knows its direction.
+        metric: name of a metric.
+        lower_is_better: True if lower values of it are better. NaN is the worst value.
         is_new_run: True before the first checkpoint of a run. A record in the folder is then ignored,
             because an earlier run wrote it.
 
@@ -66,8 +67,11 @@ class BestCheckpoint:
         ValueError: the record is for another metric.
     """
 
-    def __init__(self, output_dir: str, metric: str, is_new_run: bool = False):
+    def __init__(
+        self, output_dir: str, metric: str, lower_is_better: bool = False, is_new_run: bool = False
+    ):
         self.metric = metric
+        self._sign = -1 if lower_is_better else 1
         self.folder = os.path.join(output_dir, FOLDER)
         self._output_dir = output_dir
         self._state: dict = {}
@@ -100,16 +104,11 @@ class BestCheckpoint:
         if self.has_seen(step):
             return  # evaluated again after an interruption
         best = self._state.get("value")
-        if best is None or score(self.metric, value) > score(self.metric, best):
-            self._state = {
-                "metric": self.metric,
-                "value": value,
-                "step": step,
-                "since": 0,
-            }
+        if best is None or self._score(value) > self._score(best):
+            self._state = {"metric": self.metric, "value": value, "step": step, "since": 0}
             if trainer.is_chief:
                 self._write_weights(trainer)
-            best = "lowest" if score(self.metric, 1.0) < 0 else "highest"
+            best = "lowest" if self._sign < 0 else "highest"
             text = "step %d: the %s %s so far, %.4g; kept in %s"
             logger.info(text, step, best, self.metric, value, self.folder)
         else:
@@ -117,6 +116,9 @@ class BestCheckpoint:
         self._state["seen"] = step
         if trainer.is_chief:
             write_text(os.path.join(self.folder, _STATE_FILE), json.dumps(self._state) + "\n")
+
+    def _score(self, value: float) -> float:
+        return -math.inf if math.isnan(value) else self._sign * value
 
     def _write_weights(self, trainer: TrainLoop) -> None:
         variables = checkpoints.training_variables(trainer.model)

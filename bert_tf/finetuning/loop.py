@@ -274,7 +274,7 @@ def _best_checkpoint(options: TrainingOptions, task: Task, folder: str) -> BestC
         return None
     metric = options.best_metric or task.best_metric
     is_new_run = latest_checkpoint(options.output_dir) is None
-    return BestCheckpoint(folder, metric, is_new_run)
+    return BestCheckpoint(folder, metric, metric in task.lower_is_better, is_new_run)
 
 
 def _ended_early(best: BestCheckpoint | None, early_stopping: int) -> bool:

@@ -7,20 +7,6 @@ import math
 import numpy as np
 
 
-def score(metric: str, value: float) -> float:
-    """Return a metric as a score: higher is better, and NaN is the worst.
-
-    Losses, perplexities and errors are better if they are lower. Their names contain that word.
-
-    >>> score("eval_mean_absolute_error", 0.5), score("eval_accuracy", 0.5)
-    (-0.5, 0.5)
-    """
-    if math.isnan(value):
-        return -math.inf
-    is_lower_better = any(word in metric for word in ("loss", "perplexity", "error"))
-    return -value if is_lower_better else value
-
-
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """Return log softmax over the last axis, in float64."""
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import keras
@@ -38,8 +38,8 @@ class Task(abc.ABC):
         features: features of an example for the model and the losses.
         losses: terms of the training loss.
         max_seq_length: S, tokens of an example with [CLS], [SEP] and padding.
-        best_metric: key of `metrics` that selects the best weights. Lower is better if it contains
-            "loss", "perplexity" or "error".
+        best_metric: key of `metrics` that selects the best weights.
+        lower_is_better: keys of `metrics` of which lower values are better; of all others, higher ones.
         predictions_per_token: of a masked-LM head, for counting operations.
     """
 
@@ -48,6 +48,7 @@ class Task(abc.ABC):
     losses: Sequence[Loss]
     max_seq_length: int
     best_metric: str = "eval_loss"
+    lower_is_better: Collection[str] = ("eval_loss", "loss")
     predictions_per_token: float = 0.0
 
     @property
@@ -163,6 +164,11 @@ class ExampleTask(Task):
             num_texts = self.num_sequences(examples)
             logger.warning(self.truncation, num_truncated, num_texts, self.max_seq_length)
         return count
+
+    @property
+    def record_names(self) -> tuple[str, ...]:
+        """Names of `record_features`."""
+        return tuple(spec.name for spec in self.record_features)
 
     def rows(self, examples: Sequence[Any]) -> Sequence[Any]:
         """Return the examples as `record_maker` takes them."""

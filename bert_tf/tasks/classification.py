@@ -197,6 +197,7 @@ class ClassificationTask(ExampleTask):
     """
 
     name = "classification"
+    lower_is_better = ("eval_mean_absolute_error", "eval_loss", "loss")
     example_type = InputExample
     truncation = (
         "%d of %d examples are longer than --max_seq_length=%d tokens and are truncated. "
@@ -296,14 +297,11 @@ class ClassificationTask(ExampleTask):
         """
         ids = _ids_of(self.labels)
         for example in examples:
-            self._check_number_of_texts(example)
+            is_pair = example.text_b is not None
+            if self.is_pair is not None and is_pair != self.is_pair:
+                problem = f"{1 + is_pair} texts, but the task has is_pair={self.is_pair}."
+                raise DataError(example.place, problem)
             _encoded_label(example, ids, self.kind)
-
-    def _check_number_of_texts(self, example: InputExample) -> None:
-        is_pair = example.text_b is not None
-        if self.is_pair is not None and is_pair != self.is_pair:
-            problem = f"{1 + is_pair} texts, but the task has is_pair={self.is_pair}."
-            raise DataError(example.place, problem)
 
     def rows(self, examples: Sequence[InputExample]) -> list[SentenceRow]:
         _check_all_labelled(examples)
@@ -334,8 +332,7 @@ class ClassificationTask(ExampleTask):
         return self.record_maker(tokenizer).sequences(example.text_a, example.text_b)
 
     def record_maker(self, tokenizer: FullTokenizer) -> SentenceRecords:
-        names = tuple(spec.name for spec in self.features)
-        dtype = self.kind.feature(len(self.labels)).dtype
+        names, dtype = self.record_names, self.kind.feature(len(self.labels)).dtype
         return SentenceRecords(tokenizer, self.max_seq_length, names, self.doc_stride, dtype)
 
     def records_key(self, examples: Iterable[InputExample], tokenizer: FullTokenizer) -> str:

@@ -212,8 +212,7 @@ class EmbeddingTask(ExampleTask):
                 )
 
     def record_maker(self, tokenizer: FullTokenizer) -> TextsRecords:
-        names = tuple(spec.name for spec in self.record_features)
-        return TextsRecords(tokenizer, self.max_seq_length, names, self.num_texts)
+        return TextsRecords(tokenizer, self.max_seq_length, self.record_names, self.num_texts)
 
     def rows(self, examples: Sequence[EmbeddingExample]) -> list[TextsRow]:
         rows = []

@@ -67,8 +67,7 @@ class MultipleChoiceTask(ExampleTask):
         return BertForMultipleChoice(config, dtype=dtype)
 
     def record_maker(self, tokenizer: FullTokenizer) -> ChoiceRecords:
-        names = tuple(spec.name for spec in self.features)
-        return ChoiceRecords(tokenizer, self.max_seq_length, names, self.num_choices)
+        return ChoiceRecords(tokenizer, self.max_seq_length, self.record_names, self.num_choices)
 
     def texts(self, example: Question) -> Iterable[str]:
         return (example.text_a, *example.choices)

@@ -116,9 +116,8 @@ class RerankingTask(ExampleTask):
         return BertForMultipleChoice(config, dtype=dtype)
 
     def record_maker(self, tokenizer: FullTokenizer) -> ChoiceRecords:
-        names = tuple(spec.name for spec in self.features)
-        length, num_documents = self.max_seq_length, self.num_documents
-        return ChoiceRecords(tokenizer, length, names, num_documents, label_dtype="float32")
+        names, num_documents = self.record_names, self.num_documents
+        return ChoiceRecords(tokenizer, self.max_seq_length, names, num_documents, "float32")
 
     def rows(self, examples: Sequence[EmbeddingExample]) -> list[ChoiceRow]:
         return [ChoiceRow(each.texts[0], each.texts[1:], each.label) for each in examples]

@@ -185,8 +185,7 @@ class TokenClassificationTask(ExampleTask):
         return chain.from_iterable(map(make.rows, self._documents(sentences)))
 
     def record_maker(self, tokenizer: FullTokenizer) -> WordRecords:
-        names = tuple(spec.name for spec in self.features)
-        return WordRecords(tokenizer, self.max_seq_length, names, self.doc_stride)
+        return WordRecords(tokenizer, self.max_seq_length, self.record_names, self.doc_stride)
 
     def _documents(self, sentences: Iterable[Sentence]) -> Iterator[Document]:
         """Yield the texts to be split into windows: documents, or single sentences."""

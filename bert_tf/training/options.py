@@ -149,7 +149,7 @@ class TrainingOptions(DeviceOptions):
         min=0,
     )
     best_metric: str | None = option(
-        "Metric that selects the best weights. Lower is better if its name contains loss, "
+        "Metric that selects the best weights: those with its highest value, or with the lowest loss, "
         "perplexity or error. Default: the task's first metric.",
         default=None,
     )

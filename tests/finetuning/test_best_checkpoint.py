@@ -1,6 +1,7 @@
 """The best weights of a run are kept, and a run that no longer gets better may end."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import keras
@@ -8,11 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import refused
+from models import golden, train
 from models import options as options_of
-from models import train
 
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint
 from bert_tf.finetuning.loop import _best_checkpoint, folder_to_write, has_steps_to_train
+from bert_tf.model_files import read_task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.checkpoints import latest_checkpoint, save_checkpoint
 
@@ -41,19 +43,22 @@ def kept_weight(folder):
 
 
 @pytest.mark.parametrize(
-    ("metric", "values"),
-    [
-        ("eval_accuracy", (0.5, 0.7, 0.6, 0.7)),
-        ("masked_lm_loss", (3.0, 2.0, 2.5, 2.0)),
-        ("eval_mean_absolute_error", (3.0, 2.0, 2.5, 2.0)),
-    ],
+    ("lower_is_better", "values"),
+    [(False, (0.5, 0.7, 0.6, math.nan)), (True, (math.nan, 2.0, 2.5, 2.0))],
 )
-def test_the_weights_of_the_highest_score_or_the_lowest_error_are_kept(tmp_path, metric, values):
-    best, run = BestCheckpoint(str(tmp_path), metric), Run()
+def test_the_weights_of_the_best_value_are_kept(tmp_path, lower_is_better, values):
+    best, run = BestCheckpoint(str(tmp_path), "value", lower_is_better), Run()
     for step, value in enumerate(values, 1):
-        run.offer(best, step, **{metric: value})
+        run.offer(best, step, value=value)
     assert kept_weight(tmp_path) == 2.0
     assert best.evaluations_since == 2
+
+
+@pytest.mark.parametrize("kind", ["regression", "pretrained"])
+def test_lower_losses_errors_and_perplexities_are_better(kind):
+    task = read_task(str(golden(kind)))
+    lower = {n for n in task.metric_keys if n.endswith(("loss", "error", "perplexity"))}
+    assert lower == {*task.lower_is_better}
 
 
 def test_an_interrupted_run_goes_on_with_the_record_it_had(tmp_path):

@@ -19,7 +19,6 @@ from bert_tf.metrics.basic import (
     multi_label_f1_macro,
     multi_label_f1_micro,
     pearson,
-    score,
     sigmoid,
     softmax,
     spearman,
@@ -82,12 +81,6 @@ def test_multi_label_metrics_by_hand():
     assert multi_label_f1_micro(predictions, labels) == pytest.approx(2 * 3 / (4 + 4))
     assert multi_label_f1_macro(predictions, labels) == pytest.approx((2 / 3 + 4 / 5 + 0) / 3)
     assert exact_match(predictions, labels) == pytest.approx(1 / 3)
-
-
-@pytest.mark.parametrize("metric", ["eval_accuracy", "eval_mean_absolute_error", "eval_loss"])
-def test_score_is_higher_for_better_values(metric):
-    better, worse = (0.9, 0.1) if metric == "eval_accuracy" else (0.1, 0.9)
-    assert score(metric, better) > score(metric, worse) > score(metric, float("nan"))
 
 
 # ------------------------------------------------------------------------------------------- oracles
