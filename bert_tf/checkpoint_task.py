@@ -15,9 +15,7 @@ from bert_tf.limits import DataError, listed
 from bert_tf.model_files import TASK_FILE, read_task
 from bert_tf.registry import BY_ARCHITECTURE, TYPES, UnknownTaskError
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
-from bert_tf.tasks.pretraining import PretrainingTask
 
 
 def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
@@ -43,7 +41,7 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
     if embeddings is not None and not _is_usual(embeddings):
         if max_seq_length is None or checkpoint.max_seq_length:
             max_seq_length = longest
-        return EmbeddingTask(max_seq_length, **embeddings)
+        return TYPES["embeddings"].load("task")(max_seq_length, **embeddings)
     head = find_head(checkpoint.arrays, None, checkpoint.architecture, checkpoint.source)
     labels = checkpoint.labels
     if head.has_labels and labels is None:
@@ -124,6 +122,6 @@ def fine_tuned_task(checkpoint: PretrainedCheckpoint) -> tuple[Task | None, str]
     if task is None and "output_weights" in checkpoint.arrays:
         several = "has a regression head with several outputs, which no task here has."
         return None, f"{checkpoint.source} {several}"
-    if task is None or isinstance(task, PretrainingTask):
+    if task is None or task.name == "pretraining":
         return None, untied_decoder(checkpoint)
     return task, ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import logging
@@ -25,9 +24,9 @@ from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.options import OptionError
+from bert_tf.registry import TYPES
 from bert_tf.tasks.base import ExampleTask
-from bert_tf.tasks.distillation import learned_outputs, student_task
-from bert_tf.tasks.embeddings import EmbeddingTask
+from bert_tf.tasks.distillation import student_task
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.loop import TrainLoop
@@ -86,7 +85,7 @@ class Teacher:
             runner,
             run.task,
             [source],
-            functools.partial(learned_outputs, run.task),
+            run.task.learned_outputs,
             run.options.train_batch_size,
             label="teacher",
             lengths="bucketed",
@@ -109,8 +108,9 @@ def load_teacher(
     config = find_config(None, checkpoint)
     config.check_sequence_length(task.max_seq_length)
     known: Any = known_task(checkpoint, task.max_seq_length)
-    if known is None and isinstance(task, EmbeddingTask):  # an encoder: the means of its tokens
-        known = EmbeddingTask(task.max_seq_length)
+    is_embedder = task.name == "embeddings"  # whose pooling may differ
+    if known is None and is_embedder:  # an encoder: the means of its tokens
+        known = TYPES["embeddings"].load("task")(task.max_seq_length)
     if known is None:
         raise OptionError("teacher", f"{source} has no head for a known task. Train it first.")
     theirs = _settings(known, load_tokenizer(None, None, checkpoint, config))
@@ -119,10 +119,7 @@ def load_teacher(
         text = f"{source} has another {', '.join(differing)} than the model. Use one with the same."
         raise OptionError("teacher", text)
     checkpoint = align_head(checkpoint, known, task, other_names)
-    embedding_dim = 0
-    taught = task
-    if isinstance(task, EmbeddingTask):  # whose pooling may differ
-        taught, embedding_dim = known, known.width(config)
+    taught, embedding_dim = (known, known.width(config)) if is_embedder else (task, 0)
     with setup.devices.scope():
         model = taught.build_model(config, dtype=options.policy)
     load_weights(model, checkpoint, taught)

@@ -140,9 +140,12 @@ class ExampleTask(Task):
     Attributes:
         example_type: type of the examples.
         truncation: message with the numbers of truncated texts, of all texts, and S.
+        soft_loss: what the outputs mean to a student: logits of a "softmax" or of a "sigmoid", a
+            "number", or vectors by their "similarities".
     """
 
     example_type: type
+    soft_loss = "softmax"
     truncation = "%d of %d texts are longer than --max_seq_length=%d and truncated"
 
     def write_records(
@@ -183,6 +186,19 @@ class ExampleTask(Task):
     @abc.abstractmethod
     def records_key(self, examples: Sequence[Any], tokenizer: FullTokenizer) -> str:
         """Return a hash of everything that determines the records."""
+
+    @abc.abstractmethod
+    def learned_shapes(self, embedding_dim: int) -> dict[str, tuple[int, ...]]:
+        """Return name -> shape of the `learned_outputs` of an example.
+
+        Args:
+            embedding_dim: E of the teacher, for embeddings.
+        """
+
+    def learned_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
+        """Return the outputs [B, ...] that a student learns, of the teacher or of the student itself."""
+        kept = self.eval_outputs(outputs, features)
+        return {name: kept[name] for name in kept if name.endswith("logits")}
 
     def texts(self, example: Any) -> Iterable[str]:
         """Return the texts of an example, for checks of the vocabulary."""

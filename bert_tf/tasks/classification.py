@@ -226,6 +226,9 @@ class ClassificationTask(ExampleTask):
         self.metric_names = tuple(metric_names)
         _check_arguments(labels, class_weights, doc_stride, self.metric_names, self.kind)
         self.best_metric = f"eval_{self.metric_names[0]}"
+        self.soft_loss = {"multi_label": "sigmoid", "regression": "number"}.get(
+            problem_type, "softmax"
+        )
         self.is_pair = is_pair
         self.class_weights = None if class_weights is None else tuple(map(float, class_weights))
         self.doc_stride = doc_stride
@@ -343,6 +346,9 @@ class ClassificationTask(ExampleTask):
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         names = ["label_ids"] + ["example_numbers"] * bool(self.doc_stride)
         return {"logits": outputs["logits"], **{name: features[name] for name in names}}
+
+    def learned_shapes(self, embedding_dim):
+        return {"logits": (self.num_outputs,)}
 
     def per_example(self, kept: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return `logits` and `label_ids` of each example, averaged over its windows."""

@@ -14,21 +14,14 @@ Sources: Hinton et al. 2015, arXiv 1503.02531; Fang et al. 2021, arXiv 2101.0473
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.data.features import FeatureSpec
-from bert_tf.modeling.crf import log_marginals
 from bert_tf.tasks.base import ExampleTask, Tensors
-from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.embeddings import EmbeddingTask
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.question_answering import QuestionAnsweringTask
-from bert_tf.tasks.reranking import RerankingTask
-from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.training.losses import Loss, chains_of_words, word_logits
+from bert_tf.training.losses import Loss
 
 HARD_FRACTION = 0.5
 
@@ -40,53 +33,19 @@ def student_task(task: ExampleTask, temperature: float, embedding_dim: int = 0) 
         embedding_dim: E of the teacher, for embeddings.
     """
     student = copy.copy(task)
-    student.features = (*task.features, *teacher_features(task, embedding_dim))
+    teacher = [
+        FeatureSpec(f"teacher_{name}", shape, "float32", role="id")
+        for name, shape in task.learned_shapes(embedding_dim).items()
+    ]
+    student.features = (*task.features, *teacher)
     student.losses = distillation_losses(task, temperature)
     return student
-
-
-def teacher_features(task: ExampleTask, embedding_dim: int = 0) -> Sequence[FeatureSpec]:
-    """Return the features of a teacher's outputs: those of `learned_outputs`, each after "teacher_"."""
-    shapes: dict[str, tuple[int, ...]]
-    if isinstance(task, EmbeddingTask):
-        shapes = {"embedding": (task.num_texts,) * (task.num_texts > 1) + (embedding_dim,)}
-    elif isinstance(task, QuestionAnsweringTask):
-        shapes = dict.fromkeys(("start_logits", "end_logits"), (task.max_seq_length,))
-    elif isinstance(task, TokenClassificationTask):
-        (words,) = (spec.shape[0] for spec in task.features if spec.name == "label_ids")
-        shapes = {"logits": (words, len(task.labels))}
-    elif isinstance(task, MultipleChoiceTask):
-        shapes = {"logits": (task.num_choices,)}
-    elif isinstance(task, RerankingTask):
-        shapes = {"logits": (task.num_documents,)}
-    else:
-        assert isinstance(task, ClassificationTask)  # noqa: S101
-        shapes = {"logits": (task.num_outputs,)}
-    return [
-        FeatureSpec(f"teacher_{name}", shape, "float32", role="id")
-        for name, shape in shapes.items()
-    ]
-
-
-def learned_outputs(task: ExampleTask, outputs: Tensors, features: Tensors) -> Tensors:
-    """Return the outputs [B, ...] that a student learns, of the teacher or of the student itself.
-
-    They are logits; with a CRF the logarithms of the probabilities of each word's labels.
-    """
-    if isinstance(task, EmbeddingTask):
-        return {"embedding": outputs["embedding"]}
-    if isinstance(task, TokenClassificationTask):
-        if task.crf is not None:
-            return {"logits": log_marginals(chains_of_words(outputs, features))}
-        return {"logits": word_logits(outputs["logits"], features["word_positions"])}
-    kept = task.eval_outputs(outputs, features)
-    return {name: kept[name] for name in kept if name.endswith("logits")}
 
 
 def distillation_losses(task: ExampleTask, temperature: float) -> tuple[Loss, ...]:
     """Return the terms "hard_loss" and "soft_loss"; for embeddings their sum, "loss"."""
     (hard,) = task.losses
-    if isinstance(task, EmbeddingTask):
+    if task.soft_loss == "similarities":
 
         def joined(outputs: Tensors, features: Tensors):
             soft = _embedding_loss(task, outputs, features, temperature) * hard.weight(features)
@@ -107,10 +66,9 @@ def distillation_losses(task: ExampleTask, temperature: float) -> tuple[Loss, ..
         return tf.ones(tf.shape(features["input_mask"])[:1])  # of examples, also in packed rows
 
     def soft_total(outputs: Tensors, features: Tensors):
-        student = learned_outputs(task, outputs, features)
         terms = [
-            _difference(task, features[f"teacher_{name}"], logits, temperature)
-            for name, logits in student.items()
+            _SOFT_LOSSES[task.soft_loss](features[f"teacher_{name}"], logits, temperature)
+            for name, logits in task.learned_outputs(outputs, features).items()
         ]
         losses = tf.add_n(terms) / len(terms)
         return (1.0 - HARD_FRACTION) * tf.reduce_sum(weights(features) * losses)
@@ -124,18 +82,7 @@ def distillation_losses(task: ExampleTask, temperature: float) -> tuple[Loss, ..
     )
 
 
-def _difference(task: ExampleTask, teacher, student, temperature: float):
-    """Return the soft loss of each prediction, float32 [B] or [B, W]."""
-    kind = task.kind.name if isinstance(task, ClassificationTask) else ""
-    if kind == "regression":  # a number has no temperature
-        return (tf.cast(student, tf.float32) - teacher)[:, 0] ** 2
-    is_single = isinstance(task, RerankingTask) and task.num_documents == 1
-    if kind == "multi_label" or is_single:
-        return soft_binary_cross_entropy(teacher, student, temperature)
-    return divergence(teacher, student, temperature)
-
-
-def _embedding_loss(task: EmbeddingTask, outputs: Tensors, features: Tensors, temperature: float):
+def _embedding_loss(task: Any, outputs: Tensors, features: Tensors, temperature: float):
     """Return the mean over the texts, of the whole vectors and of their `matryoshka_dims`."""
     teacher, student = features["teacher_embedding"], outputs["embedding"]
     is_text = features.get("text_numbers", tf.ones(tf.shape(student)[:-1], tf.int32)) > 0
@@ -179,6 +126,14 @@ def soft_binary_cross_entropy(teacher, student, temperature: float = 1.0):
     teacher, student = (tf.cast(logits, tf.float32) / temperature for logits in (teacher, student))
     terms = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.sigmoid(teacher), logits=student)
     return temperature**2 * tf.reduce_mean(terms, axis=-1)
+
+
+# `ExampleTask.soft_loss` -> function of teacher, student and temperature, which numbers [B, 1] lack.
+_SOFT_LOSSES = {
+    "softmax": divergence,
+    "sigmoid": soft_binary_cross_entropy,
+    "number": lambda teacher, student, _: (tf.cast(student, tf.float32) - teacher)[:, 0] ** 2,
+}
 
 
 def similarity_divergence(teacher, student, is_text, scale: float, temperature: float):

@@ -112,6 +112,7 @@ class EmbeddingTask(ExampleTask):
 
     name = "embeddings"
     example_type = EmbeddingExample
+    soft_loss = "similarities"
     labels = ()
 
     def __init__(
@@ -247,6 +248,12 @@ class EmbeddingTask(ExampleTask):
         """Keep `embedding` [B, K, E] or [B, E], the numbers of the texts, and the labels."""
         kept = ("text_numbers", "label_ids")
         return {"embedding": outputs["embedding"]} | {k: features[k] for k in kept if k in features}
+
+    def learned_shapes(self, embedding_dim):
+        return {"embedding": (self.num_texts,) * (self.num_texts > 1) + (embedding_dim,)}
+
+    def learned_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
+        return {"embedding": outputs["embedding"]}
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return the metrics of texts with classes, pairs with scores, or anchors with positives.

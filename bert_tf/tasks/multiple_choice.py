@@ -93,6 +93,9 @@ class MultipleChoiceTask(ExampleTask):
             "label_ids": features["label_ids"],
         }
 
+    def learned_shapes(self, embedding_dim):
+        return {"logits": (self.num_choices,)}
+
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return `eval_accuracy`, and `eval_loss` in nats."""
         logits, labels = kept["logits"], kept["label_ids"]

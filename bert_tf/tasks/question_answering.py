@@ -299,6 +299,9 @@ class QuestionAnsweringTask(ExampleTask):
             kept[name] = without_padding(self._whole(outputs[name]), mask)
         return kept
 
+    def learned_shapes(self, embedding_dim):
+        return dict.fromkeys(("start_logits", "end_logits"), (self.max_seq_length,))
+
     def _whole(self, tensor):
         return tf.pad(tensor, [[0, 0], [0, self.max_seq_length - tf.shape(tensor)[1]]])
 

@@ -99,6 +99,7 @@ class RerankingTask(ExampleTask):
     ):
         self.max_seq_length, self.num_documents, self.loss = max_seq_length, num_documents, loss
         self.best_metric = best_metric
+        self.soft_loss = "sigmoid" if num_documents == 1 else "softmax"
         self.features = (
             *sequence_specs((num_documents, max_seq_length)),
             FeatureSpec("choice_mask", (num_documents,), role="id"),
@@ -134,6 +135,9 @@ class RerankingTask(ExampleTask):
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         return {"logits": masked_choices(outputs["logits"], features["choice_mask"])}
+
+    def learned_shapes(self, embedding_dim):
+        return {"logits": (self.num_documents,)}
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
         raise NotImplementedError("finetuning/reranking.py has the metrics, which need the lists.")

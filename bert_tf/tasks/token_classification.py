@@ -38,12 +38,13 @@ from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.token_classification import Sentence
 from bert_tf.limits import DataError
 from bert_tf.metrics.conlleval import Scores, as_entities, conlleval
-from bert_tf.modeling.crf import best_labels, log_likelihood, sentence_chains
+from bert_tf.modeling.crf import best_labels, log_likelihood, log_marginals, sentence_chains
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.tasks.base import ExampleTask, Tensors, of_type
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import (
+    chains_of_words,
     crf_loss,
     cross_entropy,
     token_classification_loss,
@@ -219,6 +220,15 @@ class TokenClassificationTask(ExampleTask):
             "losses": cross_entropy(logits, features["label_ids"]),
             **kept,
         }
+
+    def learned_shapes(self, embedding_dim):
+        return {"logits": (self.max_seq_length - NUM_SPECIAL_TOKENS, len(self.labels))}
+
+    def learned_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
+        """Return logits; with a CRF the logarithms of the probabilities of each word's labels."""
+        if self.crf is not None:
+            return {"logits": log_marginals(chains_of_words(outputs, features))}
+        return {"logits": word_logits(outputs["logits"], features["word_positions"])}
 
     def decode(self, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the predictions of the CRF for each whole sentence."""
