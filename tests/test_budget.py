@@ -5,9 +5,9 @@ import pytest
 
 # Code lines, files and raises of each room.
 ROOMS = {
-    "(root)": (2_003, 20, 47),
+    "(root)": (2_001, 20, 47),
     "data": (2_370, 17, 56),
-    "finetuning": (3_306, 18, 59),
+    "finetuning": (3_303, 18, 59),
     "interop": (1_709, 14, 50),
     "metrics": (431, 4, 1),
     "modeling": (1_757, 19, 19),
@@ -16,13 +16,13 @@ ROOMS = {
     "programs": (1_952, 8, 26),
     "report": (989, 9, 0),
     "serving": (1_410, 14, 5),
-    "tasks": (2_138, 13, 29),
+    "tasks": (2_132, 13, 29),
     "text_ops": (574, 4, 5),
     "training": (1_946, 15, 25),
 }
 WHOLE = {
-    "lines": 35_144,
-    "code lines": 22_971,
+    "lines": 35_143,
+    "code lines": 22_960,
     "files": 174,
     "raises": 346,
     "distinct flags": 130,
