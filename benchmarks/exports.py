@@ -37,7 +37,7 @@ from bert_tf.data.packing import pack_texts
 from bert_tf.finetuning.classification import ClassifierOptions, read_data
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model
-from bert_tf.prediction.exported import read_export
+from bert_tf.prediction.exported import FILES
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.programs.export_saved_model import FORMATS, ExportOptions, export_saved_model
 from bert_tf.tasks.glue import GLUE_TASKS
@@ -79,10 +79,10 @@ def main() -> None:
                         calibration_file=f"{args.data_dir}/train.tsv",
                     )
                 )
-                export = read_export(f"{folder}/1")
                 size = model_size(f"{folder}/1")
-                for reader in export.runtimes:
-                    runtime = load(reader, export.path, threads=args.threads)
+                path = f"{folder}/1" + ("" if name == "saved_model" else f"/{FILES[name]}")
+                for reader in (name, "openvino") if name == "onnx" else (name,):
+                    runtime = load(reader, path, threads=args.threads)
                     logits, seconds = answers(runtime, rows)
                     expected = logits if expected is None else expected
                     metrics = (

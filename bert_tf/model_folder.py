@@ -24,7 +24,6 @@ from bert_tf.limits import DataError, listed
 from bert_tf.model_files import has_registered_task
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.registry import TYPES
 from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
 from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
@@ -33,22 +32,30 @@ from bert_tf.training.checkpoints import latest_checkpoint
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model with its weights, tokenizer and task.
+    """A model, its tokenizer and its task.
 
     Args:
+        network: function from inputs to outputs by name, with a `config`: a Keras model, or an export.
         task: None for a checkpoint without a known task.
         source: the model's name in messages.
         checkpoint: path of the weights; empty if unknown.
         unused_head: reason why the checkpoint's head is not part of the model; empty if all heads are.
     """
 
-    model: keras.Model
+    network: Any
     tokenizer: FullTokenizer
     task: Task | None
     max_seq_length: int
     source: str = "this model"
     checkpoint: str = ""
     unused_head: str = ""
+
+    @property
+    def model(self) -> keras.Model:
+        """The network with its weights; ValueError for an export, which has none."""
+        if not isinstance(self.network, keras.Model):
+            raise ValueError(f"{self.source} is an export: name the folder of its model.")
+        return self.network
 
 
 def load_model_folder(
@@ -166,7 +173,7 @@ def with_settings(
         ValueError: the model does not support them.
     """
     if max_seq_length is not None:
-        trained.model.config.check_sequence_length(max_seq_length, MIN_SEQ_LENGTH)
+        trained.network.config.check_sequence_length(max_seq_length, MIN_SEQ_LENGTH)
     given = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
     given = {name: value for name, value in given.items() if value is not None}
     task = trained.task
@@ -179,27 +186,3 @@ def with_settings(
         task = type(task)(**{**task.arguments(), **given})
     length = trained.max_seq_length if max_seq_length is None else max_seq_length
     return replace(trained, task=task, max_seq_length=length)
-
-
-def loaded(model: str | TrainedModel, name: str) -> TrainedModel:
-    """Return a model for one type of task. Load it first if it is a folder or checkpoint.
-
-    Args:
-        name: key of `registry.TYPES`.
-
-    Raises:
-        ValueError: the model is for another task.
-    """
-    trained = load_model(model) if isinstance(model, str) else model
-    found = "no task" if trained.task is None else trained.task.name
-    if found != name:
-        raise ValueError(
-            f"{trained.source} is for {found}, not for {name}: name a model of {TYPES[name].program}."
-        )
-    return trained
-
-
-def with_special_tokens(tokenizer: FullTokenizer) -> FullTokenizer:
-    """Return the tokenizer, changed to keep a [MASK] in a text whole."""
-    tokens = sorted(tokenizer.vocab, key=tokenizer.vocab.__getitem__)
-    return FullTokenizer(tokens, tokenizer.do_lower_case, preserve_special_tokens=True)

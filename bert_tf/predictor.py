@@ -11,15 +11,13 @@
     pretrained.embed(["A dog barked.", "A cat slept."])                     # float32 [2, H]
 
 `predict` returns the dicts that run_scripts/predict.py writes. The classes for each type of model are
-in `bert_tf/prediction/`; this module exports them too.
+in `bert_tf/prediction/`.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -28,48 +26,16 @@ import numpy as np
 from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.prediction.classification import TextClassifier
-from bert_tf.prediction.encoder import (
-    EMBEDDING_POOLINGS,
-    SentenceEncoder,
-    cosine_similarity,
-)
-from bert_tf.prediction.exported import ExportedNetwork, is_exported, load_exported, text_model
-from bert_tf.prediction.masked_lm import (
-    Candidate,
-    MaskFiller,
-    PseudoPerplexity,
-    corpus_pseudo_perplexity,
-)
-from bert_tf.prediction.multiple_choice import ChoicePredictor
-from bert_tf.prediction.question_answering import QuestionAnswerer
+from bert_tf.prediction.encoder import SentenceEncoder
+from bert_tf.prediction.exported import ExportedNetwork, is_export, load_export
+from bert_tf.prediction.masked_lm import Candidate, MaskFiller, PseudoPerplexity
 from bert_tf.prediction.text_model import TextModel
-from bert_tf.prediction.token_classification import EntityRecognizer
-from bert_tf.registry import TYPES
+from bert_tf.registry import TYPES, TaskType
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.strategy import check_backend
-
-logger = logging.getLogger(__name__)
-
-__all__ = [
-    "EMBEDDING_POOLINGS",
-    "Candidate",
-    "ChoicePredictor",
-    "EntityRecognizer",
-    "MaskFiller",
-    "Predictor",
-    "PseudoPerplexity",
-    "QuestionAnswerer",
-    "SentenceEncoder",
-    "TextClassifier",
-    "TextModel",
-    "corpus_pseudo_perplexity",
-    "cosine_similarity",
-    "load",
-]
 
 
 def load(path: str | os.PathLike, **settings) -> Predictor:
@@ -100,7 +66,7 @@ class Predictor:
         batch_size: sequences per batch.
         precision: Keras precision policy, default float32; an export or a loaded model has its own.
         max_seq_length, doc_stride: replace the values of the training.
-        null_score_diff_threshold, n_best_size, max_answer_length: as in `QuestionAnswerer`.
+        null_score_diff_threshold, n_best_size, max_answer_length: as in run_squad, for questions.
 
     Raises:
         ValueError: the path contains no usable model, or the model has no such setting.
@@ -120,30 +86,29 @@ class Predictor:
         max_answer_length: int = 30,
     ):
         check_backend()
-        self._batch_size = batch_size
         settings = AnswerSettings(
             n_best_size=n_best_size,
             max_answer_length=max_answer_length,
             null_score_diff_threshold=null_score_diff_threshold,
         )
-        usual = vars(AnswerSettings())
-        self._answer_settings = {n: v for n, v in vars(settings).items() if v != usual[n]}
-        self._encoders: dict[tuple, SentenceEncoder] = {}
         lengths: dict[str, Any] = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
-        if not isinstance(model, TrainedModel):
-            path = local_path(model)
-            if is_exported(path):
-                model = load_exported(path)
-            else:
-                model = load_model(path, dtype=precision, **lengths)
-        self._trained = with_settings(model, **lengths)
-        if not isinstance(self.task, QuestionAnsweringTask):
-            self._answer_settings = {}
+        if isinstance(model, TrainedModel):
+            self._trained = with_settings(model, **lengths)
+        elif is_export(path := local_path(model)):
+            self._trained = with_settings(load_export(path), **lengths)
+        else:
+            self._trained = load_model(path, dtype=precision, **lengths)
+        self._batch_size = batch_size
+        self._settings: dict[str, Any] = {}  # the others are those of an export
+        if isinstance(self.task, QuestionAnsweringTask):
+            usual = vars(AnswerSettings())
+            self._settings = {n: v for n, v in vars(settings).items() if v != usual[n]}
+        self._models: dict[tuple, Any] = {}  # each is compiled on first use
 
     @property
     def model(self) -> keras.Model:
         """Keras model with its weights."""
-        return self._weights().model
+        return self._trained.model
 
     @property
     def tokenizer(self) -> FullTokenizer:
@@ -161,36 +126,44 @@ class Predictor:
 
         False for an encoder alone, which gives the means of its tokens.
         """
-        if self._is_export:
-            return isinstance(self.text_model, SentenceEncoder)
-        return self.task is not None and self.task.name == "embeddings"
+        entry = self._type
+        return entry is not None and entry.predictor == TYPES["embeddings"].predictor
 
-    @cached_property
+    @property
+    def _type(self) -> TaskType | None:
+        """Type of the task, or of the head of a model without a task."""
+        network = self._trained.network
+        if isinstance(network, ExportedNetwork):
+            return TYPES[network.head]
+        if isinstance(network, BertForPreTraining):
+            return TYPES["masked_lm"]
+        return None if self.task is None else TYPES.get(self.task.name)
+
+    def _make(self, kind: Callable[..., Any], **settings: Any) -> Any:
+        key = (kind, *settings.items())
+        if key not in self._models:
+            self._models[key] = kind(self._trained, self._batch_size, **settings)
+        return self._models[key]
+
+    @property
     def text_model(self) -> TextModel:
         """Model for its trained task; a pre-trained model fills masks."""
-        trained, task = self._trained, self.task
-        settings = {"batch_size": self._batch_size, **self._answer_settings}
-        if self._is_export:
-            return text_model(trained, **settings)
-        if isinstance(trained.model, BertForPreTraining):
-            return self.mask_filler
-        entry = None if task is None else TYPES.get(task.name)
+        entry = self._type
         if entry is not None and entry.predictor:
-            return entry.load("predictor")(trained, **settings)
-        problem = trained.unused_head or f"{trained.source} has no head that `predict` uses."
+            return self._make(entry.load("predictor"), **self._settings)
+        problem = f"{self._trained.source} has no head that `predict` uses."
+        problem = self._trained.unused_head or problem
         raise ValueError(f"{problem} Use `embed`, or --task=embeddings of predict.")
 
-    @cached_property
+    @property
     def mask_filler(self) -> MaskFiller:
         """Pre-trained model that fills masks, or an export of one."""
-        if self._is_export and isinstance(self.text_model, MaskFiller):
-            return self.text_model
-        return MaskFiller(self._weights(), batch_size=self._batch_size)
+        return self._make(MaskFiller)
 
-    @cached_property
+    @property
     def scorer(self) -> PseudoPerplexity:
         """Pre-trained model that scores texts."""
-        return PseudoPerplexity(self._weights(), self._batch_size)
+        return self._make(PseudoPerplexity)
 
     def encoder(
         self, pooling: str | None = None, normalize: bool | None = None, as_query: bool = False
@@ -201,16 +174,8 @@ class Predictor:
             ValueError: the model is an export and `pooling` or `normalize` is given, or it has no
                 vectors.
         """
-        if self._is_export and isinstance(self.text_model, SentenceEncoder):
-            if (pooling, normalize) != (None, None):
-                raise ValueError("`pooling` and `normalize` are fixed by the export. Omit them.")
-            return self.text_model.for_queries() if as_query else self.text_model
-        key = (pooling, normalize, as_query)
-        if key not in self._encoders:
-            self._encoders[key] = SentenceEncoder(
-                self._weights(), pooling, normalize, self._batch_size, as_query
-            )
-        return self._encoders[key]
+        settings = {"pooling": pooling, "normalize": normalize, "as_query": as_query}
+        return self._make(SentenceEncoder, **settings)
 
     def predict(self, items: Sequence[Any]) -> list[dict[str, Any]]:
         """Return one prediction per input, in the order of the inputs.
@@ -225,11 +190,11 @@ class Predictor:
             TypeError: an input is not a text.
             ValueError: an input has no answer.
         """
-        return self.text_model.answers(items)
+        return self.text_model.predict(items)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
         """Return the `top_k` best tokens for each [MASK] of a text, best first."""
-        return self.mask_filler.predict(text, top_k)
+        return self.mask_filler.fill(text, top_k)
 
     def pseudo_perplexity(self, texts: str | Sequence[str]) -> list[dict[str, Any]]:
         """Score one or more texts. See `PseudoPerplexity`, `corpus_pseudo_perplexity`."""
@@ -244,12 +209,3 @@ class Predictor:
     ) -> np.ndarray:
         """Return one vector per text, float32 [N, E], also for a single text. See `SentenceEncoder`."""
         return self.encoder(pooling, normalize, as_query).encode(texts)
-
-    @property
-    def _is_export(self) -> bool:
-        return isinstance(self._trained.model, ExportedNetwork)
-
-    def _weights(self) -> TrainedModel:
-        if self._is_export:
-            raise ValueError(f"{self._trained.source} is an export: name the folder of its model.")
-        return self._trained

@@ -24,8 +24,7 @@ import tensorflow as tf
 from keras import ops
 
 import bert_tf
-from bert_tf.data.packing import pack_texts
-from bert_tf.prediction.text_model import SequenceRunner, TextModel, trimmed
+from bert_tf.prediction.text_model import TextModel
 
 # %% [markdown]
 # ## The head
@@ -180,19 +179,13 @@ class CountingModel(TextModel):
 
     columns = ("count",)
 
-    def __init__(self, model, batch_size=32):
-        self._tokenizer, self._max_seq_length = model.tokenizer, model.max_seq_length
-        self._run = SequenceRunner(
-            lambda inputs: model.model(inputs, training=False), self._max_seq_length, batch_size
-        )
-
     def prepare(self, item):
-        return trimmed(pack_texts(self._tokenizer, item, None, self._max_seq_length))
+        return self.pack(self.tokenizer.encode(item))
 
     def answer(self, prepared):
         answers = []
-        for sequence, outputs in zip(prepared, self._run(prepared), strict=True):
-            tokens = self._tokenizer.convert_ids_to_tokens(sequence.input_ids)
+        for sequence, outputs in zip(prepared, self.run(prepared), strict=True):
+            tokens = self.tokenizer.convert_ids_to_tokens(sequence.input_ids)
             adds = outputs["of_tokens"][: len(tokens)].tolist()
             contributions = [list(pair) for pair in zip(tokens, adds, strict=True)]
             answers.append({"count": float(outputs["counts"]), "of_tokens": contributions})

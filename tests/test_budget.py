@@ -5,13 +5,13 @@ import pytest
 
 # Code lines, files and raises of each room.
 ROOMS = {
-    "(root)": (2_001, 20, 47),
+    "(root)": (1_951, 20, 45),
     "data": (2_370, 17, 56),
     "finetuning": (3_303, 18, 59),
     "interop": (1_709, 14, 50),
     "metrics": (431, 4, 1),
     "modeling": (1_757, 19, 19),
-    "prediction": (1_078, 10, 12),
+    "prediction": (914, 10, 12),
     "pretraining": (1_308, 9, 12),
     "programs": (1_952, 8, 26),
     "report": (989, 9, 0),
@@ -21,14 +21,14 @@ ROOMS = {
     "training": (1_946, 15, 25),
 }
 WHOLE = {
-    "lines": 35_143,
-    "code lines": 22_960,
+    "lines": 34_777,
+    "code lines": 22_746,
     "files": 174,
-    "raises": 346,
+    "raises": 344,
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 7,
-    "lines of tests": 23_893,
+    "lines of tests": 23_886,
     "lines of documents": 6_914,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the

@@ -3,7 +3,9 @@
     prepared = [model.prepare(item) for item in items]     # cheap; raises for invalid inputs
     model.answer(prepared)                                 # one dict per item, in their order
 
-Texts of similar length are batched together, which saves padding. Answers keep the order of the texts.
+A model on text is text in Python and a network, a function from ids to outputs: a Keras model, or an
+export in its runtime. Texts of similar length are batched together, which saves padding. Answers keep
+the order of the texts.
 
 Shapes: N sequences, B batch, S length of the longest of a batch.
 """
@@ -15,14 +17,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.batching import batches_by_length
-from bert_tf.data.features import trim_padding
-from bert_tf.data.packing import PackedSequence
-from bert_tf.tasks.base import Task
+from bert_tf.data.packing import PackedSequence, pack
+from bert_tf.model_folder import TrainedModel
+
+Network = Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
 
 _HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs
 _LENGTH_STEP = 16  # batch lengths are multiples of this, which limits the number of shapes
@@ -31,17 +33,32 @@ _LENGTH_STEP = 16  # batch lengths are multiples of this, which limits the numbe
 class TextModel(abc.ABC):
     """A model on raw text.
 
+    Args:
+        trained: from `model_folder.load_model` or `exported.load_export`.
+        batch_size: sequences per batch.
+
     Attributes:
         fields: parts of an input, such as ("question", "context").
         optional_fields: those of `fields` that an input may lack.
         columns: of a flat table of answers, in order; "a.b" is the value b in the dict a.
         num_cut: number of texts that were truncated to the longest input.
+        run: the network on sequences of all lengths.
     """
 
     fields: tuple[str, ...] = ("text_a",)
     optional_fields: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     num_cut: int = 0
+    task: Any
+
+    def __init__(self, trained: TrainedModel, batch_size: int = 32):
+        self.task, self.tokenizer = trained.task, trained.tokenizer
+        self.max_seq_length = trained.max_seq_length
+        self.run = SequenceRunner(self.network(trained), self.max_seq_length, batch_size)
+
+    def network(self, trained: TrainedModel) -> Network:
+        """Return the function from ids to what `answer` needs. Default: all outputs of the model."""
+        return trained.network
 
     @abc.abstractmethod
     def prepare(self, item: Any) -> Any:
@@ -51,7 +68,7 @@ class TextModel(abc.ABC):
     def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
         """Return the answers in plain Python values, in the order of `prepared`."""
 
-    def answers(self, items: Any) -> list[dict[str, Any]]:
+    def predict(self, items: Any) -> list[dict[str, Any]]:
         """Return `answer` for inputs in all forms that `inputs` accepts.
 
         Raises:
@@ -64,6 +81,14 @@ class TextModel(abc.ABC):
         """List the inputs with `plain_texts`; a single text is one input."""
         items = plain_texts(items)
         return [items] if isinstance(items, str) else items
+
+    def pack(self, ids_a: Sequence[int], ids_b: Sequence[int] = ()) -> PackedSequence:
+        """Return the sequence of a text or a pair, without padding. Count it if it is truncated."""
+        length = len(ids_a) + len(ids_b) + (3 if ids_b else 2)
+        self.num_cut += length > self.max_seq_length
+        length = min(length, self.max_seq_length)
+        cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        return pack(ids_a, ids_b, max_seq_length=length, cls_id=cls_id, sep_id=sep_id)
 
     def parse_line(self, line: str) -> Any:
         """Convert a line of text to an input."""
@@ -87,7 +112,7 @@ class SequenceRunner:
         batch_size: B.
     """
 
-    def __init__(self, function: Callable, max_length: int, batch_size: int):
+    def __init__(self, function: Network, max_length: int, batch_size: int):
         self._function = function
         self._run: Callable | None = None
         self._max_length = max_length
@@ -198,31 +223,3 @@ def checked_text(text: Any) -> str:
 def beginning(text: str) -> str:
     """Quote the beginning of a text, for messages."""
     return repr(text[:60])
-
-
-class RecordRunner:
-    """Runner of a model on records, in batches of similar length."""
-
-    def __init__(self, model: keras.Model, batch_size: int):
-        self._batch_size = batch_size
-        self._call = tf.function(
-            lambda inputs: model(inputs, training=False), reduce_retracing=True, autograph=False
-        )
-
-    def __call__(self, task: Task, records: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-        """Return the outputs of one or more records for `task.metrics`, in their order."""
-        parts: list[dict[str, np.ndarray]] = []
-        batches = batches_by_length([sum(r["input_mask"]) for r in records], self._batch_size)
-        for rows in batches:
-            batch = [records[row] for row in rows]
-            features = {
-                spec.name: tf.constant([record[spec.name] for record in batch], spec.dtype)
-                for spec in task.features
-            }
-            features = trim_padding(features, task.features)
-            outputs = self._call({name: features[name] for name in task.input_names})
-            kept = task.eval_outputs(outputs, features)
-            parts.append({name: value.numpy() for name, value in kept.items()})
-        place = np.argsort(np.concatenate(batches))
-        kept = {name: np.concatenate([part[name] for part in parts])[place] for name in parts[0]}
-        return task.decode(kept)

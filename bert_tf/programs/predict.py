@@ -32,9 +32,11 @@ from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.interop.hub import local_path
 from bert_tf.limits import DataError, listed
+from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import TableOptions, option
-from bert_tf.prediction.masked_lm import MaskFiller
-from bert_tf.predictor import EMBEDDING_POOLINGS, Predictor, TextModel, corpus_pseudo_perplexity
+from bert_tf.prediction.masked_lm import MaskFiller, corpus_pseudo_perplexity
+from bert_tf.prediction.text_model import TextModel
+from bert_tf.predictor import Predictor
 from bert_tf.quiet import until_reader_stops
 from bert_tf.training.checkpoints import FLAGS, read_note
 from bert_tf.training.progress import Progress
@@ -160,7 +162,7 @@ class PredictionOptions(InputColumnsOptions):
         "run_embeddings, else mean.",
         group="Model",
         default=None,
-        choices=EMBEDDING_POOLINGS,
+        choices=tuple(POOLINGS),
     )
     normalize: bool | None = option(
         "Scale embeddings to length 1. Default: as a model of run_embeddings was trained, else true.",

@@ -21,17 +21,15 @@ from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.bert import BertModel
 from bert_tf.options import OptionError, Options, option
+from bert_tf.prediction.classification import TextClassifier
+from bert_tf.prediction.encoder import SentenceEncoder
 from bert_tf.prediction.explanation import attention, attributions
+from bert_tf.prediction.masked_lm import MaskFiller
+from bert_tf.prediction.multiple_choice import ChoicePredictor
+from bert_tf.prediction.question_answering import QuestionAnswerer
 from bert_tf.prediction.text_model import trimmed
-from bert_tf.predictor import (
-    ChoicePredictor,
-    EntityRecognizer,
-    MaskFiller,
-    Predictor,
-    QuestionAnswerer,
-    SentenceEncoder,
-    TextClassifier,
-)
+from bert_tf.prediction.token_classification import EntityRecognizer
+from bert_tf.predictor import Predictor
 from bert_tf.report.page import Section, page, table
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 
@@ -122,15 +120,15 @@ def _classification(
     if others:
         values["shown"] = f"the first of {len(windows)} windows"
     index, name = 0, "score"
-    if model.labels:
+    if labels := model.task.labels:
         label = label or max(answer["probabilities"], key=answer["probabilities"].get)
-        if label not in model.labels:
-            raise OptionError("label", f"must be one of {', '.join(model.labels)}, but is {label}.")
-        index, name = list(model.labels).index(label), f"log-odds of {label}"
+        if label not in labels:
+            raise OptionError("label", f"must be one of {', '.join(labels)}, but is {label}.")
+        index, name = list(labels).index(label), f"log-odds of {label}"
 
     def output_of(inputs):
         logits = trained.model(inputs, training=False)["logits"]
-        if model.problem_type != "single_label":
+        if model.task.kind.name != "single_label":
             return logits[:, index]
         others = tf.concat([logits[:, :index], logits[:, index + 1 :]], axis=1)
         return logits[:, index] - tf.reduce_logsumexp(others, axis=1)
@@ -171,8 +169,8 @@ def _answer(model: QuestionAnswerer, trained: TrainedModel, item: Any) -> View:
 
 
 def _entities(model: EntityRecognizer, text: str) -> tuple[Values, list[Section]]:
-    ((many, found),) = model.answers([text])[0].items()
-    kind = "label" if model.word_labels else "type"
+    ((many, found),) = model.predict([text])[0].items()
+    kind = "label" if model.task.word_labels else "type"
     rows = [(e["text"], e[kind], e["probability"], e["start"], e["end"]) for e in found]
     header = ("text", kind, "probability", "from character", "to")
     sections = [Section(many.capitalize(), [table(header, rows)])] if rows else []

@@ -26,7 +26,7 @@ def kinds(commit, nightly):
 def answers(kind):
     """What the predictor of the folder says."""
     model = bert_tf.load(folder(kind), batch_size=3)
-    found = (model.encoder() if kind == "encoder" else model.text_model).answers(ITEMS[kind])
+    found = (model.encoder() if kind == "encoder" else model.text_model).predict(ITEMS[kind])
     assert np.ptp(split(found)[1]) > 0.01  # it depends on the texts
     return found
 

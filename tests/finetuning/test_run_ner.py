@@ -19,7 +19,7 @@ from bert_tf.finetuning.setup import make_optimizer
 from bert_tf.finetuning.token_classification import NerOptions, find_files, read_data, run_ner
 from bert_tf.metrics.conlleval import conlleval, entities
 from bert_tf.modeling.models import BertForTokenClassification
-from bert_tf.predictor import EntityRecognizer, load
+from bert_tf.predictor import load
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -113,8 +113,8 @@ def test_labels_of_words_are_predicted_by_model_and_export(tmp_path):
     assert "F1 by label" in page and "entities" not in page
 
     texts = ["the owl is in a barn", ""]
-    model = EntityRecognizer(str(folder))
-    first, second = model.predict(texts)
+    model = load(folder).text_model
+    first, second = (answer["words"] for answer in model.predict(texts))
     assert second == []
     assert model.short({"words": first}) == "the/DT owl/NN is/VBZ in/IN a/DT barn/NN"
     assert [(word["start"], word["end"]) for word in first[:2]] == [(0, 3), (4, 7)]
@@ -218,7 +218,7 @@ def test_a_folder_of_the_class_keeps_its_crf(tmp_path):
 
 def test_raw_text_is_one_sentence_for_a_crf_however_long():
     texts = ["a owl is in the barn", "a owl is in the barn " * 20]
-    short, long = EntityRecognizer(str(golden("crf"))).predict(texts)
+    short, long = (answer["entities"] for answer in load(golden("crf")).predict(texts))
     assert [(each["type"], each["text"]) for each in short] == [("A", "owl"), ("B", "the barn")]
     assert long[-1]["start"] > 300 and all(0 < each["probability"] <= 1 for each in long)
 

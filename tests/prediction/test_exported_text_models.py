@@ -31,13 +31,13 @@ def folder(tmp_path_factory):
 def test_mask_filler_gives_at_most_the_tokens_of_the_export(folder):
     predictor = Predictor(folder("masked_lm"))
     filler = predictor.text_model
-    (all_five,) = filler.predict("the [MASK] sat")
-    assert [len(all_five), filler.top_k] == [5, 5]
+    (all_five,) = filler.fill("the [MASK] sat")
+    assert len(all_five) == 5
     assert predictor.fill_mask("the [MASK] sat") == [all_five]
     options = PredictionOptions(model_dir="unused", top_k=2)
     assert choose_model(Predictor(folder("masked_lm")), options).top_k == 2
-    assert filler.predict("the [MASK] sat", top_k=2) == [all_five[:2]]
-    assert filler.predict("the [MASK] sat", top_k=9) == [all_five]
+    assert filler.fill("the [MASK] sat", top_k=2) == [all_five[:2]]
+    assert filler.fill("the [MASK] sat", top_k=9) == [all_five]
 
 
 @pytest.mark.night
@@ -67,7 +67,7 @@ def test_settings_may_differ_from_those_of_the_export(folder):
 @pytest.mark.night
 def test_functions_that_were_not_exported_are_refused(folder, tmp_path):
     encoder = Predictor(folder("encoder"))
-    assert encoder.embed(["owls"]).shape == (1, encoder.text_model.width)
+    assert [encoder.embed(texts).shape[0] for texts in (["owls"], [])] == [1, 0]
     squad = Predictor(folder("squad2"))
     write_saved_model(served("regression"), str(tmp_path / "1"), ["serving_default"])
     for refused, named in (

@@ -11,7 +11,8 @@ import tiny_text_models as tiny
 from tiny_text_models import TEXTS, alone, run_alone
 
 from bert_tf.modeling.pooling import sentence_embedding
-from bert_tf.predictor import Predictor, SentenceEncoder, cosine_similarity
+from bert_tf.prediction.encoder import SentenceEncoder, cosine_similarity
+from bert_tf.predictor import Predictor
 from bert_tf.programs.predict import PredictionOptions, choose_model
 from bert_tf.tasks.embeddings import EmbeddingTask
 
@@ -39,12 +40,12 @@ def pooled(trained, text, pooling):
 def test_embedding_is_that_of_the_text_alone(pooling):
     trained = four_layers()
     expected = np.stack([pooled(trained, text, pooling) for text in TEXTS])
-    encoder = SentenceEncoder(trained, pooling, normalize=False, batch_size=4)
+    encoder = SentenceEncoder(trained, 4, pooling=pooling, normalize=False)
     plain = encoder.encode(TEXTS)
     assert plain.dtype == np.float32 and encoder.num_cut == 1
     np.testing.assert_allclose(plain, expected, atol=1e-5)
     assert encoder.encode([]).shape == (0, expected.shape[1])
-    normalized = SentenceEncoder(trained, pooling, batch_size=4).encode(TEXTS)
+    normalized = SentenceEncoder(trained, 4, pooling=pooling).encode(TEXTS)
     lengths = np.linalg.norm(expected, axis=-1, keepdims=True)
     np.testing.assert_allclose(normalized, expected / lengths, atol=1e-5)
 
@@ -54,16 +55,16 @@ def test_any_model_has_the_embeddings_of_its_encoder():
         encoder = SentenceEncoder(trained, normalize=False)
         found = encoder.encode(["the cat sat"])
         np.testing.assert_allclose(found[0], pooled(trained, "the cat sat", "mean"), atol=1e-5)
-        ((listed,),) = [answer.values() for answer in encoder.answers(["the cat sat"])]
+        ((listed,),) = [answer.values() for answer in encoder.predict(["the cat sat"])]
         np.testing.assert_array_equal(np.array(listed, np.float32), found[0])
 
 
 def test_encoder_puts_the_prefix_before_each_text():
-    encoder = SentenceEncoder(tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH, **PREFIXES)))
+    trained = tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH, **PREFIXES))
     plain = SentenceEncoder(tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH)))
-    for found, prefix in ((encoder.for_queries(), "who ? "), (encoder, "a mat , ")):
-        expected = plain.encode([f"{prefix}owls"])
-        np.testing.assert_allclose(found.encode(["owls"]), expected, atol=1e-6)
+    for as_query, prefix in ((True, "who ? "), (False, "a mat , ")):
+        found = SentenceEncoder(trained, as_query=as_query).encode(["owls"])
+        np.testing.assert_allclose(found, plain.encode([f"{prefix}owls"]), atol=1e-6)
 
 
 def test_predict_logs_the_prefix_once(caplog):
@@ -103,4 +104,4 @@ def test_sequence_without_tokens_gives_zeros_and_no_gradient(pooling):
 def test_encoder_refuses_a_pooling_that_does_not_fit():
     for pooling in ("sum", "concat_last_four"):
         with pytest.raises(ValueError, match="`pooling`"):
-            SentenceEncoder(tiny.pretrained(), pooling)
+            SentenceEncoder(tiny.pretrained(), pooling=pooling)

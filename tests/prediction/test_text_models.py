@@ -10,17 +10,13 @@ import tiny_text_models as tiny
 from helpers import pack_windows
 from tiny_text_models import MAX_SEQ_LENGTH, TEXTS, TOKENS, alone, run_alone
 
+from bert_tf.prediction.classification import TextClassifier
+from bert_tf.prediction.encoder import SentenceEncoder
+from bert_tf.prediction.masked_lm import MaskFiller, PseudoPerplexity, corpus_pseudo_perplexity
+from bert_tf.prediction.multiple_choice import ChoicePredictor
+from bert_tf.prediction.question_answering import QuestionAnswerer
 from bert_tf.prediction.text_model import plain_texts, trimmed
-from bert_tf.predictor import (
-    ChoicePredictor,
-    MaskFiller,
-    Predictor,
-    PseudoPerplexity,
-    QuestionAnswerer,
-    SentenceEncoder,
-    TextClassifier,
-    corpus_pseudo_perplexity,
-)
+from bert_tf.predictor import Predictor
 from bert_tf.tokenization import FullTokenizer
 from reference.numpy_bert import softmax
 
@@ -198,7 +194,7 @@ def masked_lm_logits(model, ids, position):
 def test_each_mask_gets_the_tokens_of_the_text_alone():
     trained = tiny.pretrained()
     texts = ["the [MASK] sat", "[MASK] [MASK] on a mat .", "who [MASK]"]
-    answers = MaskFiller(trained, top_k=99, batch_size=2).answers(texts)  # of all, but no row more
+    answers = MaskFiller(trained, 2, top_k=99).predict(texts)  # of all, but no row more
     assert [len(answer["masks"]) for answer in answers] == [1, 2, 1]
     ids = [TOKENS.index(t) for t in ("[CLS]", "[MASK]", "[MASK]", "on", "a", "mat", ".", "[SEP]")]
     for position, candidates in enumerate(answers[1]["masks"], start=1):

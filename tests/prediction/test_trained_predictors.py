@@ -10,7 +10,7 @@ from helpers import read_json_lines
 from models import DATA, golden
 
 from bert_tf.data.question_answering import read_squad
-from bert_tf.predictor import ChoicePredictor, EntityRecognizer, QuestionAnswerer
+from bert_tf.predictor import Predictor
 from bert_tf.programs.predict import PredictionOptions, predict
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
@@ -33,7 +33,7 @@ def answers_of_predict(kind, tmp_path, text, name="input.txt"):
 def test_answerer_says_exact_parts_that_it_learned():
     examples = list(read_squad(str(DATA / "squad/dev.json")))
     asked = [(example.question_text, example.passage.text) for example in examples]
-    found = QuestionAnswerer(str(golden("squad"))).predict(asked)
+    found = Predictor(golden("squad")).predict(asked)
     right = 0
     for answer, example in zip(found, examples, strict=True):
         text, (start, end) = example.passage.text, (answer["start"], answer["end"])
@@ -45,10 +45,10 @@ def test_answerer_says_exact_parts_that_it_learned():
 
 def test_threshold_decides_about_no_answer():
     asked = [pair for pair in QUESTIONS if "cat" in pair[1]]
-    folder = str(golden("squad2"))
-    none = QuestionAnswerer(folder, null_score_diff_threshold=-1e9).predict(asked)
+    folder = golden("squad2")
+    none = Predictor(folder, null_score_diff_threshold=-1e9).predict(asked)
     assert {(a["answer"], a["start"], a["end"]) for a in none} == {("", None, None)}
-    every = QuestionAnswerer(folder, null_score_diff_threshold=1e9).predict(asked)
+    every = Predictor(folder, null_score_diff_threshold=1e9).predict(asked)
     assert all(answer["answer"] for answer in every)
     odds = [answer["null_odds"] for answer in every]
     assert [answer["null_odds"] for answer in none] == pytest.approx(odds, abs=1e-4)
@@ -62,19 +62,13 @@ def test_predict_answers_lines_of_question_tab_text(tmp_path):
     assert "input.txt:2: " in refused["error"]
 
 
-def test_predictor_refuses_the_model_of_another_task():
-    for kind in (QuestionAnswerer, EntityRecognizer, ChoicePredictor):
-        with pytest.raises(ValueError, match="classification"):
-            kind(str(golden("regression")))
-
-
 # ------------------------------------------------------------------------------- entities and choices
 
 
 def test_entities_have_their_characters():
     texts = ["  a Owl is in the barn", "", "a pig is in the lake"]
-    recognizer = EntityRecognizer(str(golden("ner")))
-    answers = recognizer.predict(texts)
+    recognizer = Predictor(golden("ner"))
+    answers = [answer["entities"] for answer in recognizer.predict(texts)]
     assert [[(e["type"], e["text"]) for e in found] for found in answers] == [
         [("A", "Owl"), ("B", "the barn")],
         [],
@@ -103,7 +97,8 @@ def test_entities_of_long_texts_are_those_of_each_part():
         if variable.path == "output_bias":
             variable.assign([0, 0.5, 1, -0.5])
     text = "the cat sat on a mat . who ? owls , a dog on the log "
-    (short, long) = EntityRecognizer(trained).predict([text, text * 20])
+    answers = Predictor(trained).predict([text, text * 20])
+    short, long = (answer["entities"] for answer in answers)
     places = [(e["start"], e["end"], e["type"]) for e in short]
     assert {kind for _, _, kind in places} == {"Y", "Z"}
     assert [(e["start"], e["end"], e["type"]) for e in long] == [

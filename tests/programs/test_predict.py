@@ -16,7 +16,8 @@ import tiny_text_models as tiny
 from helpers import cause_of, script_command
 from models import golden
 
-from bert_tf.predictor import Predictor, corpus_pseudo_perplexity, cosine_similarity
+from bert_tf import corpus_pseudo_perplexity, cosine_similarity
+from bert_tf.predictor import Predictor
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from bert_tf.programs.predict import PredictionOptions, predict
 
