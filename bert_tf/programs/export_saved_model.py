@@ -268,11 +268,15 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
 
     def requests() -> Iterator[dict[str, Any]]:
         for row in read_inputs(expand_files(options.calibration_file or ""), options, model):
-            item = " ".join(row.item) if isinstance(row.item, list) else row.item
-            parts = [item] if isinstance(item, str) else [part for part in item or () if part]
+            try:
+                item = row.item()
+            except ValueError as error:
+                raise OptionError("calibration_file", f"{row.place}: {error}") from error
+            item = " ".join(item) if isinstance(item, list) else item
+            parts = [item] if isinstance(item, str) else [part for part in item if part]
             if len(parts) != len(names):
-                reason = row.error or f"the model takes {' and '.join(names)}"
-                raise OptionError("calibration_file", f"{row.place}: {reason}.")
+                takes = " and ".join(names)
+                raise OptionError("calibration_file", f"{row.place}: the model takes {takes}.")
             yield {name: [part] for name, part in zip(names, parts, strict=True)}
 
     ids = calibration_ids(served, requests())

@@ -24,7 +24,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -49,6 +48,8 @@ logger = logging.getLogger(__name__)
 EXTRACTION_FORMATS = ("jsonl", "npz")
 _BATCHES_AT_ONCE = 4  # read together, to batch texts of similar length
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
+
+Features = tuple[Sequence[str], np.ndarray]  # T tokens, and their vectors, float32 [L, T, H]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +106,20 @@ def extract_features(options: ExtractionOptions) -> int:
 
     lines = chain.from_iterable(map(read_lines, files))
     examples = (pack_line(line, tokenizer, options.max_seq_length) for line in lines)
-    vectors = layer_vectors(model, examples, layers, options.batch_size)
     progress = Progress("extract", total, unit="examples")
 
+    def forward(inputs):
+        every = model(inputs, training=False)["all_encoder_layers"]
+        return {"vectors": tf.stack([every[index] for index in layers], axis=1)}
+
     def features() -> Iterator[Features]:
-        for number, (ids, values) in enumerate(vectors, start=1):
-            yield Features(tokenizer.convert_ids_to_tokens(ids), values)
-            if number % options.batch_size == 0 or number == total:
-                progress.update(number)
+        run, number = SequenceRunner(forward, config.max_position_embeddings, options.batch_size), 0
+        while some := list(islice(examples, options.batch_size * _BATCHES_AT_ONCE)):
+            for example, outputs in zip(some, run(some), strict=True):
+                tokens = tokenizer.convert_ids_to_tokens(example.input_ids)
+                yield tokens, outputs["vectors"][:, : len(tokens)]
+            number += len(some)
+            progress.update(number)
 
     write = write_npz if options.output_format == "npz" else write_json_lines
     write(options.output_file, features(), layers)
@@ -125,61 +132,32 @@ def pack_line(line: str, tokenizer: FullTokenizer, max_seq_length: int) -> Packe
     line = line.strip()
     pair = _PAIR.match(line)
     text_a, text_b = (pair[1], pair[2]) if pair else (line, None)
-    return pack_texts(tokenizer, text_a, text_b, max_seq_length)
-
-
-def layer_vectors(
-    model: BertModel, examples: Iterable[PackedSequence], layers: Sequence[int], batch_size: int
-) -> Iterator[tuple[list[int], np.ndarray]]:
-    """Yield the ids of each example and its vectors, float32 [L, T, H], in order."""
-
-    def forward(inputs):
-        all_layers = model(inputs, training=False)["all_encoder_layers"]
-        return {"vectors": tf.stack([all_layers[index] for index in layers], axis=1)}
-
-    run = SequenceRunner(forward, model.config.max_position_embeddings, batch_size)
-    examples = iter(examples)
-    while some := [trimmed(e) for e in islice(examples, batch_size * _BATCHES_AT_ONCE)]:
-        for example, outputs in zip(some, run(some), strict=True):
-            yield example.input_ids, outputs["vectors"][:, : len(example.input_ids)]
-
-
-@dataclass(frozen=True)
-class Features:
-    """T tokens of an example and their vectors, float32 [L, T, H]."""
-
-    tokens: Sequence[str]
-    vectors: np.ndarray
+    return trimmed(pack_texts(tokenizer, text_a, text_b, max_seq_length))
 
 
 def write_json_lines(path: str, examples: Iterable[Features], layers: Sequence[int]) -> None:
     """Write JSON lines with the keys and order of the reference."""
     with open_whole(path) as file:
-        for number, example in enumerate(examples):
-            features = [
-                {"token": token, "layers": _json_layers(example.vectors[:, position], layers)}
-                for position, token in enumerate(example.tokens)
-            ]
+        for number, (tokens, vectors) in enumerate(examples):
+            features = []
+            for token, token_vectors in zip(tokens, vectors.transpose(1, 0, 2), strict=True):
+                values = [[round(float(value), 6) for value in row] for row in token_vectors]
+                pairs = zip(layers, values, strict=True)
+                entries = [{"index": layer, "values": value} for layer, value in pairs]
+                features.append({"token": token, "layers": entries})
             file.write(json.dumps({"linex_index": number, "features": features}) + "\n")
-
-
-def _json_layers(vectors: np.ndarray, layers: Sequence[int]) -> list[dict[str, Any]]:
-    return [
-        {"index": layer, "values": [round(float(value), 6) for value in vector]}
-        for layer, vector in zip(layers, vectors, strict=True)
-    ]
 
 
 def write_npz(path: str, examples: Iterable[Features], layers: Sequence[int]) -> None:
     """Write NumPy arrays of all examples."""
     with whole_file(path) as name, tempfile.TemporaryDirectory() as folder:
-        found = list(examples)
+        tokens, vectors = zip(*examples, strict=True)
         local = os.path.join(folder, "features.npz")  # NumPy needs a local file
         np.savez(
             local,
-            vectors=np.concatenate([example.vectors.transpose(1, 0, 2) for example in found]),
-            tokens=np.array([token for example in found for token in example.tokens]),
-            row_splits=np.cumsum([0, *(len(example.tokens) for example in found)], dtype=np.int64),
+            vectors=np.concatenate([each.transpose(1, 0, 2) for each in vectors]),
+            tokens=np.array(list(chain(*tokens))),
+            row_splits=np.cumsum([0, *map(len, tokens)], dtype=np.int64),
             layers=np.array(layers, np.int64),
         )
         tf.io.gfile.copy(local, name, overwrite=True)

@@ -11,10 +11,11 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, ClassVar, TextIO
 
@@ -47,30 +48,14 @@ logger = logging.getLogger(__name__)
 OUTPUT_FORMATS = ("jsonl", "tsv", "csv", "text")
 INPUT_FORMATS = ("text", *TABLE_FORMATS)
 
-# Columns to look for if no flag names one; "0" and "1" without a header.
-USUAL_NAMES = {
-    "text_a": (
-        "text_a",
-        "text",
-        "sentence",
-        "sentence1",
-        "sent1",
-        *ANCHORS,
-        "words",
-        "tokens",
-        "0",
-    ),
-    "text_b": ("text_b", "sentence2", *POSITIVES, "1"),
-    "question": ("question", "text_a", "0"),
-    "context": ("context", "text", "text_b", "1"),
-    "choices": ("choices",),
-}
-_FLAGS = {
-    "text_a": "text_a_column",
-    "question": "text_a_column",
-    "text_b": "text_b_column",
-    "context": "text_b_column",
-    "choices": "choices_column",
+_TEXT_A = ("text_a", "text", "sentence", "sentence1", "sent1", *ANCHORS, "words", "tokens", "0")
+# Field of a model -> the flag of its column, and names to look for without it; "0", "1" lack a header.
+_COLUMNS = {
+    "text_a": ("text_a_column", _TEXT_A),
+    "text_b": ("text_b_column", ("text_b", "sentence2", *POSITIVES, "1")),
+    "question": ("text_a_column", ("question", "text_a", "0")),
+    "context": ("text_b_column", ("context", "text", "text_b", "1")),
+    "choices": ("choices_column", ("choices",)),
 }
 
 
@@ -218,7 +203,7 @@ def predict(options: PredictionOptions, predictor: Predictor | None = None) -> N
         check_not_an_input([options.output_file], set(files) - {STANDARD_INPUT})
     at_once = is_typed or options.batch_size == 1
     chunk_size = 1 if at_once else options.batch_size * _BATCHES_AT_ONCE
-    totals = Totals()
+    totals: Counter[str] = Counter()
     with open_output(options.output_file) as output:  # fails before the model is loaded
         model = choose_model(predictor or make_predictor(options), options)
         trained = read_note(local_path(options.model_dir)).get(FLAGS, {})
@@ -228,30 +213,34 @@ def predict(options: PredictionOptions, predictor: Predictor | None = None) -> N
             print(HOW_TO_TYPE, file=sys.stderr)
         is_counted = not any(file == STANDARD_INPUT or is_stream(file) for file in files)
         progress = Progress("predict", count_lines(files), "inputs") if is_counted else None
-        for chunk in answered(inputs, model, chunk_size):
-            for found, answer in chunk:
+        while chunk := list(islice(inputs, chunk_size)):
+            for found, answer in zip(chunk, answers(chunk, model), strict=True):
                 write(found.shown, answer)
-                totals.add(answer)
+                totals.update(inputs=1, errors="error" in answer)
+                totals.update({name: answer.get(name, 0) for name in _SUMS})
             output.flush()
             if progress:
-                progress.update(totals.count)
-        if progress and totals.count < progress.total:  # lines that are no inputs
-            progress.total = totals.count
-            progress.update(totals.count)
-    totals.report(model)
-    if totals.count and totals.num_errors == totals.count and not is_typed:
+                progress.update(totals["inputs"])
+        if progress and totals["inputs"] < progress.total:  # lines that are no inputs
+            progress.total = totals["inputs"]
+            progress.update(progress.total)
+    log_totals(totals, model.num_cut)
+    if totals["inputs"] and totals["errors"] == totals["inputs"] and not is_typed:
         raise ValueError("No input could be answered.")
 
 
 def make_predictor(options: PredictionOptions) -> Predictor:
-    names = (
-        *("batch_size", "precision", "max_seq_length", "doc_stride"),
-        *("null_score_diff_threshold", "n_best_size", "max_answer_length"),
+    is_auto = options.precision == "auto"
+    return Predictor(
+        options.model_dir,
+        batch_size=options.batch_size,
+        precision=choose_precision() if is_auto else options.precision,
+        max_seq_length=options.max_seq_length,
+        doc_stride=options.doc_stride,
+        null_score_diff_threshold=options.null_score_diff_threshold,
+        n_best_size=options.n_best_size,
+        max_answer_length=options.max_answer_length,
     )
-    values = {name: getattr(options, name) for name in names}
-    if options.precision == "auto":
-        values["precision"] = choose_precision()
-    return Predictor(options.model_dir, **values)
 
 
 def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
@@ -261,64 +250,43 @@ def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
     if options.task == "pseudo_perplexity":
         return predictor.scorer
     model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
-    if isinstance(model, MaskFiller) and options.top_k is not None:
+    if isinstance(model, MaskFiller):
         model.top_k = options.top_k
     return model
 
 
-def answered(
-    inputs: Iterable[Input], model: TextModel, chunk_size: int
-) -> Iterator[Sequence[tuple[Input, dict[str, Any]]]]:
-    """Yield chunks of (input, answer or {"error": reason}), in order."""
-    inputs = iter(inputs)
-    while chunk := list(islice(inputs, chunk_size)):
-        prepared, errors = [], {}
-        for index, found in enumerate(chunk):
-            reason: object = found.error
-            if reason is None:
-                try:
-                    prepared.append(model.prepare(found.item))
-                except ValueError as error:
-                    reason = error
-            if reason is not None:
-                errors[index] = {"error": f"{found.place}: {reason}"}
-        answers = iter(model.answer(prepared))
-        yield [
-            (found, errors[index] if index in errors else next(answers))
-            for index, found in enumerate(chunk)
-        ]
+def answers(inputs: Sequence[Input], model: TextModel) -> Iterator[dict[str, Any]]:
+    """Yield the answer or {"error": reason} of each input, in order."""
+    prepared, errors = [], {}
+    for index, found in enumerate(inputs):
+        try:
+            prepared.append(model.prepare(found.item()))
+        except ValueError as error:
+            errors[index] = {"error": f"{found.place}: {error}"}
+    found_answers = iter(model.answer(prepared))
+    for index in range(len(inputs)):
+        yield errors[index] if index in errors else next(found_answers)
 
 
-class Totals:
-    """Totals of a run, logged at the end."""
+_SUMS = ("num_tokens", "pseudo_log_likelihood")
 
-    def __init__(self) -> None:
-        self.count = self.num_errors = self.num_tokens = 0
-        self.log_likelihood = 0.0
 
-    def add(self, answer: dict[str, Any]) -> None:
-        self.count += 1
-        self.num_errors += "error" in answer
-        self.num_tokens += answer.get("num_tokens", 0)
-        self.log_likelihood += answer.get("pseudo_log_likelihood", 0.0)
-
-    def report(self, model: TextModel) -> None:
-        if self.num_errors:
-            logger.warning(
-                '%d of %d inputs could not be answered; see "error" in the output.',
-                *(self.num_errors, self.count),
-            )
-        if model.num_cut:
-            logger.warning(
-                "%d of %d texts are longer than the model's input and were truncated.",
-                *(model.num_cut, self.count),
-            )
-        if self.num_tokens:
-            whole = {"pseudo_log_likelihood": self.log_likelihood, "num_tokens": self.num_tokens}
-            logger.info(
-                "Pseudo-perplexity of all %d tokens: %.6g",
-                *(self.num_tokens, corpus_pseudo_perplexity([whole])),
-            )
+def log_totals(totals: Mapping[str, Any], num_cut: int) -> None:
+    if totals["errors"]:
+        logger.warning(
+            '%d of %d inputs could not be answered; see "error" in the output.',
+            *(totals["errors"], totals["inputs"]),
+        )
+    if num_cut:
+        logger.warning(
+            "%d of %d texts are longer than the model's input and were truncated.",
+            *(num_cut, totals["inputs"]),
+        )
+    if totals["num_tokens"]:
+        logger.info(
+            "Pseudo-perplexity of all %d tokens: %.6g",
+            *(totals["num_tokens"], corpus_pseudo_perplexity([totals])),
+        )
 
 
 @dataclass(frozen=True)
@@ -328,14 +296,23 @@ class Input:
     Args:
         shown: values that the output repeats.
         place: origin as "file:line".
-        item: argument of `TextModel.prepare`; None with an error.
-        error: reason why there is no valid text, or None.
+        parse: `TextModel.parse_line` or `parse_fields`.
+        value: its argument.
     """
 
     shown: Mapping[str, Any]
     place: str
-    item: Any = None
-    error: str | None = None
+    parse: Callable[[Any], Any]
+    value: Any
+
+    def item(self) -> Any:
+        """Return the argument of `TextModel.prepare`; raise ValueError if a text is empty."""
+        item = self.parse(self.value)
+        for part in item if isinstance(item, tuple) else [item]:
+            for text in part if isinstance(part, list) else [part]:
+                if text is not None and (not isinstance(text, str) or is_blank(text)):
+                    raise ValueError(f"{text!r:.60} is not a text, or empty. Write one.")
+        return item
 
 
 def read_inputs(
@@ -362,57 +339,41 @@ def read_inputs(
         if kind == "json":
             raise DataError(file, "give the format of a .json file: input_format=jsonl or text.")
         if kind in TABLE_FORMATS:
-            yield from _read_rows(file, kind, options, model, trained)
+            columns: dict[str, list[str]] = {}
+            for row in read_table(
+                file, format=kind, header=options.header, separator=options.column_separator
+            ):
+                columns = columns or find_columns(row, options, model, trained)
+                values = [_value(field, row, names) for field, names in columns.items()]
+                shown = [name for name in ("id", *chain(*columns.values())) if name in row]
+                yield Input({n: row[n] for n in shown}, row.place, model.parse_fields, values)
         else:
             for number, line in enumerate(read_lines(file), start=1):
-                yield _input({"text": line}, place_of(file, number), model.parse_line, line)
+                yield Input({"text": line}, place_of(file, number), model.parse_line, line)
 
 
-def _read_rows(
-    file: str,
-    format: str,
-    options: InputColumnsOptions,
-    model: TextModel,
-    trained: Mapping[str, Any],
-) -> Iterator[Input]:
-    rows = read_table(
-        file, format=format, header=options.header, separator=options.column_separator
-    )
-    columns: dict[str, list[str]] = {}
-    for row in rows:
-        columns = columns or {
-            field: _columns(field, options, row, trained, field in model.optional_fields)
-            for field in model.fields
-        }
-        values = [_value(field, row, names) for field, names in columns.items()]
-        names = [name for names in columns.values() for name in names]
-        shown = {name: row[name] for name in (*(["id"] if "id" in row else []), *names)}
-        yield _input(shown, row.place, model.parse_fields, values)
-
-
-def _columns(
-    field: str,
-    options: InputColumnsOptions,
-    row: TableRow,
-    trained: Mapping[str, Any],
-    is_optional: bool,
-) -> list[str]:
-    """Return the columns of a field: those of its flag, of the training, or with a usual name."""
-    flag = _FLAGS[field]
-    named = getattr(options, flag)
-    if named and field == "choices":
-        return named.split(",")
-    known = [trained[flag]] if flag in trained else []
-    known += [n for n in USUAL_NAMES[field] if not (is_optional and n.isdecimal())]
-    if found := row.find(flag, named, known):
-        return [found]
-    if is_optional:
-        return []
-    raise DataError(row.place, f"the columns are {listed(row)}. Name one with `{flag}`.")
+def find_columns(
+    row: TableRow, options: InputColumnsOptions, model: TextModel, trained: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """Return the columns of each field: those of its flag, of the training, or with a usual name."""
+    columns = {}
+    for field in model.fields:
+        flag, usual = _COLUMNS[field]
+        named, is_optional = getattr(options, flag), field in model.optional_fields
+        if named and field == "choices":
+            columns[field] = named.split(",")
+            continue
+        known = [trained[flag]] if flag in trained else []
+        known += [name for name in usual if not (is_optional and name.isdecimal())]
+        found = row.find(flag, named, known)
+        if found is None and not is_optional:
+            raise DataError(row.place, f"the columns are {listed(row)}. Name one with `{flag}`.")
+        columns[field] = [found] if found else []
+    return columns
 
 
 def _value(field: str, row: TableRow, names: Sequence[str]) -> Any:
-    values = [row.column(name, _FLAGS[field]) for name in names]
+    values = [row.column(name, _COLUMNS[field][0]) for name in names]
     if field == "choices":
         values = values[0] if len(values) == 1 and isinstance(values[0], list) else values
         while values and isinstance(values[-1], str) and is_blank(values[-1]):
@@ -421,29 +382,13 @@ def _value(field: str, row: TableRow, names: Sequence[str]) -> Any:
     return values[0] if values else None
 
 
-def _input(shown: Mapping[str, Any], place: str, parse: Any, value: Any) -> Input:
-    try:
-        item = parse(value)
-        for part in item if isinstance(item, tuple) else [item]:
-            for text in part if isinstance(part, list) else [part]:
-                if text is not None and (not isinstance(text, str) or is_blank(text)):
-                    raise ValueError(f"{text!r:.60} is not a text, or empty. Write one.")
-    except ValueError as error:
-        return Input(shown, place, error=str(error))
-    return Input(shown, place, item)
-
-
 Answer = Mapping[str, Any]
 
 
 @contextmanager
 def open_output(file: str | None) -> Iterator[TextIO]:
-    if file is None:
-        with until_reader_stops():
-            yield sys.stdout
-    else:
-        with open_whole(file) as output:
-            yield output
+    with until_reader_stops() if file is None else open_whole(file) as output:
+        yield output or sys.stdout
 
 
 def make_writer(
@@ -454,25 +399,16 @@ def make_writer(
         return lambda shown, answer: output.write(json_line({**shown, **answer}))
     if output_format == "text":
         return lambda shown, answer: output.write(_short(model, answer))
-    writer: csv.DictWriter | None = None
+    is_tsv = output_format == "tsv"  # which has no quotes, as our tables read it
+    form: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None} if is_tsv else {}
+    writer: Any = csv.DictWriter(output, (), lineterminator="\n", **form)
 
     def write(shown: Answer, answer: Answer) -> None:
-        nonlocal writer
-        names = (*model.columns, "error")
-        if writer is None:  # later inputs must have the same columns
-            columns = dict.fromkeys((*shown, *names))
-            form: Any = {}
-            if output_format == "tsv":  # which has no quotes, as our tables read it
-                form = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
-            writer = csv.DictWriter(output, columns, lineterminator="\n", **form)
+        row = {**shown, **{name: _at(answer, name) for name in (*model.columns, "error")}}
+        if not writer.fieldnames:  # later inputs must have the same columns
+            writer.fieldnames = list(row)
             writer.writeheader()
-        row = {**shown, **{name: _at(answer, name) for name in names}}
-        cells = {name: _cell(value) for name, value in row.items()}
-        if output_format == "tsv":
-            cells = {
-                n: re.sub("[\t\n]", " ", c) if isinstance(c, str) else c for n, c in cells.items()
-            }
-        writer.writerow(cells)
+        writer.writerow({name: _cell(value, is_tsv) for name, value in row.items()})
 
     return write
 
@@ -488,12 +424,11 @@ def _at(answer: Answer, name: str) -> Any:
     return answer[outer].get(inner) if dot and outer in answer else answer.get(name)
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Any, is_tsv: bool) -> Any:
     if isinstance(value, list | dict):
         value = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, str):
+        return value
     # Before Python 3.13 the csv module does not enclose a carriage return.
-    return (
-        escaped(value).replace("\r\n", "\n").replace("\r", "\n")
-        if isinstance(value, str)
-        else value
-    )
+    value = escaped(value).replace("\r\n", "\n").replace("\r", "\n")
+    return re.sub("[\t\n]", " ", value) if is_tsv else value
