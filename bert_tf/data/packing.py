@@ -42,7 +42,6 @@ def pack(
     max_seq_length: int,
     cls_id: int,
     sep_id: int,
-    pad_id: int = 0,
 ) -> PackedSequence:
     """Truncate a sentence or a pair, add [CLS] and [SEP], and pad.
 
@@ -61,7 +60,7 @@ def pack(
     input_ids = add_special_tokens([*ids_a], [*ids_b], cls=[cls_id], sep=[sep_id])
     segment_ids = [0] * (len(ids_a) + 2) + [1] * (len(input_ids) - len(ids_a) - 2)
     return PackedSequence(
-        input_ids=pad(input_ids, max_seq_length, pad_id),
+        input_ids=pad(input_ids, max_seq_length),
         input_mask=pad([1] * len(input_ids), max_seq_length),
         segment_ids=pad(segment_ids, max_seq_length),
     )
@@ -84,16 +83,9 @@ def pack_batch_of_texts(
     if max_length is not None and (longest > max_length or pad_to_max_length):
         longest = max_length
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    pad_id = tokenizer.vocab.get("[PAD]", 0)
-    rows = [
-        pack(a, b, max_seq_length=longest, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id)
-        for a, b in ids
-    ]
-    columns = zip(*rows, strict=True) if rows else [()] * 3
-    return {
-        name: np.array(column, np.int32).reshape(len(rows), longest)
-        for name, column in zip(PackedSequence._fields, columns, strict=True)
-    }
+    columns = pack_all(ids, max_seq_length=longest, cls_id=cls_id, sep_id=sep_id)
+    columns["input_ids"][columns["input_mask"] == 0] = tokenizer.vocab.get("[PAD]", 0)
+    return columns
 
 
 def _list_of_texts(name: str, texts: Any) -> list[str]:
@@ -244,6 +236,6 @@ def add_special_tokens(
     return cls + tokens_a + sep + tokens_b + sep
 
 
-def pad(values: Sequence[Any], length: int, value: Any = 0) -> list[Any]:
-    """Return `values`, padded to `length` by `value`."""
-    return [*values, *[value] * (length - len(values))]
+def pad(values: Sequence[Any], length: int) -> list[Any]:
+    """Return `values`, padded to `length` by 0."""
+    return [*values, *[0] * (length - len(values))]

@@ -23,7 +23,7 @@ import json
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
@@ -149,7 +149,11 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
             examples += [_example(qa, passage, where) for qa, where in _items(paragraph, "qas", at)]
     if not examples:
         raise DataError(file, "no question found.")
-    _check_distinct_names(examples)
+    places: dict[str, str] = {}
+    for example in examples:  # or predictions.json would lose one
+        if example.qas_id in places:
+            raise DataError(example.place, f"{places[example.qas_id]} has the same id.")
+        places[example.qas_id] = example.place
     return examples
 
 
@@ -229,14 +233,6 @@ def _value(values: Any, key: str, kind: Any, place: str) -> Any:
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise DataError(place, f'"{key}" is {value!r:.60}, but must be {_JSON_NAMES[kind]}.')
     return value
-
-
-def _check_distinct_names(examples: Iterable[SquadExample]) -> None:
-    places: dict[str, str] = {}
-    for example in examples:  # or predictions.json would lose one
-        if example.qas_id in places:
-            raise DataError(example.place, f"{places[example.qas_id]} has the same id.")
-        places[example.qas_id] = example.place
 
 
 def examples_to_train(

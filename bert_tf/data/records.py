@@ -168,7 +168,12 @@ def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) 
         expected = (math.prod(spec.shape), kind)
         if found != expected:
             wrong = f"has {found[0]} values ({found[1]}) in record 1, but {expected[0]} ({kind})"
-            remedy = _length_remedy(spec, found[0])
+            remedy = "Make the records again with the settings of this run."
+            if len(spec.shape) == 1:
+                is_masked = spec.name.startswith("masked_lm_")
+                setting = "max_predictions_per_seq" if is_masked else "max_seq_length"
+                again = f"make the records again with {setting}={spec.shape[0]}"
+                remedy = f"Use {setting}={found[0]}, or {again}."
             raise DataError(file, f"feature `{spec.name}` {wrong} are expected. {remedy}")
 
 
@@ -188,13 +193,6 @@ def assert_ids(features: Mapping[str, tf.Tensor], id_limits: Mapping[str, int]) 
         most = [tf.reduce_max(tf.bitcast(features[name], tf.uint32)) for name in names]
         limits = tf.constant([id_limits[name] for name in names], tf.uint32)
         tf.debugging.Assert(tf.reduce_all(tf.stack(most) < limits), [_INVALID_ID])
-
-
-def _length_remedy(spec: FeatureSpec, found: int) -> str:
-    if len(spec.shape) != 1:
-        return "Make the records again with the settings of this run."
-    setting = "max_predictions_per_seq" if spec.name.startswith("masked_lm_") else "max_seq_length"
-    return f"Use {setting}={found}, or make the records again with {setting}={spec.shape[0]}."
 
 
 def first_names(files: Sequence[str]) -> str:

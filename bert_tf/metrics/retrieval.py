@@ -192,7 +192,7 @@ def retrieval_metrics(is_relevant: np.ndarray, num_relevant: np.ndarray) -> dict
     if not found:
         return {}
     metrics = {
-        f"eval_mrr@{_DEPTH}": _mean(_reciprocal_rank(row[:_DEPTH]) for row, _ in found),
+        f"eval_mrr@{_DEPTH}": _mean(row[:_DEPTH].any() / (np.argmax(row) + 1) for row, _ in found),
         f"eval_ndcg@{_DEPTH}": _mean(
             _dcg(row[:_DEPTH]) / _dcg(np.ones(min(count, _DEPTH))) for row, count in found
         ),
@@ -288,10 +288,6 @@ def _others_of_class(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _mean(values: Iterator[float]) -> float:
     return float(np.mean(list(values)))
-
-
-def _reciprocal_rank(hits: np.ndarray) -> float:
-    return float(1.0 / (np.argmax(hits) + 1)) if hits.any() else 0.0
 
 
 def _dcg(hits: np.ndarray) -> float:

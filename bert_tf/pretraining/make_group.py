@@ -48,9 +48,6 @@ class GroupJob:
     output_files: tuple[str, ...]
     manifest_file: str
 
-    def relative_to_manifest(self, file: str) -> str:
-        return os.path.relpath(file, os.path.dirname(self.manifest_file) or ".")
-
 
 @dataclass(frozen=True)
 class GroupResult:
@@ -107,12 +104,9 @@ def make_group(
         documents.clear()
         num_logged = _NUM_LOGGED if job.number == 0 else 0
         written, logged = _write_instances(rows, writers, tokenizer, num_logged, rng, work)
+    folder = os.path.dirname(job.manifest_file) or "."
     shards = [
-        Shard(
-            job.relative_to_manifest(file),
-            writer.count,
-            tf.io.gfile.stat(file).length,
-        )
+        Shard(os.path.relpath(file, folder), writer.count, tf.io.gfile.stat(file).length)
         for file, writer in zip(job.output_files, writers, strict=True)
     ]
     ranges = [part._asdict() for part in job.ranges]

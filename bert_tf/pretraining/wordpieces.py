@@ -34,6 +34,8 @@ _UNUSED_BEFORE_UNK = 99  # in all published models, so that [UNK] is 100
 MIN_FREQUENCY = 2  # pairs that occur less often are not merged
 _CANDIDATES = 1.25  # pieces learned per piece kept
 
+Pair = tuple[int, int]  # ids of neighbouring pieces
+
 
 class Coverage(NamedTuple):
     """Coverage of a text by a vocabulary, counted by occurrence."""
@@ -158,7 +160,12 @@ def learn_wordpieces(
     if len(candidates) < num_wanted:
         size = len(fixed) + len(candidates)
         raise OptionError("vocab_size", f"more than the corpus yields: use {size} or less.")
-    use = _piece_counts(counts, [*fixed, *candidates])
+    tokens = [*fixed, *candidates]
+    tokenizer = WordpieceTokenizer({token: index for index, token in enumerate(tokens)})
+    use: Counter[str] = Counter()
+    for word, count in counts.items():
+        for piece in tokenizer.tokenize(word):
+            use[piece] += count
     candidates.sort(key=lambda piece: -use[piece])  # stable: earlier merges first among equals
     return fixed + candidates[:num_wanted]
 
@@ -208,9 +215,9 @@ def merge_pairs(
 
     words = [[piece_id("##" * (i > 0) + char) for i, char in enumerate(word)] for word in counts]
     weights = list(counts.values())
-    frequency: defaultdict[tuple[int, int], int] = defaultdict(int)
+    frequency: defaultdict[Pair, int] = defaultdict(int)
     # Pair -> words that had it at some point; some have lost it since.
-    places: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    places: defaultdict[Pair, list[int]] = defaultdict(list)
     for index, word in enumerate(words):
         for pair in pairwise(word):
             frequency[pair] += weights[index]
@@ -218,7 +225,7 @@ def merge_pairs(
 
     # Entries may be out of date. Frequencies that fell are corrected at the top of the heap. Those that
     # grew are pushed again.
-    def entry(pair: tuple[int, int]) -> tuple[int, str, str, tuple[int, int]]:
+    def entry(pair: Pair) -> tuple[int, str, str, Pair]:
         return -frequency[pair], text[pair[0]], text[pair[1]], pair
 
     heap = [entry(pair) for pair in frequency]
@@ -234,8 +241,7 @@ def merge_pairs(
             heapq.heapreplace(heap, entry(pair))
             continue
         heapq.heappop(heap)
-        left, right = pair
-        piece = text[left] + text[right].removeprefix("##")
+        piece = text[pair[0]] + text[pair[1]].removeprefix("##")
         if piece not in ids:
             pieces.append(piece)
             if on_progress is not None and len(pieces) % 100 == 0:
@@ -244,7 +250,7 @@ def merge_pairs(
         grown = set()
         for index in places.pop(pair):
             old, weight = words[index], weights[index]
-            new = words[index] = _with_pair_merged(old, left, right, merged)
+            new = words[index] = _with_pair_merged(old, pair, merged)
             if len(new) == len(old):
                 continue
             for before in pairwise(old):
@@ -260,16 +266,13 @@ def merge_pairs(
     return pieces
 
 
-def _with_pair_merged(word: list[int], left: int, right: int, merged: int) -> list[int]:
-    result = []
-    at = 0
+def _with_pair_merged(word: list[int], pair: Pair, merged: int) -> list[int]:
+    result: list[int] = []
+    at, (left, right) = 0, pair
     while at < len(word):
-        if word[at] == left and at + 1 < len(word) and word[at + 1] == right:
-            result.append(merged)
-            at += 2
-        else:
-            result.append(word[at])
-            at += 1
+        is_pair = word[at] == left and at + 1 < len(word) and word[at + 1] == right
+        result.append(merged if is_pair else word[at])
+        at += 1 + is_pair
     return result
 
 
@@ -293,16 +296,6 @@ def _frequent_characters(counts: Mapping[str, int], coverage: float) -> list[str
         characters.append(char)
         missing -= frequency[char]
     return sorted(characters)
-
-
-def _piece_counts(counts: Mapping[str, int], tokens: Iterable[str]) -> Counter[str]:
-    """Count the uses of each token by `WordpieceTokenizer`."""
-    tokenizer = WordpieceTokenizer({token: index for index, token in enumerate(tokens)})
-    use: Counter[str] = Counter()
-    for word, count in counts.items():
-        for piece in tokenizer.tokenize(word):
-            use[piece] += count
-    return use
 
 
 # Fraction of all words. With their usual vocabularies SST-2 and English Wikipedia have at most 0.5 %,

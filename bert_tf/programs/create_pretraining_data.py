@@ -149,7 +149,10 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     check_not_an_input([file for job in jobs for file in job.output_files], input_files)
     wanted = Manifest(
         flags={**settings.noted(), "output_file": ",".join(map(os.path.basename, outputs))},
-        input=[_file_state(file) for file in input_files],
+        input=[
+            {"file": file, "bytes": found["bytes"], "mtime_nsec": found["modified_ns"]}
+            for file, found in zip(input_files, map(file_identity, input_files), strict=True)
+        ],
         vocabulary={
             "file": options.vocab_file,
             "sha256": vocabulary_digest(tokenizer.vocab),
@@ -221,11 +224,6 @@ def _plan_jobs(groups: Sequence[Group], outputs: Sequence[str], random_seed: int
         files = tuple(f"{file}{ending}" for file in outputs)
         jobs.append(GroupJob(number, seed, group, files, manifest_path(outputs[0])))
     return jobs
-
-
-def _file_state(file: str) -> dict:
-    found = file_identity(file)
-    return {"file": file, "bytes": found["bytes"], "mtime_nsec": found["modified_ns"]}
 
 
 def _check_case(tokenizer: FullTokenizer, settings: RecordSettings) -> None:

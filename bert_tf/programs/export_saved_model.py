@@ -31,7 +31,7 @@ from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, changed_options, without_folders
 from bert_tf.serving.check import ExportCheck
 from bert_tf.serving.encoder import ServedEncoder
-from bert_tf.serving.formats import write_lite, write_onnx, write_openvino
+from bert_tf.serving.formats import write_file
 from bert_tf.serving.masked_lm import ServedMaskFiller
 from bert_tf.serving.quantization import INT8, Ids, Quantization, calibration_ids, quantize
 from bert_tf.serving.question_answering import ServedAnswerer
@@ -210,28 +210,18 @@ def _export(options: ExportOptions) -> None:
         served.check_signatures(signatures)
     check = ExportCheck(served, signatures, options.format, options.precision)
     ids = read_calibration(options, served) if options.is_calibrated else []
-    if options.format == "saved_model":
+    quantization = None
+    if options.format == "saved_model" and options.precision != "float32":
         quantization = _quantize(options, served, ids) if ids else None
-        if options.precision != "float32":
-            served = load_served(options, options.dtype, options.takes_text)
-        served.note_source(describe_source(options, served.checkpoint))
+        served = load_served(options, options.dtype, options.takes_text)
+    served.note_source(describe_source(options, served.checkpoint))
+    folder, precision = options.export_dir, options.precision
+    if options.format == "saved_model":
         values = write_saved_model(
-            served,
-            options.export_dir,
-            signatures,
-            precision=options.precision,
-            quantization=quantization,
-            check=check,
+            served, folder, signatures, precision=precision, quantization=quantization, check=check
         )
     else:
-        served.note_source(describe_source(options, served.checkpoint))
-        to = (served, options.export_dir)
-        if options.format == "tflite":
-            values = write_lite(*to, options.precision, check)
-        elif options.format == "onnx":
-            values = write_onnx(*to, check)
-        else:
-            values = write_openvino(*to, options.precision, ids, check)
+        values = write_file(served, folder, options.format, precision, ids, check)
     _log(options, values)
 
 
@@ -340,9 +330,7 @@ def load_served(options: ExportOptions, dtype: str, with_text: bool) -> Served:
     )
     task = trained.task
     if task is not None and TYPES[task.name].served:
-        served = _with_task(trained, task, options, with_text)
-        served.checkpoint = trained.checkpoint
-        return served
+        return _with_task(trained, task, options, with_text)
     if trained.unused_head or options.head == "task" or (task and task.name != "pretraining"):
         reason = trained.unused_head or f"{options.model_dir} has no head that can be exported."
         raise OptionError("head", f"{reason} Its encoder can be: head=encoder.")
@@ -376,20 +364,18 @@ def _without_task(head: str, options: ExportOptions, dtype: str, with_text: bool
     config.check_sequence_length(length, MIN_SEQ_LENGTH)
     model = TYPES[head].load("model")(config, dtype=dtype)
     report = model.load_report = initialize(model, checkpoint)
+    trained = TrainedModel(model, tokenizer, None, length, checkpoint=checkpoint.source)
     if head == "encoder":
         layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
         settings = (options.pooling, options.normalize, layers, with_text)
-        served: Served = ServedEncoder(model, tokenizer, length, *settings)
-    else:
-        missing = [name for name in report.missing if name.startswith("cls/predictions")]
-        if missing:
-            raise ValueError(
-                f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
-                "head=encoder, or a pre-trained checkpoint with its heads."
-            )
-        served = ServedMaskFiller(model, tokenizer, length, options.top_k, with_text)
-    served.checkpoint = checkpoint.source
-    return served
+        return ServedEncoder(trained, length, *settings)
+    missing = [name for name in report.missing if name.startswith("cls/predictions")]
+    if missing:
+        raise ValueError(
+            f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
+            "head=encoder, or a pre-trained checkpoint with its heads."
+        )
+    return ServedMaskFiller(trained, length, options.top_k, with_text)
 
 
 def describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:

@@ -171,16 +171,11 @@ def write_report(
     metrics = {
         name.removeprefix("eval_"): value
         for name, value in sorted(results.items())
-        if not _repeats(name, results)
+        if not (name.startswith("loss") and f"eval_{name}" in results)
     }
     last = [] if command is None else [_origin(command, os.path.dirname(path))]
     write_text(path, page(title, metrics, [*sections, *curve, *last]))
     logger.info("Wrote %s", path)
-
-
-def _repeats(name: str, results: Mapping[str, float]) -> bool:
-    """Return True for a `loss` that is also there as `eval_loss`."""
-    return name.startswith("loss") and f"eval_{name}" in results
 
 
 def _origin(command: Command, folder: str) -> Section:

@@ -19,6 +19,7 @@ _QUESTION_WORDS = (*_HOW, "what", "who", "whom", "whose", "when", "where", "whic
 _OTHER = "other"
 _LENGTHS = ((1, "1 word"), (2, "2 words"), (4, "3-4 words"), (8, "5-8 words"))
 _LONGEST = "9 or more words"
+_ALL_LENGTHS = (*(name for _, name in _LENGTHS), _LONGEST, _NO_ANSWER)
 
 
 def answer_sections(
@@ -37,12 +38,12 @@ def answer_sections(
     scores = score_all(answers, texts)
     words = {e.qas_id: question_word(e.question_text) for e in examples}
     lengths = {name: _length_of(texts) for name, texts in answers.items()}
-    order = [*_QUESTION_WORDS, _OTHER]
+    order = (*_QUESTION_WORDS, _OTHER)
     sections = [
         Section("By question word", [bars(_groups(scores, words, order), "F1, and questions")]),
         Section(
             "By length of the answer",
-            [bars(_groups(scores, lengths, _all_lengths()), "F1, and questions")],
+            [bars(_groups(scores, lengths, _ALL_LENGTHS), "F1, and questions")],
             "The length of the first of the known answers.",
         ),
     ]
@@ -70,10 +71,6 @@ def question_word(question: str) -> str:
             if found in _QUESTION_WORDS:
                 return found
     return _OTHER
-
-
-def _all_lengths() -> list[str]:
-    return [name for _, name in _LENGTHS] + [_LONGEST, _NO_ANSWER]
 
 
 def _length_of(answers: Sequence[str]) -> str:

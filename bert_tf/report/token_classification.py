@@ -118,10 +118,8 @@ def _confusions(
 
 
 def _said(there: Entity | None, guessed: Entity | None) -> str:
-    if guessed is None:
-        return _NOTHING
-    right_type = there is not None and there.type == guessed.type
-    return _BOUNDS if right_type and there != guessed else guessed.type
+    kind = guessed.type if guessed else _NOTHING
+    return _BOUNDS if there and kind == there.type and there != guessed else kind
 
 
 def _errors(

@@ -15,11 +15,8 @@ does. A row of ids is one window.
 
 from __future__ import annotations
 
-from typing import cast
-
 import tensorflow as tf
 
-from bert_tf.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.text_ops.packing import graph_document_windows
@@ -29,11 +26,6 @@ class ServedClassifier(Served):
     """Texts -> labels or a number."""
 
     task: ClassificationTask
-
-    def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
-        super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
-        self.task = cast(ClassificationTask, trained.task)
-        self._label_names = list(self.task.labels)
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         return self._answer(**self._logits(input_ids, input_mask, segment_ids))
@@ -48,7 +40,7 @@ class ServedClassifier(Served):
         if kind == "multi_label":
             outputs = {"probabilities": tf.sigmoid(logits), "has_label": logits > 0}
             return {**outputs, "logits": logits}
-        label = tf.gather(self._label_names, tf.argmax(logits, axis=-1))
+        label = tf.gather(self.task.labels, tf.argmax(logits, axis=-1))
         return {"probabilities": tf.nn.softmax(logits), "logits": logits, "label": label}
 
     def _classify(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor | None) -> Outputs:
@@ -77,7 +69,3 @@ class ServedClassifier(Served):
         if self.task.is_pair:
             return {TEXT: (self.pair, [texts_spec("text_a"), texts_spec("text_b")])}
         return {TEXT: (self.single, [texts_spec("text_a")])}
-
-    def requests(self, texts):
-        names = ("text_a", "text_b") if self.task.is_pair else ("text_a",)
-        return {TEXT: [{name: [text] for name in names} for text in texts]}

@@ -14,11 +14,8 @@ Shapes: B batch, S the batch's longest sequence, E embedding.
 
 from __future__ import annotations
 
-from typing import cast
-
 import tensorflow as tf
 
-from bert_tf.model_folder import TrainedModel
 from bert_tf.prediction.runtimes import QUERY
 from bert_tf.serving.served import TEXT, TOKENS, Outputs, Served, texts_spec
 from bert_tf.tasks.embeddings import EmbeddingTask
@@ -28,12 +25,6 @@ class ServedEmbedder(Served):
     """Texts -> vectors."""
 
     task: EmbeddingTask
-
-    def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
-        super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
-        self.task = cast(EmbeddingTask, trained.task)
-        prefixes = {self.task.query_prefix, self.task.document_prefix}
-        self._has_queries = len(prefixes) > 1
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
@@ -52,13 +43,10 @@ class ServedEmbedder(Served):
 
     def text_functions(self):
         functions = {TEXT: (self.single, [texts_spec("text_a")])}
-        if self._has_queries:
+        if self.task.query_prefix != self.task.document_prefix:
             functions[QUERY] = (self.query, [texts_spec("text_a")])
         return functions
 
     def ids_functions(self):
         # Hugging Face has no class with these outputs.
         return {TOKENS: super().ids_functions()[TOKENS]}
-
-    def requests(self, texts):
-        return {name: [{"text_a": [text]} for text in texts] for name in self.text_functions()}

@@ -20,10 +20,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_tf.modeling.bert import BertModel
+from bert_tf.model_folder import TrainedModel
 from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
-from bert_tf.tokenization import FullTokenizer
 
 PAIR = "pair"
 
@@ -39,21 +38,20 @@ class ServedEncoder(Served):
 
     def __init__(
         self,
-        model: BertModel,
-        tokenizer: FullTokenizer,
+        trained: TrainedModel,
         max_seq_length: int,
         pooling: str = "mean",
         normalize: bool = True,
         layers: Sequence[int] = (),
         with_text: bool = True,
     ):
-        super().__init__(model, tokenizer, max_seq_length, with_text)
-        check_pooling(pooling, model.config.num_hidden_layers)
-        check_pooler(pooling, model)
+        super().__init__(trained, max_seq_length, with_text)
+        check_pooling(pooling, self.config.num_hidden_layers)
+        check_pooler(pooling, trained.model)
         self.pooling, self.normalize, self.layers = pooling, normalize, tuple(layers)
         if self.layers:
             self.length_step = 1  # one row of vectors per token, and no rows for padding
-        self._pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab)))
+        self._pieces = trained.tokenizer.convert_ids_to_tokens(range(len(self.vocabulary)))
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
@@ -89,9 +87,3 @@ class ServedEncoder(Served):
     def text_functions(self):
         text_a, text_b = texts_spec("text_a"), texts_spec("text_b")
         return {TEXT: (self.single, [text_a]), PAIR: (self.pair, [text_a, text_b])}
-
-    def requests(self, texts):
-        return {
-            TEXT: [{"text_a": [text]} for text in texts],
-            PAIR: [{"text_a": [text], "text_b": [text]} for text in texts],
-        }

@@ -19,6 +19,7 @@ file sets INFERENCE_PRECISION_HINT. A float32 file contains the hint "f32", whic
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,30 +28,61 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.files import new_folder
 from bert_tf.options import OptionError
+from bert_tf.prediction.exported import FILES
 from bert_tf.prediction.runtimes import logging_kept, openvino_name
-from bert_tf.serving.saved_model import write_file
-from bert_tf.serving.served import TOKENS, Served
+from bert_tf.serving.saved_model import described, metadata, write_beside
+from bert_tf.serving.served import TOKENS, Served, Signature
+
+# The signature of a file, and the function that writes it.
+Converted = tuple[Signature, Callable[[str], object]]
 
 
-def write_lite(
+def write_file(
     served: Served,
     export_dir: str,
+    format: str,
     precision: str = "float32",
+    calibration: Sequence[Mapping[str, np.ndarray]] = (),
     check: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Write a folder with a TFLite file; return its metadata. The folder appears when complete.
+    """Write a folder with a file on ids; return its metadata. The folder appears when complete.
 
     Args:
         served: the model, in float32.
         export_dir: missing or empty.
-        precision: "float32". "float16": half-size weights, computed in float32. "int8": 8-bit weights
-            of the products, whose inputs are quantized at run time (dynamic range).
+        format: "tflite", "onnx" or "openvino".
+        precision: "float32". Of TFLite "float16": half-size weights, computed in float32; "int8": 8-bit
+            weights of the products, whose inputs are quantized at run time (dynamic range). Of OpenVINO
+            "bfloat16": weights in 16 bits (as float16, which has more digits), computed in bfloat16 if
+            the processor has it, else in float32; "int8": 8-bit weights and inputs of the products,
+            whose ranges NNCF measures.
+        calibration: for "int8" of OpenVINO, batches of ids, of `quantization.calibration_ids`.
         check: gets the file before its folder appears; returns more metadata, or raises.
 
     Raises:
-        ValueError: the model has a BiLSTM, or the folder is not empty.
+        ValueError: TFLite does not convert the model, or the folder is not empty.
     """
+    convert = {"tflite": _to_tflite, "onnx": _to_onnx, "openvino": _to_openvino}[format]
+    function, write = convert(served, precision, calibration)
+    signature = described(function)
+    # Inputs other than ids are weights, which the file contains.
+    signature["inputs"] = {name: signature["inputs"][name] for name in served.ids_specs()}
+    with new_folder(export_dir, "export_dir") as folder, tempfile.TemporaryDirectory() as local:
+        path = os.path.join(local, FILES[format])
+        write(path)
+        values = metadata(served, precision) | {"format": format, "file": FILES[format]}
+        values["signatures"] = {TOKENS: signature}
+        if check is not None:
+            values |= check(path)
+        for name in os.listdir(local):  # runtimes read local files, but export_dir may be gs://
+            tf.io.gfile.copy(os.path.join(local, name), os.path.join(folder, name))
+        write_beside(served, folder, values)
+    return values
+
+
+def _to_tflite(served: Served, precision: str, _: Any) -> Converted:
     if any("bilstm_" in weight.path for weight in served.model.weights):
         raise OptionError(
             "format", "TFLite does not convert a BiLSTM. Use onnx, openvino or saved_model."
@@ -65,49 +97,21 @@ def write_lite(
         if precision == "float16":
             converter.target_spec.supported_types = [tf.float16]
         content = converter.convert()
-    signature = function.get_concrete_function()
-    return write_file(
-        served,
-        export_dir,
-        "tflite",
-        precision,
-        signature,
-        lambda path: Path(path).write_bytes(content),
-        check,
-    )
+    return function.get_concrete_function(), lambda path: Path(path).write_bytes(content)
 
 
 _OPSET = 18  # the newest that tf2onnx 1.17 supports
 
 
-def write_onnx(
-    served: Served,
-    export_dir: str,
-    check: Callable[[str], Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """Write a folder with an ONNX file; return its metadata. The folder appears when complete.
-
-    Args:
-        served: the model, in float32.
-        export_dir: missing or empty.
-        check: gets the file before its folder appears; returns more metadata, or raises.
-    """
+def _to_onnx(served: Served, *_: Any) -> Converted:
     import onnx
 
     served.prepare("formula")
     function = served.numeric_tokens_of_weights()
     model = _fused(_converted(served, function))
     onnx.checker.check_model(model)  # tf2onnx only logs unknown operations
-    signature = function.get_concrete_function()
-    return write_file(
-        served,
-        export_dir,
-        "onnx",
-        "float32",
-        signature,
-        lambda path: Path(path).write_bytes(model.SerializeToString()),
-        check,
-    )
+    content = model.SerializeToString()
+    return function.get_concrete_function(), lambda path: Path(path).write_bytes(content)
 
 
 def _converted(served: Served, function: Any) -> Any:
@@ -169,24 +173,9 @@ def _fused(model: Any) -> Any:
 _HINT = ("runtime_options", "INFERENCE_PRECISION_HINT")
 
 
-def write_openvino(
-    served: Served,
-    export_dir: str,
-    precision: str = "float32",
-    calibration: Sequence[Mapping[str, np.ndarray]] = (),
-    check: Callable[[str], Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """Write a folder with OpenVINO's files; return its metadata. The folder appears when complete.
-
-    Args:
-        served: the model, in float32.
-        export_dir: missing or empty.
-        precision: "float32". "bfloat16": weights in 16 bits (as float16, which has more digits);
-            computed in bfloat16 if the processor has it, else in float32. "int8": 8-bit weights and
-            inputs of the products, whose ranges NNCF measures.
-        calibration: for "int8", batches of ids, as `calibration.calibration_ids` returns them.
-        check: gets the file before its folder appears; returns more metadata, or raises.
-    """
+def _to_openvino(
+    served: Served, precision: str, calibration: Sequence[Mapping[str, np.ndarray]]
+) -> Converted:
     served.prepare("formula")
     function = served.numeric_tokens()
     with logging_kept():
@@ -194,27 +183,20 @@ def write_openvino(
 
         model = openvino.convert_model(function)
     if precision == "int8":
+        import nncf
+
         nothing = {name: np.zeros((1, 1), np.int32) for name in served.ids_specs()}
-        model = _quantized(model, [{**nothing, **batch} for batch in calibration])
+        model = nncf.quantize(
+            model,
+            nncf.Dataset([{**nothing, **batch} for batch in calibration]),
+            model_type=nncf.ModelType.TRANSFORMER,
+            subset_size=len(calibration),
+        )
     elif precision == "float32":
         model.set_rt_info("f32", list(_HINT))
     for port in (*model.inputs, *model.outputs):  # servers use any of several names
         port.get_tensor().set_names({openvino_name(port)})
-    signature = function.get_concrete_function()
-
-    def save(path: str) -> None:
-        openvino.save_model(model, path, compress_to_fp16=precision == "bfloat16")
-
-    return write_file(served, export_dir, "openvino", precision, signature, save, check)
-
-
-def _quantized(model: Any, calibration: Sequence[Mapping[str, np.ndarray]]) -> Any:
-    """Return the model with 8-bit products."""
-    import nncf
-
-    return nncf.quantize(
-        model,
-        nncf.Dataset(list(calibration)),
-        model_type=nncf.ModelType.TRANSFORMER,
-        subset_size=len(calibration),
+    is_half = precision == "bfloat16"
+    return function.get_concrete_function(), lambda path: openvino.save_model(
+        model, path, compress_to_fp16=is_half
     )

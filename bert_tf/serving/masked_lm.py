@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
-from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
+from bert_tf.tokenization import SPECIAL_TOKENS
 
 # The tokenizer drops both. The first marks the parts of a text. The second replaces it in the text:
 # without any character there, "[MA\0SK]" would become [MASK].
@@ -38,21 +38,21 @@ class ServedMaskFiller(Served):
 
     def __init__(
         self,
-        model: BertForPreTraining,
-        tokenizer: FullTokenizer,
+        trained: TrainedModel,
         max_seq_length: int,
         top_k: int = 5,
         with_text: bool = True,
     ):
-        super().__init__(model, tokenizer, max_seq_length, with_text)
-        if "[MASK]" not in tokenizer.vocab:
+        super().__init__(trained, max_seq_length, with_text)
+        vocab = trained.tokenizer.vocab
+        if "[MASK]" not in vocab:
             raise ValueError(
                 "The vocabulary has no [MASK], so nothing can be filled. Give the vocab_file of the "
                 "model's training, or use head=encoder."
             )
-        self.top_k = min(top_k, len(tokenizer.vocab))
-        self._special = {t: tokenizer.vocab[t] for t in SPECIAL_TOKENS if t in tokenizer.vocab}
-        self._pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab)))
+        self.top_k = min(top_k, len(vocab))
+        self._special = {token: vocab[token] for token in SPECIAL_TOKENS if token in vocab}
+        self._pieces = trained.tokenizer.convert_ids_to_tokens(range(len(vocab)))
 
     def ids_specs(self) -> dict[str, tf.TensorSpec]:
         name = "masked_lm_positions"

@@ -8,25 +8,16 @@ tokens            input_ids, input_mask, segment_ids: int32 [B, K, S]
 
 from __future__ import annotations
 
-from typing import cast
-
 import tensorflow as tf
 
-from bert_tf.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.training.losses import masked_choices
 
 
 class ServedChooser(Served):
     """A text and choices -> the best choice."""
 
-    task: MultipleChoiceTask
     ids_shape = (None, None, None)
-
-    def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
-        super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
-        self.task = cast(MultipleChoiceTask, trained.task)
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}

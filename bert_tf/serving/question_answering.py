@@ -12,8 +12,6 @@ Long contexts are read in windows, as in training. The answer is the best of all
 
 from __future__ import annotations
 
-from typing import cast
-
 import tensorflow as tf
 
 from bert_tf.model_folder import TrainedModel
@@ -29,8 +27,8 @@ class ServedAnswerer(Served):
     task: QuestionAnsweringTask
 
     def __init__(self, trained: TrainedModel, settings: AnswerSettings, with_text: bool = True):
-        super().__init__(trained.model, trained.tokenizer, trained.max_seq_length, with_text)
-        self.task, self.settings = cast(QuestionAnsweringTask, trained.task), settings
+        super().__init__(trained, trained.max_seq_length, with_text)
+        self.settings = settings
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         return self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -28,7 +27,7 @@ from bert_tf import __version__
 from bert_tf.data.files import new_folder, write_text
 from bert_tf.data.record_makers import varint
 from bert_tf.model_files import TASK_FILE, task_text
-from bert_tf.prediction.exported import EXTRA, FILES, METADATA_FILE
+from bert_tf.prediction.exported import EXTRA, METADATA_FILE
 from bert_tf.serving.other_names import EXAMPLES, HUGGING_FACE, INPUTS, TF_EXAMPLE, serialized
 from bert_tf.serving.quantization import Quantization
 from bert_tf.serving.served import IDS_SIGNATURES, INPUT_NAMES, TEXT, TOKENS, Served, Signature
@@ -91,39 +90,6 @@ def write_saved_model(
 def default_signatures(served: Served) -> list[str]:
     """Return the signatures on text, and `tokens`."""
     return [*served.text_functions(), TOKENS]
-
-
-def write_file(
-    served: Served,
-    export_dir: str,
-    format: str,
-    precision: str,
-    function: Signature,
-    write: Callable[[str], object],
-    check: Callable[[str], Mapping[str, Any]] | None,
-) -> dict[str, Any]:
-    """Write a folder with a file on ids; return its metadata. The folder appears when complete.
-
-    Args:
-        function: the signature of the file. Inputs other than ids are left out.
-        write: gets the path of the file.
-        check: as in `write_saved_model`, with the path of the file.
-    """
-    with new_folder(export_dir, "export_dir") as folder, tempfile.TemporaryDirectory() as local:
-        path = os.path.join(local, FILES[format])
-        write(path)
-        values = metadata(served, precision) | {"format": format, "file": FILES[format]}
-        signature = described(function)
-        signature["inputs"] = {name: signature["inputs"][name] for name in served.ids_specs()}
-        values["signatures"] = {TOKENS: signature}
-        if check is not None:
-            values |= check(path)
-        for name in os.listdir(
-            local
-        ):  # runtimes read local files only, but export_dir may be gs://
-            tf.io.gfile.copy(os.path.join(local, name), os.path.join(folder, name))
-        write_beside(served, folder, values)
-    return values
 
 
 def metadata(served: Served, precision: str) -> dict[str, Any]:
@@ -251,15 +217,14 @@ def write_warmup_requests(
     model_name: str,
     examples: Mapping[str, Sequence[Mapping[str, Any]]],
     dtypes: Mapping[str, Mapping[str, tf.DType]],
-) -> int:
-    """Write the file into `folder` and return the number of requests.
+) -> None:
+    """Write the file into `folder`.
 
     Args:
         model_name: the server's name for the model.
         examples: signature -> requests: values by input name.
         dtypes: signature -> dtypes by input name.
     """
-    count = 0
     with tf.io.TFRecordWriter(os.path.join(folder, WARMUP_FILE)) as writer:
         for signature, requests in examples.items():
             for request in requests:
@@ -268,8 +233,6 @@ def write_warmup_requests(
                     for name, value in request.items()
                 }
                 writer.write(prediction_log(model_name, signature, inputs))
-                count += 1
-    return count
 
 
 def _field(number: int, payload: bytes) -> bytes:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.batching import length_step
+from bert_tf.model_folder import TrainedModel
 from bert_tf.modeling.inference_layout import Layout, prepare_to_answer
 from bert_tf.modeling.quantized import QuantizedAffine, QuantizedTable
 from bert_tf.options import OptionError
@@ -28,7 +29,6 @@ from bert_tf.serving.other_names import (
     checked_ids,
     from_examples,
 )
-from bert_tf.tasks.base import Task
 from bert_tf.text_ops.packing import pack_ragged
 from bert_tf.text_ops.tokenizer import GraphTokenizer
 from bert_tf.tokenization import FullTokenizer
@@ -45,30 +45,28 @@ class Served(tf.Module, abc.ABC):
     """A model for export.
 
     Args:
+        trained: the model; its task, if it has one, is of the type of the subclass.
         max_seq_length: the largest S of text; longer texts are truncated, or read in windows if the
             type of task does so.
         with_text: True if it takes text. Without text, it uses TensorFlow's own operations only.
 
     Attributes:
-        task: the task of the model; None for an encoder.
         has_spans: True if the shapes of the outputs for text depend on its labels.
-        checkpoint: path of the weights, if known.
         source: facts about the checkpoint and the command of the export, for export.json.
         record: gets the inputs of the model in every call, if set (quantization.py).
     """
 
-    task: Task | None = None
+    task: Any
     has_spans = False
     ids_shape: Sequence[int | None] = (None, None)
-    checkpoint: str = ""
     record: Callable[[dict[str, np.ndarray]], None] | None = None
 
-    def __init__(
-        self, model: keras.Model, tokenizer: FullTokenizer, max_seq_length: int, with_text: bool
-    ):
+    def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
         super().__init__()
-        self._model, self._source = _Untracked(model), _Untracked(None)
-        self._set_parameters(model.weights)
+        self._model, self._source = _Untracked(trained.model), _Untracked(None)
+        self.task, self.checkpoint = trained.task, trained.checkpoint
+        tokenizer = trained.tokenizer
+        self._set_parameters(trained.model.weights)
         self.max_seq_length = max_seq_length
         self.length_step = length_step(max_seq_length)
         self.vocabulary = tokenizer.vocab
@@ -143,9 +141,12 @@ class Served(tf.Module, abc.ABC):
             HUGGING_FACE: (lambda **ids: self.hugging_face(*map(ids.get, INPUTS)), renamed),
         }
 
-    @abc.abstractmethod
     def requests(self, texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         """Return signature on text -> a request for each text, with one row."""
+        return {
+            name: [{spec.name: [text] for spec in specs} for text in texts]
+            for name, (_, specs) in self.text_functions().items()
+        }
 
     def ids_specs(self) -> dict[str, tf.TensorSpec]:
         return {name: tf.TensorSpec(self.ids_shape, tf.int32, name) for name in INPUT_NAMES}

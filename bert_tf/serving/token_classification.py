@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -49,9 +49,7 @@ class ServedTagger(Served):
     has_spans = True
 
     def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
-        super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
-        self.task = cast(TokenClassificationTask, trained.task)
-        self._label_names = list(self.task.labels)
+        super().__init__(trained, max_seq_length, with_text)
         self._rules = _EntityRules.of(self.task.entity_label_names)
 
     def ids_specs(self) -> dict[str, tf.TensorSpec]:
@@ -122,7 +120,7 @@ class ServedTagger(Served):
         )
         labels, certain = self._labelled(given)
         where, shape = tf.where(is_word), tf.shape(words, tf.int64)
-        names = tf.gather(self._label_names, labels)
+        names = tf.gather(self.task.labels, labels)
         empty = tf.fill(shape, "")
         return {
             "label": tf.tensor_scatter_nd_update(empty, where, names),

@@ -225,8 +225,7 @@ class TokenClassificationTask(ExampleTask):
         return {"logits": (self.max_seq_length - NUM_SPECIAL_TOKENS, len(self.labels))}
 
     def learned_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
-        """Return logits; with a CRF the logarithms of the probabilities of each word's labels."""
-        if self.crf is not None:
+        if self.crf is not None:  # logarithms of the probabilities of each word's labels
             return {"logits": log_marginals(chains_of_words(outputs, features))}
         return {"logits": word_logits(outputs["logits"], features["word_positions"])}
 

@@ -39,8 +39,8 @@ def test_truncate_pair_at_random_draws_as_the_reference(a, b, max_tokens, seed):
 
 
 def test_pack_adds_special_tokens_and_padding():
-    packed = pack([7, 8], [9], max_seq_length=8, **IDS, pad_id=3)
-    assert packed.input_ids == [1, 7, 8, 2, 9, 2, 3, 3]
+    packed = pack([7, 8], [9], max_seq_length=8, **IDS)
+    assert packed.input_ids == [1, 7, 8, 2, 9, 2, 0, 0]
     assert packed.input_mask == [1, 1, 1, 1, 1, 1, 0, 0]
     assert packed.segment_ids == [0, 0, 0, 0, 1, 1, 0, 0]
     packed = pack([5, 6, 7, 8, 9], max_seq_length=5, **IDS)

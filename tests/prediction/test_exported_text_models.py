@@ -8,7 +8,7 @@ from models import golden
 
 from bert_tf.predictor import Predictor
 from bert_tf.programs.predict import PredictionOptions, choose_model
-from bert_tf.serving.formats import write_lite
+from bert_tf.serving.formats import write_file
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -43,7 +43,7 @@ def test_mask_filler_gives_at_most_the_tokens_of_the_export(folder):
 @pytest.mark.night
 def test_windows_are_no_longer_than_the_inputs_of_the_export(tmp_path):
     trained = tiny.trained(TokenClassificationTask(["O", "B-X"], tiny.MAX_SEQ_LENGTH, doc_stride=9))
-    write_lite(ServedTagger(trained, 8, with_text=False), str(tmp_path / "1"), "float32")
+    write_file(ServedTagger(trained, 8, with_text=False), str(tmp_path / "1"), "tflite")
     found = Predictor(tmp_path / "1").predict(tiny.TEXTS)
     expected = Predictor(trained, max_seq_length=8, doc_stride=6).predict(tiny.TEXTS)
     for one, other in zip(found, expected, strict=True):

@@ -23,7 +23,7 @@ from bert_tf.data.packing import pack_texts
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.bert import BertModel
 from bert_tf.serving.encoder import ServedEncoder
-from bert_tf.serving.formats import write_lite
+from bert_tf.serving.formats import write_file
 from bert_tf.serving.saved_model import metadata, write_saved_model
 from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -142,9 +142,9 @@ def test_servers_restore_the_variables_that_the_functions_read(exported):
 @pytest.mark.parametrize("gpus", [[], pytest.param(["a GPU"], marks=pytest.mark.night)])
 def test_bfloat16_layout_is_for_cpus_unless_there_is_a_gpu(tmp_path, monkeypatch, gpus):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
-    model = BertModel(tiny.CONFIG, dtype="bfloat16")
-    encoder = ServedEncoder(model, tiny.trained(None).tokenizer, 11, with_text=False)
-    write_saved_model(encoder, str(tmp_path / "1"), ["tokens"], precision="bfloat16")
+    bert = BertModel(tiny.CONFIG, dtype="bfloat16")
+    model = ServedEncoder(dataclasses.replace(tiny.trained(None), model=bert), 11, with_text=False)
+    write_saved_model(model, str(tmp_path / "1"), ["tokens"], precision="bfloat16")
     proto = SavedModel.FromString((tmp_path / "1" / "saved_model.pb").read_bytes())
     library = proto.meta_graphs[0].graph_def.library.function
     operations = {node.op for function in library for node in function.node_def}
@@ -301,5 +301,5 @@ def test_write_lite_refuses_a_bilstm(tmp_path):
         layers = None if of_encoder else "last_hidden"
         task = TokenClassificationTask(("O", "B-X"), 11, feature_layers=layers, bilstm_units=4)
         model = ServedTagger(tiny.trained(task, config), 11, False)
-        assert cause_of(write_lite, model, str(tmp_path / "1")) == "format"
+        assert cause_of(write_file, model, str(tmp_path / "1"), "tflite") == "format"
     assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ from export_kinds import served
 
 from bert_tf.modeling.activations import get_activation
 from bert_tf.prediction.runtimes import Onnx, OpenVino
-from bert_tf.serving.formats import write_onnx
+from bert_tf.serving.formats import write_file
 
 pytest.importorskip("tf2onnx")
 onnx = pytest.importorskip("onnx")
@@ -27,7 +27,7 @@ def file(tmp_path_factory):
         layer.intermediate.activation = get_activation("gelu_erf")
     expected = model.tokens(**{name: tf.constant(value) for name, value in IDS.items()})["logits"]
     folder = tmp_path_factory.mktemp("onnx") / "1"
-    write_onnx(model, str(folder))
+    write_file(model, str(folder), "onnx")
     return str(folder / "model.onnx"), expected
 
 
