@@ -258,15 +258,15 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
 
     def requests() -> Iterator[dict[str, Any]]:
         for row in read_inputs(expand_files(options.calibration_file or ""), options, model):
+            parts, reason = [], f"the model takes {' and '.join(names)}."
             try:
                 item = row.item()
+                item = " ".join(item) if isinstance(item, list) else item
+                parts = [item] if isinstance(item, str) else [part for part in item if part]
             except ValueError as error:
-                raise OptionError("calibration_file", f"{row.place}: {error}") from error
-            item = " ".join(item) if isinstance(item, list) else item
-            parts = [item] if isinstance(item, str) else [part for part in item if part]
+                reason = str(error)
             if len(parts) != len(names):
-                takes = " and ".join(names)
-                raise OptionError("calibration_file", f"{row.place}: the model takes {takes}.")
+                raise OptionError("calibration_file", f"{row.place}: {reason}")
             yield {name: [part] for name, part in zip(names, parts, strict=True)}
 
     ids = calibration_ids(served, requests())
