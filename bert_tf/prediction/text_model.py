@@ -208,7 +208,7 @@ def checked_parts(item: Any, fields: Sequence[str]) -> Sequence[Any]:
     """Return the parts of an input; raise ValueError unless it has a value for each field."""
     if not isinstance(item, tuple | list) or len(item) != len(fields):
         raise ValueError(
-            f"An input must be ({', '.join(fields)}), but is {item!r:.60}. Pass such tuples, or lines with tabs."
+            f"An input must be ({', '.join(fields)}) or a line with tabs, but is {item!r:.60}."
         )
     return item
 
