@@ -29,7 +29,7 @@ from fine_tuning_runs import minilm
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification import ClassifierOptions, read_data
 from bert_tf.finetuning.loop import LENGTHS
-from bert_tf.finetuning.setup import Setup, make_trainer
+from bert_tf.finetuning.run import start
 from bert_tf.training.strategy import distribute
 
 
@@ -55,11 +55,12 @@ def main() -> None:
             train_batch_size=args.batch_size,
             precision=args.precision,
         )
-        setup = Setup.for_task(options, "classification")
-        task, splits = read_data(options, max_seq_length=setup.max_seq_length)
+        run = start(options, "classification")
+        task, splits = read_data(options, max_seq_length=run.max_seq_length)
         path = os.path.join(folder, "train.tf_record")
-        task.write_records(splits["train"], setup.tokenizer, path)
-        trainer = make_trainer(setup, task, 10_000, 1_000)
+        task.write_records(splits["train"], run.tokenizer, path)
+        run.make_model(task, 10_000, 1_000)
+        trainer = run.trainer
         epoch = len(splits["train"]) // args.batch_size
         iterators, seconds = {}, {name: [] for name in LENGTHS}
         for name in LENGTHS:
@@ -71,7 +72,7 @@ def main() -> None:
             computed, real = np.mean(counts, axis=0) / args.batch_size
             share = 100 * (1 - real / computed)
             print(f"{name:9} {computed:6.1f} tokens per example, {share:4.1f} % padding")
-            iterators[name] = iter(distribute(setup.devices, dataset))
+            iterators[name] = iter(distribute(run.devices, dataset))
         for iterator in iterators.values():
             trainer.take_steps(iterator, epoch)  # compiles
         for _ in range(args.turns):

@@ -31,16 +31,6 @@ FOLDER = "best"
 _STATE_FILE = "best.json"
 
 
-def copy_record(output_dir: str, target_dir: str) -> None:
-    """Copy the record of past evaluations, so that all workers agree on early stopping."""
-    source, target = (
-        os.path.join(folder, FOLDER, _STATE_FILE) for folder in (output_dir, target_dir)
-    )
-    if tf.io.gfile.exists(source):
-        tf.io.gfile.makedirs(os.path.dirname(target))
-        tf.io.gfile.copy(source, target, overwrite=True)
-
-
 def check_best_metric(metric: str | None, known: Collection[str] | None) -> None:
     """Raise ValueError if a metric is unknown.
 
@@ -62,15 +52,21 @@ class BestCheckpoint:
         lower_is_better: True if lower values of it are better. NaN is the worst value.
         is_new_run: True before the first checkpoint of a run. A record in the folder is then ignored,
             because an earlier run wrote it.
+        patience: evaluations without a better value that end the training; 0: any number.
 
     Raises:
         ValueError: the record is for another metric.
     """
 
     def __init__(
-        self, output_dir: str, metric: str, lower_is_better: bool = False, is_new_run: bool = False
+        self,
+        output_dir: str,
+        metric: str,
+        lower_is_better: bool = False,
+        is_new_run: bool = False,
+        patience: int = 0,
     ):
-        self.metric = metric
+        self.metric, self.patience = metric, patience
         self._sign = -1 if lower_is_better else 1
         self.folder = os.path.join(output_dir, FOLDER)
         self._output_dir = output_dir
@@ -88,6 +84,11 @@ class BestCheckpoint:
     def evaluations_since(self) -> int:
         """Evaluations in a row without a better value."""
         return self._state.get("since", 0)
+
+    @property
+    def is_over(self) -> bool:
+        """True after `patience` evaluations without a better value, earlier processes included."""
+        return 0 < self.patience <= self.evaluations_since
 
     def has_seen(self, step: int) -> bool:
         """Return True if an evaluation of this step, or of a later one, was offered."""

@@ -12,20 +12,18 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bert_tf.data.files import write_text
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
-from bert_tf.finetuning.run import Program, Run, fine_tune
-from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.run import Run, start
 from bert_tf.limits import DataError, listed
 from bert_tf.metrics.basic import largest_class
 from bert_tf.options import OptionError, TableOptions, option
 from bert_tf.report.classification import evaluation_sections
-from bert_tf.report.page import Command, Section, write_report
+from bert_tf.report.page import Section, write_report
 from bert_tf.tasks.classification import PROBLEM_TYPES, ClassificationTask, InputExample
 from bert_tf.tasks.glue import (
     GLUE_TASKS,
@@ -42,7 +40,6 @@ from bert_tf.tasks.of_checkpoint import (
     split_labels,
 )
 from bert_tf.tasks.tables import NO_LABEL, TableLayout, infer_labels, read_examples
-from bert_tf.training.checkpoints import latest_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +113,7 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
 
 
 ClassifierRun = Run[ClassificationTask, ClassifierOptions]
+Splits = dict[str, list[InputExample]]
 
 
 def run_classifier(options: ClassifierOptions) -> dict[str, float]:
@@ -125,38 +123,27 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
     `eval_results.txt`, `report.html`, `test_results.tsv` and `labels.txt`. Write a file for the GLUE
     leaderboard, and the files that model_files.py lists.
     """
-    return fine_tune(Classification(), options, options.make_strategy())
+    run: ClassifierRun = start(options, "classification")
+    known_labels = run.known_labels("classification")
+    task, splits = read_data(options, run.trained, run.max_seq_length, known_labels)
+    num_windows = task.count_records(splits.get("train", ()), run.tokenizer)
+    label_names = find_glue_task(options.task_name).label_names if options.task_name else ()
+    run.prepare(task, splits, num_windows, label_names)
+
+    def dev_metrics() -> dict[str, float]:
+        kept = outputs_of(run, splits["dev"], "eval", options.eval_batch_size)
+        return task.metrics_of(kept["logits"], kept["label_ids"])
+
+    if options.do_train:
+        run.train(splits["train"], dev_metrics if options.do_eval else None)
+    results = evaluate(run, splits) if options.do_eval else {}
+    for split, examples in splits.items():
+        if split.startswith("test"):
+            predict(run, examples, split)
+    return results
 
 
-class Classification(Program[ClassificationTask, ClassifierOptions]):
-    """Sentences and pairs of sentences."""
-
-    task_type = "classification"
-
-    def read(self, options: ClassifierOptions, setup: Setup):
-        known_labels = setup.labels_of(self.task_type)
-        return read_data(options, setup.trained, setup.max_seq_length, known_labels)
-
-    def count(self, task: ClassificationTask, examples: Sequence[Any], setup: Setup) -> int:
-        return task.count_records(examples, setup.tokenizer)  # with doc_stride: windows
-
-    def label_names(self, options: ClassifierOptions) -> Sequence[str]:
-        return find_glue_task(options.task_name).label_names if options.task_name else ()
-
-    def metrics(self, run: ClassifierRun) -> dict[str, float]:
-        kept = outputs_of(run, run.splits["dev"], "eval", run.options.eval_batch_size)
-        return run.task.metrics_of(kept["logits"], kept["label_ids"])
-
-    def evaluate(self, run: ClassifierRun) -> dict[str, float]:
-        return evaluate(run)
-
-    def predict(self, run: ClassifierRun) -> None:
-        for split, examples in run.splits.items():
-            if split.startswith("test"):
-                predict(run, examples, split)
-
-
-def evaluate(run: ClassifierRun) -> dict[str, float]:
+def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
     """Return the metrics of the dev set. Write them to `eval_results.txt` and `report.html`.
 
     The keys of "dev_mismatched" end in "_mismatched".
@@ -164,7 +151,7 @@ def evaluate(run: ClassifierRun) -> dict[str, float]:
     results: dict[str, float] = {"global_step": run.trainer.step}
     shown: dict[str, float] = {}  # only in the report
     sections: list[Section] = []
-    for split, examples in run.splits.items():
+    for split, examples in splits.items():
         if not split.startswith("dev"):
             continue
         logger.info("***** Running evaluation *****")
@@ -184,8 +171,8 @@ def evaluate(run: ClassifierRun) -> dict[str, float]:
             shown[f"eval_accuracy_of_largest_class{suffix}"] = largest
         sections += evaluation_sections(run.task, examples, kept, suffix)
     loop.write_results(run.path("eval_results.txt"), results, "Eval results")
-    command = Command("run_classifier", run.options)
     title = run.options.task_name or os.path.basename(str(run.options.eval_file))
+    command = run.command("run_classifier")
     write_report(run.path("report.html"), title, results | shown, sections, command)
     return results
 
@@ -219,9 +206,6 @@ def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "
         path = run.path(submission)
         write_text(path, "".join(f"{line}\n" for line in lines))
         logger.info("Wrote %s, in the format of the GLUE leaderboard", path)
-
-
-Splits = dict[str, list[InputExample]]
 
 
 def read_data(
@@ -263,9 +247,9 @@ def read_data(
     if options.class_weights and "train" in splits:
         settings["class_weights"] = class_weights(options.class_weights, task, splits["train"])
         task = ClassificationTask(max_seq_length=max_seq_length, **settings)
-    if trained is not None:
-        resumes = latest_checkpoint(options.output_dir) is not None
-        _check_same_task(task, trained, same_labels=resumes)
+    if trained is not None and trained.is_pair not in (None, task.is_pair):
+        text = f"the model was trained with is_pair={trained.is_pair}, unlike the data."
+        raise OptionError("output_dir", text)
     if "train" in splits and task.kind.has_labels:
         counts = count_labels(task, splits["train"])
         classes = [f"{label} ({n})" for label, n in zip(task.labels, counts, strict=True)]
@@ -403,19 +387,6 @@ def _check_same_problem_type(problem_type: str, trained: ClassificationTask | No
         raise OptionError(
             "problem_type", f"{problem_type}, but the model was trained for {trained.kind.name}."
         )
-
-
-def _check_same_task(
-    task: ClassificationTask, trained: ClassificationTask, same_labels: bool
-) -> None:
-    names = ["labels"] if same_labels else []
-    for name in [*names, "is_pair"]:
-        now, there = getattr(task, name), getattr(trained, name)
-        if there is not None and now != there:
-            raise OptionError(
-                "output_dir",
-                f"its model was trained with {name} {there}, but the data have {now}. Use another.",
-            )
 
 
 def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> list[int]:

@@ -19,8 +19,6 @@ from bert_tf.data.record_makers import encode_columns
 from bert_tf.data.records import RecordWriter, make_once
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.initial_weights import load_weights
-from bert_tf.finetuning.options import FineTuningOptions
-from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.options import OptionError
@@ -76,7 +74,7 @@ class Teacher:
         return path
 
     def _outputs(self, run: Run, source: str) -> Mapping[str, np.ndarray]:
-        devices = run.trainer.strategy
+        devices = run.devices
         if is_multi_worker(devices):  # each worker computes all outputs, for its own file
             devices = tf.distribute.get_strategy()
         runner = TrainLoop(self.model, (), strategy=devices, input_names=run.task.input_names)
@@ -92,18 +90,16 @@ class Teacher:
         )
 
 
-def load_teacher(
-    options: FineTuningOptions, setup: Setup, task: ExampleTask, other_names: Sequence[str] = ()
-) -> Teacher:
-    """Load the teacher of a model for `task`.
+def load_teacher(run: Run, other_names: Sequence[str] = ()) -> Teacher:
+    """Load the teacher of the model for the task of a run.
 
     Args:
-        other_names: second names of the labels of `task`, in their order.
+        other_names: second names of the labels of the task, in their order.
 
     Raises:
         ValueError: the teacher is for another task, for other labels, or has another tokenizer.
     """
-    source = str(options.teacher)
+    task, source = run.task, str(run.options.teacher)
     checkpoint = read_checkpoint(source)
     config = find_config(None, checkpoint)
     config.check_sequence_length(task.max_seq_length)
@@ -114,16 +110,16 @@ def load_teacher(
     if known is None:
         raise OptionError("teacher", f"{source} has no head for a known task. Train it first.")
     theirs = _settings(known, load_tokenizer(None, None, checkpoint, config))
-    ours = _settings(task, setup.tokenizer)
+    ours = _settings(task, run.tokenizer)
     if differing := [name for name in ours if theirs[name] != ours[name]]:
         text = f"{source} has another {', '.join(differing)} than the model. Use one with the same."
         raise OptionError("teacher", text)
     checkpoint = align_head(checkpoint, known, task, other_names)
     taught, embedding_dim = (known, known.width(config)) if is_embedder else (task, 0)
-    with setup.devices.scope():
-        model = taught.build_model(config, dtype=options.policy)
+    with run.devices.scope():
+        model = taught.build_model(config, dtype=run.options.policy)
     load_weights(model, checkpoint, taught)
-    return Teacher(source, model, student_task(task, options.temperature, embedding_dim))
+    return Teacher(source, model, student_task(task, run.options.temperature, embedding_dim))
 
 
 def _settings(task: ExampleTask, tokenizer: FullTokenizer) -> dict[str, Any]:

@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoint_task import known_task
 from bert_tf.data.tables import ending_of
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, unique_texts
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
-from bert_tf.finetuning.rankings import Ranking, RankingProgram
-from bert_tf.finetuning.run import Run, fine_tune
-from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.rankings import Found, Ranking, metric_keys, train_and_rank
+from bert_tf.finetuning.run import Run, start
 from bert_tf.interop.read import folder_of
 from bert_tf.interop.sentence_transformers import embedding_settings, is_of_sentence_transformers
 from bert_tf.limits import DataError
@@ -33,7 +31,6 @@ from bert_tf.metrics.retrieval import (
 )
 from bert_tf.options import OptionError
 from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingExample, EmbeddingTask
-from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.embedding_losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
 
 logger = logging.getLogger(__name__)
@@ -59,61 +56,75 @@ def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
                                   of each pair. Of texts alone, the ten nearest others of each
         test_results.txt          the step, and its metrics if it has scores, positives or classes
     """
-    return fine_tune(Embeddings(), options)
+    run: EmbeddingRun = start(options, "embeddings")
+    types, splits = read_data(run)
+    task = make_task(run, types, splits)
+    run.prepare(task, splits, metric_keys=metric_keys(task, types, splits.get("dev", ())))
+    answers = Answers(run, types, splits)
+    return train_and_rank(run, "run_embeddings", splits, answers.of_split)
 
 
-class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
-    """Anchors with positives, pairs with scores, or texts with classes."""
+def read_data(run: EmbeddingRun) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
+    """Return the type of the examples of each split, and the examples."""
+    options = run.options
+    example_types, splits = read_examples(options)
+    types = [*example_types.values()]
+    is_table = options.positive_column is None and ending_of(str(options.predict_file)) != "json"
+    if "train" not in example_types and is_table:
+        types.append(_type_of(_known_settings(run).get("loss", "multiple_negatives_ranking")))
+    if SCORES in types or options.label_column:
+        score_each_pair(example_types, splits)
+    return example_types, splits
 
-    name, task_type = "run_embeddings", "embeddings"
 
-    def __init__(self) -> None:
-        self.example_types: dict[str, str] = {}  # of each split
+class Answers:
+    """Rankings or scores of the splits, by the vectors of the current model.
+
+    Args:
+        example_types: of each split.
+    """
+
+    def __init__(
+        self,
+        run: EmbeddingRun,
+        example_types: Mapping[str, str],
+        splits: Mapping[str, Sequence[EmbeddingExample]],
+    ) -> None:
+        self._run, self._example_types, self._splits = run, example_types, splits
         self._single: dict[str, EmbeddingTask] = {}  # by prefix; the trainer compiles each once
 
-    def read(self, options: EmbeddingOptions, setup: Setup):
-        self.example_types, splits = read_examples(options)
-        types = [*self.example_types.values()]
-        is_table = (
-            options.positive_column is None and ending_of(str(options.predict_file)) != "json"
-        )
-        if "train" not in self.example_types and is_table:
-            types.append(_type_of(_known_settings(setup).get("loss", "multiple_negatives_ranking")))
-        if SCORES in types or options.label_column:
-            score_each_pair(self.example_types, splits)
-        return make_task(options, self.example_types, splits, setup), splits
+    def of_split(self, split: str, name: str, batch_size: int) -> tuple[dict[str, float], Found]:
+        """Return the metrics of a split, and the documents of each query or the scores of the pairs.
 
-    def answers(
-        self, run: EmbeddingRun, split: str, name: str, batch_size: int
-    ) -> tuple[dict[str, float], Ranking | np.ndarray]:
+        Args:
+            name: of the records.
+        """
         vectors: dict[str, np.ndarray] = {}
 
         def encode(width: int | None, texts: Sequence[str], side: str, prefix: str) -> np.ndarray:
             if side not in vectors:
-                vectors[side] = self._encode(run, batch_size, texts, side, prefix)
+                vectors[side] = self._encode(batch_size, texts, side, prefix)
             return unit(vectors[side][:, :width])
 
-        metrics, answers = self._compare(run, split, name, functools.partial(encode, None))
-        best = _BEST_METRIC[self.example_types[split]]
-        for width in run.task.matryoshka_dims if best in metrics else ():
-            of_cut, _ = self._compare(run, split, name, functools.partial(encode, width))
+        metrics, answers = self._compare(split, name, functools.partial(encode, None))
+        best = _BEST_METRIC[self._example_types[split]]
+        for width in self._run.task.matryoshka_dims if best in metrics else ():
+            of_cut, _ = self._compare(split, name, functools.partial(encode, width))
             metrics[f"{best}_dim_{width}"] = of_cut[best]
         return metrics, answers
 
-    def _compare(
-        self, run: EmbeddingRun, split: str, name: str, encode: Encode
-    ) -> tuple[dict[str, float], Ranking | np.ndarray]:
-        examples = run.splits[split]
-        if self.example_types[split] == SCORES:
+    def _compare(self, split: str, name: str, encode: Encode) -> tuple[dict[str, float], Found]:
+        examples, task = self._splits[split], self._run.task
+        if self._example_types[split] == SCORES:
             first, second = ([e.texts[side] for e in examples] for side in (0, 1))
-            queries = encode(first, f"{name}_queries", run.task.query_prefix)
-            documents = encode(second, f"{name}_documents", run.task.document_prefix)
+            queries = encode(first, f"{name}_queries", task.query_prefix)
+            documents = encode(second, f"{name}_documents", task.document_prefix)
             scores = np.array([e.label for e in examples])
             return pair_metrics(queries, documents, scores), (queries * documents).sum(-1)
-        if self.example_types[split] == PAIRS:
-            ranking = self._ranking(run.task, examples, name, encode)
+        if self._example_types[split] == PAIRS:
+            ranking = self._ranking(task, examples, name, encode)
         else:
-            ranking = self._neighbours(run.task, examples, split, name, encode)
+            ranking = self._neighbours(task, examples, split, name, encode)
         return ranking.metrics(), ranking
 
     def _ranking(
@@ -144,22 +155,19 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
         queries = [texts[index] for index in kept]
         return Ranking(queries, texts, *(each[kept] for each in found))
 
-    def _encode(
-        self, run: EmbeddingRun, batch_size: int, texts: Sequence[str], name: str, prefix: str
-    ) -> np.ndarray:
+    def _encode(self, batch_size: int, texts: Sequence[str], name: str, prefix: str) -> np.ndarray:
         """Return vectors [texts, E]; equal texts are computed once."""
         numbers = unique_texts(iter(texts))
-        task = self._single.setdefault(prefix, run.task.of_single_texts(prefix))
+        task = self._single.setdefault(prefix, self._run.task.of_single_texts(prefix))
         examples = [EmbeddingExample((text,)) for text in numbers]
-        kept = run.outputs(examples, name, batch_size, task)
+        kept = self._run.outputs(examples, name, batch_size, task)
         return kept["embedding"][[numbers[text] for text in texts]]
 
 
 def make_task(
-    options: EmbeddingOptions,
+    run: EmbeddingRun,
     types: Mapping[str, str],
     splits: Mapping[str, Sequence[EmbeddingExample]],
-    setup: Setup,
 ) -> EmbeddingTask:
     """Return the task for the options and the examples. Settings of a trained model are the defaults.
 
@@ -169,13 +177,12 @@ def make_task(
     Raises:
         ValueError: the loss does not fit the examples, or a width the vectors.
     """
-    if options.pooling is None and setup.checkpoint is not None:
-        embedding_settings(folder_of(setup.checkpoint.source))  # raises for other modules
-    known = _known_settings(setup)
+    options = run.options
+    if options.pooling is None and run.checkpoint is not None:
+        embedding_settings(folder_of(run.checkpoint.source))  # raises for other modules
+    known = _known_settings(run)
     given = {name: getattr(options, name, None) for name in _OF_THE_MODEL}
     given |= {"matryoshka_dims": options.widths}
-    if latest_checkpoint(options.output_dir) is not None:
-        _check_same_model(given, known, options.output_dir)
     example_type, train = next(iter(types.values())), splits.get("train", ())
     labels = {example.label for example in train}
     fits = "loss" in known and _type_of(known["loss"]) == example_type
@@ -189,7 +196,7 @@ def make_task(
     if train:
         _check_loss(loss, example_type, labels, train, options)
     num_texts = max(len(example.texts) for example in next(iter(splits.values())))
-    length = options.max_seq_length or known.get("max_seq_length", setup.max_seq_length)
+    length = options.max_seq_length or known.get("max_seq_length", run.max_seq_length)
     task = EmbeddingTask(length, num_texts, **settings)
     compared = {example_type for split, example_type in types.items() if split != "test"}
     if CLASSES in compared and task.query_prefix != task.document_prefix:
@@ -197,29 +204,18 @@ def make_task(
             "query_prefix",
             "must be document_prefix: texts with classes are compared with each other.",
         )
-    task.check_widths(setup.config)
+    task.check_widths(run.config)
     return task
 
 
-def _check_same_model(given: Mapping[str, Any], known: Mapping[str, Any], output_dir: str) -> None:
-    """Raise if options differ from the settings of the model in `output_dir`."""
-    for name in OF_THE_VECTORS:
-        if given[name] is not None and given[name] != known.get(name, given[name]):
-            raise OptionError(
-                name,
-                f"{given[name]!r}, but {known[name]!r} in output_dir={output_dir}. Use a new one.",
-            )
-
-
-def _known_settings(setup: Setup) -> dict[str, Any]:
+def _known_settings(run: EmbeddingRun) -> dict[str, Any]:
     """Return the settings that the model was trained with, as far as its folder has them."""
-    checkpoint = setup.checkpoint
-    trained = setup.trained or (known_task(checkpoint) if checkpoint else None)
+    checkpoint, trained = run.checkpoint, run.trained or run.known
     if isinstance(trained, EmbeddingTask):
         return trained.arguments()
     if checkpoint and is_of_sentence_transformers(folder_of(checkpoint.source)):
         # Settings equal to the defaults make no EmbeddingTask, so the length is read here.
-        return {"max_seq_length": checkpoint.longest_input(setup.config)}
+        return {"max_seq_length": checkpoint.longest_input(run.config)}
     return {}
 
 

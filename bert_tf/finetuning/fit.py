@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import keras
@@ -16,24 +14,11 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
-from bert_tf.finetuning.initial_weights import with_init_layers, with_labels_of
-from bert_tf.finetuning.same_run import (
-    check_output_folder,
-    check_same_architecture,
-    check_same_task,
-    check_same_tokenizer,
-)
-from bert_tf.finetuning.setup import Setup, make_trainer
-from bert_tf.interop.read import read_checkpoint
-from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.model_files import model_files, write_files
-from bert_tf.registry import TYPES
+from bert_tf.finetuning.run import Run, start
+from bert_tf.interop.sidecar import find_vocabulary, load_tokenizer
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.loop import TrainLoop
 from bert_tf.training.options import TrainingOptions
-
-logger = logging.getLogger(__name__)
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
 
@@ -86,52 +71,26 @@ class Trainer:
         tokenizer: FullTokenizer | None = None,
         **options: Any,
     ):
-        if init_checkpoint is not None:
-            init_checkpoint = os.fspath(init_checkpoint)
-        self.task = task
-        self._options = TrainingOptions(
+        given = TrainingOptions(
             output_dir=os.fspath(output_dir),
-            init_checkpoint=init_checkpoint,
+            init_checkpoint=None if init_checkpoint is None else os.fspath(init_checkpoint),
             do_train=True,
             **options,
         )
-        check_best_metric(self._options.best_metric, task.metric_keys)
-        self._num_train_steps = num_train_steps
-        devices = self._options.make_strategy()
-        checkpoint = None if init_checkpoint is None else read_checkpoint(init_checkpoint)
-        config = find_config(None, checkpoint) if config is None else config
-        checkpoint, self._config = with_init_layers(self._options, checkpoint, config)
-        check_same_architecture(self._options.output_dir, self._config)
-        check_same_task(self._options.output_dir, task)
-        own = TYPES.get(task.name)
-        is_custom = own is None or own.load("task") is not type(task)
-        # The task.json of a custom task may have arguments that ours do not take.
-        if checkpoint is not None and not is_custom:
-            checkpoint = with_labels_of(self._options, checkpoint, task)
-        if tokenizer is None and checkpoint is not None:
-            tokenizer = load_tokenizer(None, None, checkpoint, self._config)
-        if tokenizer is not None:
-            check_same_tokenizer(self._options.output_dir, tokenizer.vocab, tokenizer.do_lower_case)
-        self.tokenizer = tokenizer
-        check_output_folder(self._options.output_dir)
-        self._loop: TrainLoop = make_trainer(
-            Setup(self._options, devices, checkpoint, self._config, task.max_seq_length),
-            task,
-            num_train_steps,
-            num_train_steps // 10 if num_warmup_steps is None else num_warmup_steps,
-        )
-        self._folder = loop.folder_to_write(self._loop, self._options.output_dir)
+        check_best_metric(given.best_metric, task.metric_keys)
+        self.task = task
+        self._run: Run[Task, TrainingOptions] = start(given, config=config)
+        self.tokenizer = tokenizer or _tokenizer_beside(self._run)
+        if self.tokenizer is not None:
+            self._run.vocabulary = list(self.tokenizer.vocab)
+            self._run.do_lower_case = self.tokenizer.do_lower_case
+        if num_warmup_steps is None:
+            num_warmup_steps = num_train_steps // 10
+        self._run.make_model(task, num_train_steps, num_warmup_steps)
 
     @property
     def model(self) -> keras.Model:
-        return self._loop.model
-
-    def _files(self) -> dict[str, str]:
-        """Name -> text of the files next to the checkpoints."""
-        tokenizer = self.tokenizer
-        if tokenizer is None:
-            return model_files(self._config, self.task)
-        return model_files(self._config, self.task, list(tokenizer.vocab), tokenizer.do_lower_case)
+        return self._run.trainer.model
 
     def fit(self, data: Data, evaluate: Data | None = None) -> dict[str, float]:
         """Train up to `num_train_steps`, and return the metrics of `evaluate`.
@@ -152,24 +111,12 @@ class Trainer:
                 label or a weight of another rank than the task's. A label is unknown. `evaluate` repeats
                 without end.
         """
-        source, options = _source(data, self.task), self._options
-        if isinstance(source, tf.data.Dataset):
-            options = replace(options, train_batch_size=_batch_size(source))
-        held_out = None if evaluate is None else _held_out(evaluate, self.task)
-        if self._loop.step < self._num_train_steps:
-            write_files(self._folder, self._files())
-        results = loop.train(
-            self._loop,
-            self.task,
-            source,
-            options,
-            self._num_train_steps,
-            None if held_out is None else functools.partial(self._metrics, held_out),
-            lengths="bucketed",
-            folder=self._folder,
-        )
-        if held_out is None:
-            return {"global_step": self._loop.step}
+        source = _source(data, self.task)
+        if evaluate is None:
+            self._run.train_on(source)
+            return {"global_step": self._run.trainer.step}
+        held_out = _held_out(evaluate, self.task)
+        results = self._run.train_on(source, functools.partial(self._metrics, held_out))
         return self._results(self._metrics(held_out) if results is None else results)
 
     def evaluate(self, data: Data) -> dict[str, float]:
@@ -181,16 +128,22 @@ class Trainer:
         return self._results(self._metrics(_held_out(data, self.task)))
 
     def _results(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        results = {"global_step": self._loop.step, **metrics}
-        path = os.path.join(self._folder, "eval_results.txt")
-        loop.write_results(path, results, "Eval results")
+        results = {"global_step": self._run.trainer.step, **metrics}
+        loop.write_results(self._run.path("eval_results.txt"), results, "Eval results")
         return results
 
     def _metrics(self, source: list[str] | tf.data.Dataset) -> Mapping[str, float]:
-        batch_size = self._options.eval_batch_size
+        size = self._run.options.eval_batch_size
         if isinstance(source, tf.data.Dataset):
-            batch_size = _batch_size(source)
-        return self.task.metrics(loop.run_model(self._loop, self.task, source, batch_size))
+            size = loop.batch_size(source)
+        return self.task.metrics(loop.run_model(self._run.trainer, self.task, source, size))
+
+
+def _tokenizer_beside(run: Run) -> FullTokenizer | None:
+    """Return the tokenizer of the weights, None without a vocabulary."""
+    if find_vocabulary(None, run.checkpoint) is None:
+        return None
+    return load_tokenizer(None, None, run.checkpoint, run.config)
 
 
 def _source(data: Data, task: Task) -> list[str] | tf.data.Dataset:
@@ -220,8 +173,3 @@ def _held_out(data: Data, task: Task) -> list[str] | tf.data.Dataset:
             count = source.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
             source = source.apply(tf.data.experimental.assert_cardinality(count))
     return source
-
-
-def _batch_size(dataset: tf.data.Dataset) -> int:
-    features = next(iter(dataset))
-    return int(tf.shape(next(iter(features.values())))[0])

@@ -1,43 +1,19 @@
-"""Initial weights of a run: the checkpoint, its chosen layers, direction and order of labels."""
+"""Initial weights of a run: the chosen layers and the direction of a checkpoint, loaded into a model."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
 import keras
 
-from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import initialize, with_layers
-from bert_tf.interop.read import read_checkpoint
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import OptionError
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.of_checkpoint import align_head
-from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.options import TrainingOptions
-
-logger = logging.getLogger(__name__)
-
-
-def initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
-    """Return `init_checkpoint`, else the newest checkpoint in `output_dir`, else None.
-
-    Raises:
-        ValueError: neither exists, and the model will not be trained.
-    """
-    path = options.init_checkpoint or latest_checkpoint(options.output_dir)
-    if path:
-        return read_checkpoint(path)
-    if options.do_train:
-        return None
-    raise OptionError(
-        "init_checkpoint", f"give it, or train: output_dir={options.output_dir} has no checkpoint."
-    )
 
 
 def with_init_layers(
@@ -86,25 +62,3 @@ def load_weights(
             "init_checkpoint",
             f"{checkpoint.source} has no {', '.join(missing[:3])}: do_train, or it answers at random.",
         )
-
-
-def with_labels_of(
-    options: TrainingOptions,
-    checkpoint: PretrainedCheckpoint | None,
-    task: Task,
-    other_names: Sequence[str] = (),
-) -> PretrainedCheckpoint | None:
-    """Return the initial weights with a classifier's rows in the order of the task's labels.
-
-    The weights of a run that resumes have that order.
-
-    Args:
-        other_names: second names of the labels of `task`, in their order.
-
-    Raises:
-        ValueError: the classifier is for other labels, and the model will not be trained.
-    """
-    if checkpoint is None or latest_checkpoint(options.output_dir) is not None:
-        return checkpoint
-    known = known_task(checkpoint)
-    return align_head(checkpoint, known, task, other_names, will_train=options.do_train)

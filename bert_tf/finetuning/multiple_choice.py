@@ -16,12 +16,11 @@ from bert_tf.data.files import json_line, open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
-from bert_tf.finetuning.run import Program, Run, fine_tune, renamed
-from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.run import Run, renamed, start
 from bert_tf.limits import DataError
 from bert_tf.metrics.basic import largest_class, softmax
 from bert_tf.report.multiple_choice import choice_sections
-from bert_tf.report.page import Command, write_report
+from bert_tf.report.page import write_report
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 
 logger = logging.getLogger(__name__)
@@ -53,25 +52,23 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
         test_predictions.jsonl     the same for --predict_file
         test_results.txt           if every question of --predict_file has an answer
     """
-    return fine_tune(MultipleChoice(), options)
+    run: SwagRun = start(options, "multiple_choice")
+    splits = read_data(options)
+    num_choices = max(len(q.choices) for questions in splits.values() for q in questions)
+    task = MultipleChoiceTask(num_choices, run.max_seq_length)
+    run.prepare(task, splits)
 
+    def dev_metrics() -> dict[str, float]:
+        return task.metrics(run.outputs(splits["dev"], "eval", options.eval_batch_size))
 
-class MultipleChoice(Program[MultipleChoiceTask, SwagOptions]):
-    """Questions, each with several choices."""
-
-    task_type = "multiple_choice"
-    examples = "questions"
-
-    def read(self, options: SwagOptions, setup: Setup):
-        splits = read_data(options)
-        most = max(len(q.choices) for questions in splits.values() for q in questions)
-        return MultipleChoiceTask(most, setup.max_seq_length), splits
-
-    def evaluate(self, run: SwagRun) -> dict[str, float]:
-        return answer(run, run.splits["dev"], "eval", run.options.eval_batch_size)
-
-    def predict(self, run: SwagRun) -> None:
-        answer(run, run.splits["test"], "test", run.options.predict_batch_size)
+    if options.do_train:
+        run.train(splits["train"], dev_metrics if options.do_eval else None, "questions")
+    results = {}
+    if options.do_eval:
+        results = answer(run, splits["dev"], "eval", options.eval_batch_size)
+    if options.do_predict:
+        answer(run, splits["test"], "test", options.predict_batch_size)
+    return results
 
 
 def read_data(options: SwagOptions) -> Splits:
@@ -117,7 +114,7 @@ def answer(
         title = f"Choices of {os.path.basename(str(options.eval_file))}"
         largest = largest_class(np.array([question.label for question in questions]))
         shown = {"examples": len(questions), "eval_accuracy_of_largest_class": largest}
-        command = Command("run_swag", options)
+        command = run.command("run_swag")
         write_report(run.path("report.html"), title, results | shown, sections, command)
     return results
 

@@ -5,12 +5,11 @@ Source: google-research/bert, run_squad.py.
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,9 +26,8 @@ from bert_tf.data.question_answering import (
 )
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import FineTuningOptions
-from bert_tf.finetuning.run import Program, Run, Splits, fine_tune
-from bert_tf.finetuning.same_run import check_output_folder
-from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.run import Run, start
+from bert_tf.finetuning.run_folder import check_output_folder
 from bert_tf.limits import DataError
 from bert_tf.options import OptionError, option
 from bert_tf.report.page import Command, write_report
@@ -159,73 +157,54 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     """
     if options.predictions:
         return combine_runs(options)
-    return fine_tune(QuestionAnswering(), options)
+    run: SquadRun = start(options, "question_answering", _MAX_SEQ_LENGTH)
+    version_2, spans = version_of(options, run.trained), options.answer_spans
+    task = QuestionAnsweringTask(
+        run.max_seq_length,
+        options.doc_stride,
+        options.max_query_length,
+        version_2,
+        spans or (run.trained.answer_spans if run.trained else "words"),
+    )
+    splits, metric_keys = {}, None
+    asked: Any = None
+    if options.asks:
+        asked = read_questions(options, task.unlabeled(), run.tokenizer)
+        splits["dev"] = asked.questions
+        nothing = {each.qas_id: Prediction("", (), "") for each in asked.examples}
+        metric_keys = list(asked.metrics(nothing)) if options.best_metric else None
+    if options.do_train:
+        splits["train"] = read_training_set(options, task, run.tokenizer)
+    run.prepare(task, splits, metric_keys=metric_keys)
+
+    def predictions(batch_size: int, label: str) -> dict[str, Prediction]:
+        outputs = run.outputs(asked.questions, "eval", batch_size, asked.task, label)
+        return asked.predict(outputs)
+
+    def dev_metrics() -> dict[str, float]:
+        return asked.metrics(predictions(options.eval_batch_size, "eval"))
+
+    if options.do_train:
+        is_scored = asked is not None and has_answers(asked.examples, version_2)
+        if asked is not None:  # now, so that a full disk is found early
+            run.records(asked.questions, "eval", asked.task)
+        run.train(splits["train"], dev_metrics if is_scored else None, "questions")
+    if asked is None:
+        return {}
+    logger.info("***** Running predictions *****")
+    logger.info("  %d questions", len(asked.examples))
+    answers = predictions(options.predict_batch_size, "predict")
+    about = {"global_step": run.trainer.step}
+    return write_answers(
+        asked.examples, answers, version_2, about, run.output_dir, run.command("run_squad")
+    )
 
 
-def version_of(options: SquadOptions, setup: Setup) -> bool:
+def version_of(options: SquadOptions, trained: QuestionAnsweringTask | None) -> bool:
     """Return True if questions may have no answer: the option, else what the model was trained for."""
     if options.version_2_with_negative is not None:
         return options.version_2_with_negative
-    return setup.trained is not None and setup.trained.version_2_with_negative
-
-
-class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
-    """Questions about passages. An epoch counts questions, not windows, as in the reference."""
-
-    task_type = "question_answering"
-    default_length = _MAX_SEQ_LENGTH
-    examples = "questions"
-    asked: AskedQuestions
-
-    def read(self, options: SquadOptions, setup: Setup):
-        trained = setup.trained
-        task = QuestionAnsweringTask(
-            setup.max_seq_length,
-            options.doc_stride,
-            options.max_query_length,
-            version_of(options, setup),
-            options.answer_spans or (trained.answer_spans if trained else "words"),
-        )
-        splits = {}
-        if options.asks:
-            self.asked = read_questions(options, task.unlabeled(), setup.tokenizer)
-            splits["dev"] = self.asked.questions
-        if options.do_train:
-            splits["train"] = read_training_set(options, task, setup.tokenizer)
-        return task, splits
-
-    def metrics_while_training(self, run: SquadRun) -> Callable[[], dict[str, float]] | None:
-        if run.options.asks:
-            # Written before the training, so that a full disk is found early.
-            run.records(self.asked.questions, "eval", self.asked.task)
-            if has_answers(self.asked.examples, run.task.version_2_with_negative):
-                return functools.partial(self.metrics, run)
-        return None
-
-    def metric_keys(self, task: QuestionAnsweringTask, splits: Splits) -> list[str]:
-        nothing = Prediction("", (), "")
-        return list(self.asked.metrics({each.qas_id: nothing for each in self.asked.examples}))
-
-    def metrics(self, run: SquadRun) -> dict[str, float]:
-        return self.asked.metrics(self._predictions(run, run.options.eval_batch_size, "eval"))
-
-    def finish(self, run: SquadRun) -> dict[str, float]:
-        return self.evaluate(run) if run.options.asks else {}
-
-    def evaluate(self, run: SquadRun) -> dict[str, float]:
-        examples, options = self.asked.examples, run.options
-        logger.info("***** Running predictions *****")
-        logger.info("  %d questions", len(examples))
-        predictions = self._predictions(run, options.predict_batch_size, "predict")
-        about = {"global_step": run.trainer.step}
-        version_2 = run.task.version_2_with_negative
-        return write_answers(examples, predictions, options, version_2, about, run.folder)
-
-    predict = evaluate
-
-    def _predictions(self, run: SquadRun, batch_size: int, label: str) -> dict[str, Prediction]:
-        questions, task = self.asked.questions, self.asked.task
-        return self.asked.predict(run.outputs(questions, "eval", batch_size, task, label))
+    return trained is not None and trained.version_2_with_negative
 
 
 def combine_runs(options: SquadOptions) -> dict[str, float]:
@@ -243,17 +222,17 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
     runs = [read_nbest(path, names, version_2) for path in folders]
     logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
     predictions = combine(runs, names, options.answer_settings(version_2))
-    about = {"num_runs": len(runs)}
-    return write_answers(examples, predictions, options, version_2, about, options.output_dir)
+    about, command = {"num_runs": len(runs)}, Command("run_squad", options)
+    return write_answers(examples, predictions, version_2, about, options.output_dir, command)
 
 
 def write_answers(
     examples: Sequence[SquadExample],
     predictions: Mapping[str, Prediction],
-    options: SquadOptions,
     version_2_with_negative: bool,
     about: Mapping[str, Any],
     folder: str,
+    command: Command,
 ) -> dict[str, float]:
     """Write the reference's three files. Return {} unless the answers are known.
 
@@ -270,18 +249,18 @@ def write_answers(
         write_text(path, json.dumps(values, indent=4) + "\n")
         logger.info("Wrote %s", path)
     if not has_answers(examples, version_2_with_negative):
-        logger.info("%s lacks answers, so there are no metrics.", options.predict_file)
+        logger.info("%s lacks answers, so there are no metrics.", command.options.predict_file)
         return {}
     metrics = official_metrics(examples, predictions, version_2_with_negative)
     results = {**about, **metrics}
     path = os.path.join(folder, "eval_results.txt")
     loop.write_results(path, results, "Eval results")
     sections = answer_sections(examples, predictions, version_2_with_negative)
-    title = f"Answers to {os.path.basename(str(options.predict_file))}"
+    title = f"Answers to {os.path.basename(command.options.predict_file)}"
     shown: dict[str, float] = {"questions": len(examples)}
     if version_2_with_negative:
         shown["exact_of_no_answer"] = 100.0 * sum(not e.answers for e in examples) / len(examples)
-    path, command = os.path.join(folder, "report.html"), Command("run_squad", options)
+    path = os.path.join(folder, "report.html")
     write_report(path, title, results | shown, sections, command)
     return results
 

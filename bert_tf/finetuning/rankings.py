@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import abc
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from bert_tf.data.files import json_line, open_whole
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.run import AnyOptions, AnyTask, Program, Run, Splits, renamed
+from bert_tf.finetuning.run import Run, renamed
 from bert_tf.metrics.retrieval import judged, retrieval_metrics, score_metrics
 from bert_tf.report.embeddings import pair_sections, query_sections
-from bert_tf.report.page import Command, Section, write_report
+from bert_tf.report.page import Section, write_report
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.training.embedding_losses import SCORES
 
@@ -61,67 +60,75 @@ class Ranking:
         return retrieval_metrics(self.is_relevant, self.num_relevant)
 
 
-class RankingProgram(Program[AnyTask, AnyOptions]):
-    """A program whose splits have queries with documents, or pairs with scores.
+Found: TypeAlias = "Ranking | np.ndarray"  # the documents of each query, or the scores of the pairs
 
-    Attributes:
-        name: of the program.
+
+def metric_keys(
+    task: Any, example_types: Mapping[str, str], examples: Sequence[EmbeddingExample]
+) -> list[str] | None:
+    """Return the keys of the metrics of "dev", None without its examples.
+
+    Args:
         example_types: of each split.
     """
-
-    name: ClassVar[str]
-    example_types: Mapping[str, str]
-
-    def metric_keys(self, task: AnyTask, splits: Splits) -> list[str] | None:
-        if "dev" not in splits:
-            return None
-        if self.example_types["dev"] == SCORES:
-            labels = np.array([example.label for example in splits["dev"]])
-            keys = list(score_metrics(labels, labels))
-        else:
-            keys = list(retrieval_metrics(np.array([[True]]), np.array([1])))
-        widths = getattr(task, "matryoshka_dims", ())
-        return keys + [f"{task.best_metric}_dim_{width}" for width in widths]
-
-    def metrics(self, run: Run) -> Mapping[str, float]:
-        return self.answers(run, "dev", "eval", run.options.eval_batch_size)[0]
-
-    def evaluate(self, run: Run) -> dict[str, float]:
-        return self._write(run, "dev", "eval", run.options.eval_batch_size)
-
-    def predict(self, run: Run) -> None:
-        self._write(run, "test", "test", run.options.predict_batch_size)
-
-    def _write(self, run: Run, split: str, name: str, batch_size: int) -> dict[str, float]:
-        """Write the metrics, and the report of "eval" or the predictions of "test"."""
-        logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
-        examples, options = run.splits[split], run.options
-        logger.info("  Num examples = %d", len(examples))
-        metrics, found = self.answers(run, split, name, batch_size)
-        results = {"global_step": run.trainer.step, **renamed(metrics, name)}
-        loop.write_results(run.path(f"{name}_results.txt"), results, f"{name.capitalize()} results")
-        if name == "test":
-            _write_predictions(run.path("test_predictions.jsonl"), examples, found)
-        else:
-            source = options.task_name or os.path.basename(options.eval_file or "")
-            shown = {**results, "examples": len(examples)}
-            title, command = f"{self.name} on {source}", Command(self.name, options)
-            sections = _sections(examples, found)
-            write_report(run.path("report.html"), title, shown, sections, command)
-        return results
-
-    @abc.abstractmethod
-    def answers(
-        self, run: Run, split: str, name: str, batch_size: int
-    ) -> tuple[dict[str, float], Ranking | np.ndarray]:
-        """Return the metrics of a split, and the documents of each query or the scores of the pairs.
-
-        Args:
-            name: of the records.
-        """
+    if not examples:
+        return None
+    if example_types["dev"] == SCORES:
+        labels = np.array([example.label for example in examples])
+        keys = list(score_metrics(labels, labels))
+    else:
+        keys = list(retrieval_metrics(np.array([[True]]), np.array([1])))
+    widths = getattr(task, "matryoshka_dims", ())
+    return keys + [f"{task.best_metric}_dim_{width}" for width in widths]
 
 
-def _sections(examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray) -> list[Section]:
+def train_and_rank(
+    run: Run,
+    program: str,
+    splits: Mapping[str, Sequence[EmbeddingExample]],
+    answer: Callable[[str, str, int], tuple[dict[str, float], Found]],
+    name: str = "examples",
+) -> dict[str, float]:
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
+
+    Args:
+        program: its name.
+        answer: (split, name of its records, batch size) -> metrics and answers.
+        name: of the training examples, in the log.
+    """
+    options, results = run.options, {}
+
+    def dev_metrics() -> dict[str, float]:
+        return answer("dev", "eval", options.eval_batch_size)[0]
+
+    if options.do_train:
+        run.train(splits["train"], dev_metrics if options.do_eval else None, name)
+    if options.do_eval:
+        logger.info("***** Running evaluation *****")
+        logger.info("  Num examples = %d", len(splits["dev"]))
+        metrics, found = answer("dev", "eval", options.eval_batch_size)
+        results = _write_results(run, "eval", metrics)
+        source = options.task_name or os.path.basename(options.eval_file or "")
+        shown = {**results, "examples": len(splits["dev"])}
+        title, command = f"{program} on {source}", run.command(program)
+        sections = _sections(splits["dev"], found)
+        write_report(run.path("report.html"), title, shown, sections, command)
+    if options.do_predict:
+        logger.info("***** Running prediction *****")
+        logger.info("  Num examples = %d", len(splits["test"]))
+        metrics, found = answer("test", "test", options.predict_batch_size)
+        _write_results(run, "test", metrics)
+        _write_predictions(run.path("test_predictions.jsonl"), splits["test"], found)
+    return results
+
+
+def _write_results(run: Run, name: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    results = {"global_step": run.trainer.step, **renamed(metrics, name)}
+    loop.write_results(run.path(f"{name}_results.txt"), results, f"{name.capitalize()} results")
+    return results
+
+
+def _sections(examples: Sequence[EmbeddingExample], found: Found) -> list[Section]:
     if isinstance(found, Ranking):
         return query_sections(
             found.queries, found.documents, found.indexes, found.a_relevant, found.is_relevant
@@ -130,9 +137,7 @@ def _sections(examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray)
     return pair_sections([example.texts for example in examples], found, labels)
 
 
-def _write_predictions(
-    path: str, examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray
-) -> None:
+def _write_predictions(path: str, examples: Sequence[EmbeddingExample], found: Found) -> None:
     with open_whole(path) as file:
         if isinstance(found, Ranking):
             for query, scores, row in zip(found.queries, found.scores, found.indexes, strict=True):

@@ -13,16 +13,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from bert_tf.checkpoint_task import known_task
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, source_of
 from bert_tf.finetuning.embeddings_options import TextFilesOptions
-from bert_tf.finetuning.rankings import Ranking, RankingProgram
-from bert_tf.finetuning.run import Run, fine_tune
-from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.rankings import Found, Ranking, metric_keys, train_and_rank
+from bert_tf.finetuning.run import Run, start
 from bert_tf.limits import DataError
 from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others, unit
 from bert_tf.options import OptionError, option
 from bert_tf.predictor import Predictor
+from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
@@ -88,7 +87,53 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
                                   of each pair
         test_results.txt          the step, and its metrics if it has scores or negatives
     """
-    return fine_tune(Reranking(), options)
+    run: RerankerRun = start(options, ClassificationTask.name)
+    types, splits = read_examples(options)
+    if options.retriever is None:
+        score_each_pair(types, splits)
+    _check(options, types, splits, run.trained)
+    ranked = [split for split in types if split != "train" and types[split] == PAIRS]
+    retriever = Predictor(options.retriever) if options.retriever and ranked else None
+    lists = {split: _lists(splits[split], retriever) for split in ranked}
+    task = make_task(run, types, splits)
+    run.prepare(task, splits, metric_keys=metric_keys(task, types, splits.get("dev", ())))
+    pairs = RerankingTask(task.max_seq_length)  # of single documents; the trainer compiles it once
+
+    def score(examples: Sequence[EmbeddingExample], name: str, batch_size: int) -> np.ndarray:
+        """Return the score of each query with its document, [N]."""
+        return run.outputs(examples, name, batch_size, pairs)["logits"][:, 0]
+
+    def answer(split: str, name: str, batch_size: int) -> tuple[dict[str, float], Found]:
+        if types[split] == SCORES:
+            labels = np.array([each.label for each in splits[split]])
+            scores = score(splits[split], name, batch_size)
+            return score_metrics(scores, labels), scores
+        candidates = lists[split]
+        ranking = candidates.ranked(score(candidates.pairs(), name, batch_size))
+        metrics, best = ranking.metrics(), _BEST_METRIC[PAIRS]
+        if candidates.in_order and metrics:
+            metrics[f"{best}_of_retriever"] = candidates.as_retrieved().metrics()[best]
+        return metrics, ranking
+
+    return train_and_rank(run, "run_reranker", splits, answer, "queries")
+
+
+def make_task(
+    run: RerankerRun, types: Mapping[str, str], splits: dict[str, list[EmbeddingExample]]
+) -> RerankingTask:
+    """Return the task for the options and the examples. Give anchors of "train" their negatives.
+
+    Args:
+        types: of each split. That of the first decides on the loss.
+    """
+    options, example_type = run.options, next(iter(types.values()))
+    if example_type == PAIRS and "train" in splits:
+        splits["train"] = with_negatives(splits["train"], options.num_negatives, options.seed)
+    most = max((len(each.texts) - 1 for each in splits.get("train", ())), default=1)
+    loss = options.loss or ("binary" if example_type == SCORES else "listwise")
+    best = _BEST_METRIC[types.get("dev", example_type)]
+    length = options.max_seq_length or _length_of_reranker(run.known) or run.max_seq_length
+    return RerankingTask(length, most, loss, best)
 
 
 @dataclass(frozen=True)
@@ -107,6 +152,14 @@ class Lists:
     relevant: Sequence[Sequence[int]]
     in_order: bool
 
+    def pairs(self) -> list[EmbeddingExample]:
+        """Return each query with each of its candidates."""
+        return [
+            EmbeddingExample((query, self.documents[index]))
+            for query, row in zip(self.queries, self.candidates, strict=True)
+            for index in row
+        ]
+
     def as_retrieved(self) -> Ranking:
         """Return the documents in the order of the candidates."""
         return self.ranked(np.concatenate([-np.arange(len(row)) for row in self.candidates]))
@@ -120,63 +173,6 @@ class Lists:
         order = np.argsort(-scores, axis=1, kind="stable")
         scores, indexes = (np.take_along_axis(each, order, 1) for each in (scores, indexes))
         return Ranking.of_lists(self.queries, self.documents, scores, indexes, self.relevant)
-
-
-class Reranking(RankingProgram[RerankingTask, RerankerOptions]):
-    """Queries with documents, or pairs with scores."""
-
-    name, task_type = "run_reranker", ClassificationTask.name
-    examples = "queries"
-
-    def __init__(self) -> None:
-        self.example_types: dict[str, str] = {}  # of each split
-        self._lists: dict[str, Lists] = {}  # of each split of anchors with positives
-        self._pairs: RerankingTask  # of single documents; the trainer compiles it once
-
-    def read(self, options: RerankerOptions, setup: Setup):
-        self.example_types, splits = read_examples(options)
-        if options.retriever is None:
-            score_each_pair(self.example_types, splits)
-        _check(options, self.example_types, splits, setup)
-        types = self.example_types
-        ranked = [split for split in types if split != "train" and types[split] == PAIRS]
-        retriever = Predictor(options.retriever) if options.retriever and ranked else None
-        for split in ranked:
-            self._lists[split] = _lists(options, splits[split], retriever)
-        length = options.max_seq_length or _length_of_reranker(setup) or setup.max_seq_length
-        self._pairs = RerankingTask(length)
-        example_type = next(iter(self.example_types.values()))
-        if example_type == PAIRS and "train" in splits:
-            splits["train"] = with_negatives(splits["train"], options.num_negatives, options.seed)
-        most = max((len(each.texts) - 1 for each in splits.get("train", ())), default=1)
-        loss = options.loss or ("binary" if example_type == SCORES else "listwise")
-        best = _BEST_METRIC[self.example_types.get("dev", example_type)]
-        return RerankingTask(length, most, loss, best), splits
-
-    def answers(
-        self, run: RerankerRun, split: str, name: str, batch_size: int
-    ) -> tuple[dict[str, float], Ranking | np.ndarray]:
-        examples = run.splits[split]
-        if self.example_types[split] == SCORES:
-            found = self._scores(run, examples, name, batch_size)
-            return score_metrics(found, np.array([each.label for each in examples])), found
-        lists = self._lists[split]
-        pairs = [
-            EmbeddingExample((query, lists.documents[index]))
-            for query, row in zip(lists.queries, lists.candidates, strict=True)
-            for index in row
-        ]
-        ranking = lists.ranked(self._scores(run, pairs, name, batch_size))
-        metrics, best = ranking.metrics(), _BEST_METRIC[PAIRS]
-        if lists.in_order and metrics:
-            metrics[f"{best}_of_retriever"] = lists.as_retrieved().metrics()[best]
-        return metrics, ranking
-
-    def _scores(
-        self, run: RerankerRun, pairs: Sequence[EmbeddingExample], name: str, batch_size: int
-    ) -> np.ndarray:
-        """Return the score of each query with its document, [N]."""
-        return run.outputs(pairs, name, batch_size, self._pairs)["logits"][:, 0]
 
 
 def with_negatives(
@@ -217,9 +213,7 @@ def with_negatives(
     return found
 
 
-def _lists(
-    options: RerankerOptions, examples: Sequence[EmbeddingExample], retriever: Predictor | None
-) -> Lists:
+def _lists(examples: Sequence[EmbeddingExample], retriever: Predictor | None) -> Lists:
     queries, documents, relevant = relevance(each.texts for each in examples)
     if retriever is not None:
         asked = embed_all(retriever, list(queries), "queries", as_query=True)
@@ -258,9 +252,8 @@ def documents_of_rows(
     ]
 
 
-def _length_of_reranker(setup: Setup) -> int | None:
+def _length_of_reranker(known: Task | None) -> int | None:
     """Return the longest input of the model that the run begins with; None unless that scores pairs."""
-    known = setup.checkpoint and known_task(setup.checkpoint)
     if not isinstance(known, ClassificationTask) or known.kind.name != "regression":
         return None
     return known.max_seq_length if known.is_pair else None
@@ -270,10 +263,9 @@ def _check(
     options: RerankerOptions,
     types: Mapping[str, str],
     splits: Mapping[str, Sequence[EmbeddingExample]],
-    setup: Setup,
+    trained: Task | None,
 ) -> None:
     """Raise ValueError unless the model and the loss fit the examples and there is something to rank."""
-    trained = setup.trained
     if isinstance(trained, ClassificationTask) and (
         trained.is_pair is False or trained.kind.name != "regression"
     ):
@@ -303,9 +295,9 @@ def embed_all(
     encoder = model.encoder(as_query=as_query)
     cut_before = encoder.num_cut
     progress, parts = Progress(label, len(texts), unit="texts"), []
-    for start in range(0, len(texts), _CHUNK):
-        parts.append(unit(encoder.encode(texts[start : start + _CHUNK])))
-        progress.update(min(start + _CHUNK, len(texts)))
+    for first in range(0, len(texts), _CHUNK):
+        parts.append(unit(encoder.encode(texts[first : first + _CHUNK])))
+        progress.update(min(first + _CHUNK, len(texts)))
     if num_cut := encoder.num_cut - cut_before:
         logger.warning(
             "%d of %d %s are longer than the longest input, %d tokens, and were truncated",

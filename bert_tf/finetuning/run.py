@@ -1,79 +1,463 @@
-"""The run of every fine-tuning program: set up, read, train, evaluate, predict.
+"""A run of a program that trains, or of `bert_tf.Trainer`: its start, its model, its training.
 
-The module of each type of task has a subclass of `Program` with its own parts.
+    run = start(options, "classification")         # devices, output_dir, weights, tokenizer
+    task, splits = read_data(...)                  # the program's own
+    run.prepare(task, splits)                      # compares with output_dir; the model
+    run.train(splits["train"])                     # records, checkpoints, README.md
+    run.outputs(splits["dev"], "eval", 8)          # for an evaluation
+
+A run resumes from the checkpoints in `output_dir`. Otherwise it starts with the weights of
+`init_checkpoint`, or with random weights.
 """
 
 from __future__ import annotations
 
-import abc
+import atexit
 import functools
 import logging
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoint_task import known_task
+from bert_tf.config import BertConfig
+from bert_tf.data.batching import PACKED_FEATURES
+from bert_tf.data.files import check_writable, write_text
 from bert_tf.data.parallel import workers_for
-from bert_tf.data.records import make_once
+from bert_tf.data.records import make_once, naming_damaged_file
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.best_checkpoint import check_best_metric
+from bert_tf.finetuning.best_checkpoint import BestCheckpoint, check_best_metric
 from bert_tf.finetuning.distillation import Teacher, load_teacher
-from bert_tf.finetuning.initial_weights import with_labels_of
+from bert_tf.finetuning.initial_weights import load_weights, with_direction, with_init_layers
 from bert_tf.finetuning.options import FineTuningOptions
-from bert_tf.finetuning.same_run import check_output_folder
-from bert_tf.finetuning.setup import Setup, make_trainer
-from bert_tf.model_files import model_files, write_files
+from bert_tf.finetuning.run_folder import (
+    RunFolder,
+    check_output_folder,
+    compared_options,
+    model_values,
+    resume_rules,
+)
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.read import folder_of, read_checkpoint
+from bert_tf.interop.sidecar import find_config, load_tokenizer
+from bert_tf.model_files import model_files, task_of_values, write_files
+from bert_tf.modeling.flops import flops_per_token
 from bert_tf.options import OptionError
 from bert_tf.pretraining.wordpieces import warn_of_unknown_words
-from bert_tf.tasks.base import ExampleTask
+from bert_tf.registry import TASK_FILE, TYPES
+from bert_tf.report.model_card import described_step, write_training_card
+from bert_tf.report.page import Command
+from bert_tf.report.run_facts import (
+    HASH,
+    INITIAL,
+    RunRecord,
+    changed_options,
+    data_rows,
+    resolved_values,
+    shown_value,
+)
+from bert_tf.tasks.base import Task
+from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.checkpoints import folder_lock, list_checkpoints
+from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
 from bert_tf.training.loop import TrainLoop
+from bert_tf.training.optimization import OPTIMIZERS
+from bert_tf.training.options import TrainingOptions
+from bert_tf.training.progress import MetricsLog, Speed
+from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.strategy import is_chief
 
 logger = logging.getLogger(__name__)
 
-AnyTask = TypeVar("AnyTask", bound=ExampleTask)
-AnyOptions = TypeVar("AnyOptions", bound=FineTuningOptions)
+AnyTask = TypeVar("AnyTask", bound=Task)
+AnyOptions = TypeVar("AnyOptions", bound=TrainingOptions)
+Metrics = Mapping[str, float]
 Splits = Mapping[str, Sequence[Any]]
 
 # Examples of each split, and characters of a text, that the check of the vocabulary reads.
 _SAMPLED_EXAMPLES, _SAMPLED_LENGTH = 500, 1_000
 
 
-@dataclass(frozen=True)
-class Run(Generic[AnyTask, AnyOptions]):
-    """A run with its model and data.
+def start(
+    options: AnyOptions,
+    task_type: str | None = None,
+    default_length: int = 128,
+    config: BertConfig | None = None,
+) -> Run[Any, AnyOptions]:
+    """Resolve the devices, `output_dir`, initial weights and architecture of a run.
 
     Args:
-        splits: name of a split -> its examples.
-        folder: `output_dir`; for a worker that is not the chief, a temporary folder.
+        task_type: key of `registry.TYPES`. With it also the tokenizer, S, and the task of the weights.
+        default_length: S if neither the options nor an earlier training set it.
+        config: architecture. Default: that of the flags or of the weights.
+
+    Raises:
+        ValueError: there are no weights, or they are for another type of task.
+    """
+    devices, folder = options.make_strategy(), RunFolder.read(options.output_dir)
+    path = options.init_checkpoint or folder.checkpoint
+    if not path and not options.do_train:
+        raise OptionError(
+            "init_checkpoint", f"give it, or train: output_dir={folder.path} has no checkpoint."
+        )
+    checkpoint = read_checkpoint(path) if path else None
+    if config is None:
+        config = find_config(getattr(options, "bert_config_file", None), checkpoint)
+    checkpoint, config = with_init_layers(options, checkpoint, config)
+    config = replace(config, **options.config_changes)
+    checkpoint = with_direction(options, checkpoint)
+    length = getattr(options, "max_seq_length", None)
+    if length is not None:
+        config.check_sequence_length(length)
+        default_length = length
+    default_length = min(default_length, config.max_position_embeddings)
+    run = Run[Any, Any](options, devices, folder, checkpoint, config, default_length)
+    if task_type is not None:
+        run.trained = trained_task(run, task_type)
+        if run.trained is not None and length is None:
+            run.max_seq_length = run.trained.max_seq_length
+        files = run.options.vocab_file, run.options.do_lower_case
+        run.set_tokenizer(load_tokenizer(*files, checkpoint, config))
+    return run
+
+
+def trained_task(run: Run, task_type: str) -> Task | None:
+    """Return the task that the model was trained for. A resumed run or an evaluation uses it.
+
+    None for a new model, or if no file states the task.
+
+    Raises:
+        ValueError: the weights are for another type of task.
+    """
+    resumes = run.folder.checkpoint is not None
+    if resumes:
+        source, task = run.folder.path, run.known
+    elif run.options.do_train or run.checkpoint is None:
+        return None
+    else:
+        source = folder_of(run.checkpoint.source)
+        task = known_task(run.checkpoint, run.max_seq_length)
+    if task is None or task.name == task_type:
+        return task
+    if not resumes and not TYPES[task_type].variables:
+        return None  # it needs no head, so any encoder will do
+    raise OptionError(
+        "output_dir" if resumes else "init_checkpoint",
+        f"{source} contains a model for {task.name}, but this program is for {task_type}. Use "
+        + ("another folder." if resumes else "do_train, to train it for this first."),
+    )
+
+
+@dataclass(repr=False, eq=False)
+class Run(Generic[AnyTask, AnyOptions]):
+    """What `start` has resolved, and the model after `make_model`.
+
+    Args:
+        folder: `output_dir`, as an earlier process left it.
+        checkpoint: initial weights, None for random ones.
+        max_seq_length: S.
+        vocabulary, do_lower_case: of the texts; None if unknown.
+
+    Attributes:
+        trained: task that a resumed or evaluated model was trained for; None for a new model, or if no
+            file states it.
+        tokenizer: of a run that reads texts.
+        task: of the model, after `make_model`.
+        output_dir: folder to write into; for a worker that is not the chief, a temporary one.
+        record: of the training of the model in `output_dir`.
     """
 
     options: AnyOptions
-    setup: Setup
-    trainer: TrainLoop
-    task: AnyTask
-    splits: Splits
-    folder: str
-    _kept: dict[tuple, dict[str, np.ndarray]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )  # outputs of one step
+    devices: tf.distribute.Strategy
+    folder: RunFolder
+    checkpoint: PretrainedCheckpoint | None
+    config: BertConfig
+    max_seq_length: int
+    vocabulary: Sequence[str] | None = None
+    do_lower_case: bool | None = None
+    trained: Any = None
+    tokenizer: FullTokenizer = field(init=False)
+    task: AnyTask = field(init=False)
+    trainer: TrainLoop = field(init=False)
+    output_dir: str = field(init=False)
+    record: RunRecord = field(init=False)
+    _outputs: dict[tuple, dict[str, np.ndarray]] = field(init=False, default_factory=dict)
 
-    @property
-    def tokenizer(self) -> FullTokenizer:
-        return self.setup.tokenizer
+    @functools.cached_property
+    def known(self) -> Any:
+        """Task of the weights that the run begins with; None if no file states it."""
+        if self.folder.checkpoint is None:
+            return None if self.checkpoint is None else known_task(self.checkpoint)
+        path = os.path.join(self.folder.path, TASK_FILE)
+        return None if self.folder.task is None else task_of_values(self.folder.task, path)
+
+    def known_labels(self, task_type: str) -> Sequence[str]:
+        """Return the labels of the initial weights, in the order of the outputs.
+
+        () without a head of this type, whose key in `registry.TYPES` is `task_type`.
+        """
+        known = self.known
+        return getattr(known, "labels", ()) if known and known.name == task_type else ()
+
+    def set_tokenizer(self, tokenizer: FullTokenizer) -> None:
+        self.tokenizer, self.do_lower_case = tokenizer, tokenizer.do_lower_case
+        self.vocabulary = list(tokenizer.vocab)
+
+    # ------------------------------------------------------------------------------------- the model
+
+    def prepare(
+        self,
+        task: AnyTask,
+        splits: Splits,
+        num_examples: int | None = None,
+        label_names: Sequence[str] = (),
+        metric_keys: Sequence[str] | None = None,
+    ) -> None:
+        """Make the model of a fine-tuning, for as many steps as its epochs have.
+
+        Args:
+            splits: name -> examples; "train" only for a training.
+            num_examples: examples or windows of an epoch. Default: the examples of "train".
+            label_names: second names of the labels of `task`, in their order.
+            metric_keys: keys of the metrics; default: of the task, None if unknown before an evaluation.
+        """
+        options: Any = self.options
+        check_best_metric(options.best_metric, metric_keys or task.metric_keys)
+        num_steps = num_warmup_steps = 0
+        if options.do_train:
+            num_examples = num_examples or len(splits["train"])
+            num_steps, num_warmup_steps = count_steps(num_examples, options)
+        if is_chief(self.devices):
+            warn_of_unknown_words(_sample_texts(task, splits), self.tokenizer)
+        self.make_model(task, num_steps, num_warmup_steps, label_names)
+        self._num_examples = num_examples
+
+    def make_model(
+        self,
+        task: AnyTask,
+        num_train_steps: int = 0,
+        num_warmup_steps: int = 0,
+        label_names: Sequence[str] = (),
+        resolved: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make the model of a task, with its weights in place.
+
+        Args:
+            num_train_steps: all steps of the training; 0 for a model that is only evaluated.
+            label_names: second names of the labels of `task`, in their order.
+            resolved: name -> value of options whose default depends on the data.
+
+        Raises:
+            ValueError: the model in `output_dir` is another one, or the folder has other files that the
+                run would overwrite. The weights do not fit, or an evaluation has untrained weights.
+        """
+        options: Any = self.options
+        self.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
+        self.task, self.num_train_steps = task, num_train_steps
+        self._values = {**compared_options(options), **(resolved or {})}
+        self._changes = self.changes_since(self.folder, self.config, self.vocabulary)
+        self.record = self.folder.record
+        if is_chief(self.devices):
+            check_output_folder(self.folder.path)
+        self.checkpoint = self._with_labels_of(task, label_names)
+        self.best = None
+        if options.evaluate_steps:
+            metric = options.best_metric or task.best_metric
+            self.best = BestCheckpoint(
+                self.folder.path,
+                metric,
+                lower_is_better=metric in task.lower_is_better,
+                is_new_run=self.folder.checkpoint is None,
+                patience=options.early_stopping,
+            )
+        self.teacher: Teacher | None = None
+        is_over = self.folder.step >= num_train_steps or (self.best and self.best.is_over)
+        if getattr(options, "teacher", None) and not is_over:
+            self.teacher = load_teacher(self, label_names)
+        self.learned = task if self.teacher is None else self.teacher.student
+        self.trainer = make_trainer(self, self.learned, num_train_steps, num_warmup_steps)
+        logger.info("%s", loop.describe_model(self.trainer.model))
+        self.output_dir = self.folder.path if self.trainer.is_chief else _scratch_folder()
+
+    def changes_since(
+        self,
+        folder: RunFolder,
+        config: BertConfig | None = None,
+        vocabulary: Sequence[str] | None = None,
+    ) -> dict[str, Any]:
+        """Return name -> value in a folder of what this run changes; see `RunFolder.changes`."""
+        values = model_values(
+            {"task": self.task.name, **self.task.arguments()},
+            config,
+            vocabulary,
+            None if vocabulary is None else self.do_lower_case,
+        )
+        rules = {"steps": "warn", **resume_rules(self.options)}
+        if self.num_train_steps:
+            values |= self._values
+            if "num_train_steps" not in rules:
+                values["steps"] = self.num_train_steps
+        return folder.changes(values, rules)
+
+    def _with_labels_of(
+        self, task: AnyTask, label_names: Sequence[str]
+    ) -> PretrainedCheckpoint | None:
+        """Return the initial weights with a classifier's rows in the order of the task's labels."""
+        own = TYPES.get(task.name)
+        # The task.json of a custom task may have arguments that ours do not take.
+        is_custom = own is None or own.load("task") is not type(task)
+        if self.checkpoint is None or self.folder.checkpoint is not None or is_custom:
+            return self.checkpoint
+        if not getattr(task, "labels", ()):
+            return self.checkpoint
+        will_train = self.options.do_train
+        return align_head(self.checkpoint, self.known, task, label_names, will_train=will_train)
+
+    # ---------------------------------------------------------------------------------- the training
+
+    def train(
+        self,
+        examples: Sequence[Any],
+        evaluate: Callable[[], Metrics] | None = None,
+        name: str = "examples",
+    ) -> None:
+        """Write the records of the examples, with the outputs of a teacher, and train on them.
+
+        Args:
+            evaluate: see `train_on`.
+            name: of the examples, in the log.
+        """
+        if self.teacher is None:
+            path = self.records(examples, "train")
+        else:
+            path = self.teacher.write_records(self, examples)
+            self.teacher = None  # frees its weights
+        shown, num_steps = f"{len(examples)} {name}", self.num_train_steps
+        if self._num_examples != len(examples):
+            shown += f" in {self._num_examples} windows"
+        logger.info("%s, %d step%s", shown, num_steps, "s" * (num_steps > 1))
+        labels = getattr(self.task, "labels", ())
+        if labels and self.trainer.step < num_steps:
+            write_text(self.path("labels.txt"), "".join(f"{label}\n" for label in labels))
+        self.train_on([path], evaluate)
+
+    def train_on(
+        self,
+        data: Sequence[str] | tf.data.Dataset,
+        evaluate: Callable[[], Metrics] | None = None,
+        lengths: str = "bucketed",
+        stop_step: int | None = None,
+    ) -> Metrics | None:
+        """Train from the trainer's step up to `num_train_steps`, and write README.md.
+
+        Args:
+            data: record files; or batches of `task.record_features`, repeated when they end. A resumed
+                run skips those it has seen, so their order must be the same.
+            evaluate: called every `evaluate_steps` of the options, if that is set.
+            lengths: one of `loop.LENGTHS`. Becomes "full" under a strategy that needs static shapes, and
+                "packed" with `pack_sequences`.
+            stop_step: last step, with the learning rates of `num_train_steps`. Default: that.
+
+        Returns:
+            Metrics of an evaluation at the last step, or None without one.
+
+        Raises:
+            ValueError: there are fewer examples than one batch needs, or there is nothing to evaluate
+                every `evaluate_steps`.
+        """
+        options, trainer, task = self.options, self.trainer, self.learned
+        if options.evaluate_steps and evaluate is None:
+            raise OptionError("evaluate_steps", "needs an evaluation: give do_eval or `evaluate`.")
+        files = [] if isinstance(data, tf.data.Dataset) else data
+        size = (
+            loop.batch_size(data) if isinstance(data, tf.data.Dataset) else options.train_batch_size
+        )
+        stream = loop.stream(trainer, task, data, options, size, lengths)
+        logger.info("***** Running training *****")
+        logger.info("  %s", loop.describe(trainer, options, size))
+        last_step, first_step = stop_step or self.num_train_steps, trainer.step
+        if self.best is not None and self.best.is_over:
+            logger.info("Training ended early, at step %d", first_step)
+            last_step = min(last_step, first_step)
+        is_over = first_step >= last_step
+        if trainer.is_chief and not is_over:
+            self._write_record(files, size)
+        if first_step < self.num_train_steps:
+            texts = model_files(self.config, self.task, self.vocabulary, self.do_lower_case)
+            write_files(self.output_dir, texts)
+        evaluations = loop.Evaluations(trainer, options, evaluate, self.best)
+        flops = flops_per_token(
+            trainer.model.config, task.max_seq_length, task.predictions_per_token
+        )
+        with naming_damaged_file(files, task.id_limits(trainer.model.config)):
+            trainer.train(
+                stream,
+                last_step,
+                output_dir=self.output_dir,
+                save_checkpoints_steps=options.save_checkpoints_steps,
+                max_steps_per_loop=options.iterations_per_loop,
+                keep_checkpoint_max=options.keep_checkpoint_max,
+                evaluate=evaluations,
+                evaluate_steps=options.evaluate_steps,
+                evaluate_first=evaluations.are_missing_at(first_step),
+                tensorboard=options.tensorboard,
+                speed=Speed(size, flops),
+            )
+        if trainer.is_chief and (not is_over or described_step(self.output_dir) != trainer.step):
+            program = getattr(options, "program", None)
+            parameters = loop.num_parameters(trainer.model)
+            write_training_card(
+                self.output_dir, self.record, program, self.task, parameters, trainer.step
+            )
+        results, is_new = evaluations.at(trainer.step)
+        if is_new and trainer.is_chief:
+            MetricsLog(self.output_dir, options.tensorboard).write(
+                "eval", trainer.step, results or {}
+            )
+        return results
+
+    def _write_record(self, files: Sequence[str], batch_size: int) -> None:
+        """Write training.json."""
+        options, before = self.options, self.folder.record
+        data = data_rows(options, files)
+        known: dict[str, str] = dict(before.data)
+        rows = {name: text for name, text in data if name != HASH or name in known}
+        self.folder.changes(rows, dict.fromkeys(rows, "warn"))
+        flags = changed_options(options)
+        if options.init_checkpoint:
+            path = options.init_checkpoint  # an absolute path is valid in every working folder
+            flags["init_checkpoint"] = path if "://" in path else os.path.abspath(path)
+        if before.flags:
+            flags = {name: value for name, value in flags.items() if name not in INITIAL}
+            flags |= {name: before.flags[name] for name in INITIAL if name in before.flags}
+        changes = [f"{n} {shown_value(v)}" for n, v in self._changes.items() if n in self._values]
+        text = f"Resumed at step {self.folder.step}; before: {', '.join(changes)}."
+        values = dict(self._values)
+        if not files:  # the size of given batches is not an option to compare
+            values.pop("train_batch_size", None)
+        used = resolved_values(batch_size, self.trainer.optimizer.schedule, options.policy)
+        resumed = [*before.resumed, *([text] if changes else [])]
+        self.record = RunRecord(values, self.num_train_steps, flags, used, data, resumed)
+        self.record.save(self.output_dir)
+
+    # ---------------------------------------------------------------- evaluation and prediction
 
     def path(self, name: str) -> str:
-        return os.path.join(self.folder, name)
+        return os.path.join(self.output_dir, name)
 
-    def records(self, examples: Sequence[Any], name: str, task: ExampleTask | None = None) -> str:
+    def records(self, examples: Sequence[Any], name: str, task: Any = None) -> str:
         """Return the path of `<name>.tf_record`. Write it unless it exists.
 
         Args:
-            task: writes the records; default: the task of the run.
+            task: `ExampleTask` that writes the records; default: the task of the run.
         """
         task = task or self.task
         path, key = self.path(f"{name}.tf_record"), task.records_key(examples, self.tokenizer)
@@ -88,7 +472,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         examples: Sequence[Any],
         name: str,
         batch_size: int,
-        task: ExampleTask | None = None,
+        task: Any = None,
         label: str | None = None,
     ) -> dict[str, np.ndarray]:
         """Return the outputs that `task.eval_outputs` keeps, in the order of the examples.
@@ -98,142 +482,31 @@ class Run(Generic[AnyTask, AnyOptions]):
 
         Args:
             name: of the records; with one task it always means the same examples.
+            task: of the records; default: the task of the run.
             label: of the progress; default: `name`.
         """
         task = task or self.task
-        if not self.options.evaluate_steps:
-            return self._compute(examples, name, batch_size, task, label or name)
         key = (self.trainer.step, name, task, batch_size)
-        if any(step != key[0] for step, *_ in self._kept):
-            self._kept.clear()
-        if key not in self._kept:
-            self._kept[key] = self._compute(examples, name, batch_size, task, label or name)
-        return dict(self._kept[key])
-
-    def _compute(
-        self, examples: Sequence[Any], name: str, batch_size: int, task: ExampleTask, label: str
-    ) -> dict[str, np.ndarray]:
+        if key in self._outputs:
+            return dict(self._outputs[key])
         files = [self.records(examples, name, task)]
-        return loop.run_model(
-            self.trainer, task, files, batch_size, label=label, lengths="bucketed"
+        outputs = loop.run_model(
+            self.trainer, task, files, batch_size, label=label or name, lengths="bucketed"
         )
+        if self.options.evaluate_steps:
+            same_step = {each: v for each, v in self._outputs.items() if each[0] == key[0]}
+            self._outputs = {**same_step, key: outputs}
+        return dict(outputs)
+
+    def command(self, program: str) -> Command:
+        """Return the command of the run, for report.html."""
+        step, checkpoint = self.trainer.step, self.folder.checkpoint
+        if step != self.folder.step:
+            checkpoint = self.path(f"model.ckpt-{step}")
+        return Command(program, self.options, checkpoint, self.record.flags)
 
 
-class Program(abc.ABC, Generic[AnyTask, AnyOptions]):
-    """The task-specific parts of `fine_tune`.
-
-    Attributes:
-        task_type: key of `registry.TYPES`.
-        default_length: S if neither the options nor an earlier training set it.
-        examples: word for the training examples in the log.
-    """
-
-    task_type: ClassVar[str]
-    default_length: ClassVar[int] = 128
-    examples: ClassVar[str] = "examples"
-
-    @abc.abstractmethod
-    def read(self, options: AnyOptions, setup: Setup) -> tuple[AnyTask, Splits]:
-        """Return the task and the splits that the options need.
-
-        "train" only for training.
-        """
-
-    def count(self, task: AnyTask, examples: Sequence[Any], setup: Setup) -> int:
-        """Return the number of examples or windows that make an epoch."""
-        return len(examples)
-
-    def label_names(self, options: AnyOptions) -> Sequence[str]:
-        """Return other names of the task's labels, which a checkpoint may use."""
-        return ()
-
-    def metrics_while_training(self, run: Run) -> Callable[[], Mapping[str, float]] | None:
-        """Return a function that evaluates the current model, or None."""
-        return functools.partial(self.metrics, run) if run.options.do_eval else None
-
-    def metric_keys(self, task: AnyTask, splits: Splits) -> Sequence[str] | None:
-        """Return the keys of `metrics`, or None if they are unknown before an evaluation."""
-        return task.metric_keys
-
-    def metrics(self, run: Run) -> Mapping[str, float]:
-        """Return the metrics of the split "dev"."""
-        kept = run.outputs(run.splits["dev"], "eval", run.options.eval_batch_size)
-        return run.task.metrics(kept)
-
-    def finish(self, run: Run) -> dict[str, float]:
-        """Evaluate and predict, as the options set. Return the metrics of the evaluation, if any."""
-        results = self.evaluate(run) if run.options.do_eval else {}
-        if run.options.do_predict:
-            self.predict(run)
-        return results
-
-    @abc.abstractmethod
-    def evaluate(self, run: Run) -> dict[str, float]:
-        """Write and return the metrics of the split "dev"."""
-
-    @abc.abstractmethod
-    def predict(self, run: Run) -> Any:
-        """Write the predictions of the split "test"."""
-
-
-def fine_tune(
-    program: Program, options: AnyOptions, devices: tf.distribute.Strategy | None = None
-) -> dict[str, float]:
-    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
-
-    Args:
-        devices: result of `options.make_strategy()`, if that was called before.
-    """
-    setup = Setup.for_task(options, program.task_type, devices, program.default_length)
-    task, splits = program.read(options, setup)
-    setup.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
-    if options.best_metric is not None:
-        check_best_metric(options.best_metric, program.metric_keys(task, splits))
-    num_train_steps = num_warmup_steps = 0
-    if options.do_train:
-        num_examples = program.count(task, splits["train"], setup)
-        num_train_steps, num_warmup_steps = count_steps(num_examples, options)
-    files = _files(setup, task)
-    if is_chief(setup.devices):
-        check_output_folder(options.output_dir)
-        warn_of_unknown_words(_sample_texts(task, splits), setup.tokenizer)
-    label_names = program.label_names(options)
-    checkpoint = with_labels_of(options, setup.checkpoint, task, label_names)
-    setup = replace(setup, checkpoint=checkpoint)
-    teacher: Teacher | None = None
-    if options.teacher and loop.has_steps_to_train(options, task, num_train_steps):
-        teacher = load_teacher(options, setup, task, label_names)
-    learned = task if teacher is None else teacher.student
-    trainer = make_trainer(setup, learned, num_train_steps, num_warmup_steps)
-    logger.info("%s", loop.describe_model(trainer.model))
-    folder = loop.folder_to_write(trainer, options.output_dir)
-    run = Run(options, setup, trainer, task, splits, folder)
-    if options.do_train:
-        if trainer.step < num_train_steps:
-            write_files(folder, files)
-        if teacher is None:
-            path = run.records(splits["train"], "train")
-        else:
-            path = teacher.write_records(run, splits["train"])
-            teacher = None  # frees its weights
-        shown = f"{len(splits['train'])} {program.examples}"
-        if num_examples != len(splits["train"]):
-            shown += f" in {num_examples} windows"
-        logger.info("%s, %d step%s", shown, num_train_steps, "s" * (num_train_steps > 1))
-        loop.train(
-            trainer,
-            learned,
-            [path],
-            options,
-            num_train_steps,
-            program.metrics_while_training(run),
-            lengths="bucketed",
-            folder=folder,
-        )
-    return program.finish(run)
-
-
-def _sample_texts(task: ExampleTask, splits: Splits) -> Iterator[str]:
+def _sample_texts(task: Any, splits: Splits) -> Iterator[str]:
     """Yield the texts of the first examples of each split, truncated."""
     for examples in splits.values():
         for example in examples[:_SAMPLED_EXAMPLES]:
@@ -255,13 +528,108 @@ def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int
     return num_train_steps, int(num_train_steps * options.warmup_proportion)
 
 
-def _files(setup: Setup, task: ExampleTask) -> dict[str, str]:
-    """Return name -> text of the files next to the checkpoints."""
-    tokenizer, labels = setup.tokenizer, getattr(task, "labels", ())
-    files = model_files(setup.config, task, list(tokenizer.vocab), tokenizer.do_lower_case)
-    return {**files, "labels.txt": "".join(f"{label}\n" for label in labels)} if labels else files
+def make_trainer(
+    run: Run, task: Task, num_train_steps: int = 0, num_warmup_steps: int = 0
+) -> TrainLoop:
+    """Return a TrainLoop with its weights in place.
+
+    Args:
+        num_train_steps: 0 for a model that is only evaluated.
+
+    Raises:
+        ValueError: the weights do not fit, an evaluation has untrained weights, a layer to freeze does
+            not exist, or the moments to carry over are for another task or other labels.
+    """
+    options, devices, num_layers = run.options, run.devices, run.config.num_hidden_layers
+    keras.utils.set_random_seed(options.seed)
+    with devices.scope():
+        config = replace(run.config, **options.dropouts)
+        model = task.build_model(config, dtype=options.policy)
+        optimizer = None
+        if num_train_steps:
+            frozen = freeze(model, options.freeze or "", num_layers)
+            if frozen:
+                logger.info("%d of %d variables are frozen", len(frozen), len(model.weights))
+            optimizer = make_optimizer(options, num_layers, num_train_steps, num_warmup_steps)
+    if num_train_steps and is_chief(devices):  # other workers write elsewhere
+        check_writable(options.output_dir)
+        with folder_lock(options.output_dir):
+            pass  # detect another run in the folder before replacing files
+    trainer = TrainLoop(
+        model,
+        task.losses,
+        strategy=devices,
+        input_names=(*task.input_names, *PACKED_FEATURES),
+        optimizer=optimizer,
+        gradient_accumulation_steps=options.gradient_accumulation_steps,
+        seed=options.seed,
+        jit_compile=options.jit_compile,
+    )
+    if run.folder.checkpoint is not None:
+        step = trainer.resume(run.folder.checkpoint)
+        assert step is not None, "another process removed the checkpoint"  # noqa: S101
+        logger.info("Weights: %s", run.folder.checkpoint)
+        return trainer
+    if num_train_steps:
+        _warn_of_unnamed_checkpoints(options.output_dir)
+    if num_train_steps and getattr(options, "init_optimizer", False):
+        _carry_over(run, trainer)
+    elif run.checkpoint is not None:
+        load_weights(model, run.checkpoint, task, will_train=bool(num_train_steps))
+    else:
+        logger.info("The weights are random")
+    return trainer
 
 
-def renamed(metrics: Mapping[str, float], name: str) -> dict[str, float]:
+def _warn_of_unnamed_checkpoints(folder: str) -> None:
+    """Warn that a new training starts in a folder whose file `checkpoint` is missing or damaged."""
+    if prefixes := list_checkpoints(folder):
+        logger.warning(
+            "The training starts anew and will remove %s, because the file `checkpoint` is missing or "
+            'damaged. To resume, stop and write the line model_checkpoint_path: "%s" into it.',
+            *(prefixes[-1], os.path.basename(prefixes[-1])),
+        )
+
+
+def _carry_over(run: Run, trainer: TrainLoop) -> None:
+    """Load the weights, moments and step of another run, of its latest or a named checkpoint."""
+    source = str(run.options.init_checkpoint)
+    run.changes_since(RunFolder.read(folder_of(source)))
+    if trainer.resume(source) is None:
+        raise OptionError("init_optimizer", f"init_checkpoint={source} has no checkpoint of a run.")
+    logger.info(
+        "The optimizer state is carried over; checkpoints are written to %s", run.folder.path
+    )
+
+
+def make_optimizer(
+    options: TrainingOptions, num_hidden_layers: int, num_train_steps: int, num_warmup_steps: int
+) -> keras.optimizers.Optimizer:
+    """Return the optimizer of the flags with its schedule. Call it under `strategy.scope()`."""
+    rate = options.base_learning_rate
+    schedule = WarmupDecay(rate, num_train_steps, num_warmup_steps, options.lr_schedule)
+    settings: dict[str, Any] = {}
+    if options.optimizer == "muon" and options.policy == "mixed_bfloat16":
+        settings["product_dtype"] = "bfloat16"
+    factors = {path: own / rate for path, own in options.own_learning_rates.items()}
+    if options.layer_lr_decay < 1:
+        factors |= layer_learning_rate_factors(num_hidden_layers, options.layer_lr_decay)
+    return OPTIMIZERS[options.optimizer](
+        schedule,
+        weight_decay_rate=options.weight_decay_rate,
+        learning_rate_factors=factors,
+        skip_nonfinite=options.policy == "mixed_float16",
+        **settings,
+    )
+
+
+@functools.cache
+def _scratch_folder() -> str:
+    folder = tempfile.mkdtemp(prefix="bert_tf-worker-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def renamed(metrics: Metrics, name: str) -> dict[str, float]:
     """Return metrics of another split than "dev": `eval_loss` becomes `test_loss` for "test"."""
     return {key.replace("eval_", f"{name}_", 1): value for key, value in metrics.items()}

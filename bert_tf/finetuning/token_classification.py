@@ -19,14 +19,13 @@ from bert_tf.data.token_classification import Columns, Sentence, read_conll, rel
 from bert_tf.data.word_splitting import WordSpan, are_spaced, choose_rule, join_words, split_words
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
-from bert_tf.finetuning.run import Program, Run, Splits, fine_tune, renamed
-from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.run import Run, renamed, start
 from bert_tf.limits import DataError
 from bert_tf.metrics.basic import largest_class
 from bert_tf.metrics.conlleval import Counts, entities, report, word_report
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
 from bert_tf.options import OptionError, option
-from bert_tf.report.page import Command, write_report
+from bert_tf.report.page import write_report
 from bert_tf.report.token_classification import entity_sections, word_sections
 from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -114,6 +113,7 @@ _OVERALL = (
 )
 
 NerRun = Run[TokenClassificationTask, NerOptions]
+Splits = dict[str, list[Sentence]]
 
 
 def run_ner(options: NerOptions) -> dict[str, float]:
@@ -132,36 +132,28 @@ def run_ner(options: NerOptions) -> dict[str, float]:
         test_predictions.txt    the lines of --predict_file with predictions instead of labels
         test_results.txt, test_report.txt    if --predict_file has labels
     """
-    return fine_tune(TokenClassification(), options)
+    run: NerRun = start(options, "token_classification")
+    if options.feature_based:
+        check_feature_layers(options.feature_layers, run.config.num_hidden_layers)
+    known_labels = run.known_labels("token_classification")
+    task, splits = read_data(options, run.trained, run.max_seq_length, known_labels)
+    dev_labels = [sentence.labels or () for sentence in splits.get("dev", ())]
+    run.prepare(
+        task,
+        splits,
+        task.count_windows(splits.get("train", ()), run.tokenizer),
+        metric_keys=task.metric_keys_of(dev_labels) if dev_labels else task.metric_keys,
+    )
 
+    def dev_metrics() -> dict[str, float]:
+        return task.metrics(run.outputs(splits["dev"], "eval", options.eval_batch_size))
 
-class TokenClassification(Program[TokenClassificationTask, NerOptions]):
-    """Sentences with a label for each word."""
-
-    task_type = "token_classification"
-    examples = "sentences"
-
-    def read(self, options: NerOptions, setup: Setup):
-        if options.feature_based:
-            check_feature_layers(options.feature_layers, setup.config.num_hidden_layers)
-        known_labels = setup.labels_of(self.task_type)
-        return read_data(options, setup.trained, setup.max_seq_length, known_labels)
-
-    def count(
-        self, task: TokenClassificationTask, examples: Sequence[Sentence], setup: Setup
-    ) -> int:
-        return task.count_windows(examples, setup.tokenizer)
-
-    def metric_keys(self, task: TokenClassificationTask, splits: Splits) -> Sequence[str]:
-        if "dev" not in splits:
-            return task.metric_keys
-        return task.metric_keys_of([sentence.labels or () for sentence in splits["dev"]])
-
-    def evaluate(self, run: NerRun) -> dict[str, float]:
-        return evaluate(run, run.splits["dev"])
-
-    def predict(self, run: NerRun) -> None:
-        predict(run, run.splits["test"])
+    if options.do_train:
+        run.train(splits["train"], dev_metrics if options.do_eval else None, "sentences")
+    results = evaluate(run, splits["dev"]) if options.do_eval else {}
+    if options.do_predict:
+        predict(run, splits["test"])
+    return results
 
 
 def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
@@ -184,7 +176,7 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     words = np.array([label for labels in actual for label in labels])
     of_all |= {"sentences": len(sentences), "words": len(words)}
     of_all["eval_accuracy_of_largest_class"] = largest_class(words)
-    command = Command("run_ner", options)
+    command = run.command("run_ner")
     write_report(run.path("report.html"), title, of_all, sections, command)
     return results
 
@@ -344,8 +336,6 @@ def read_data(
     if options.do_train:
         order = known_labels if trained is None else trained.labels
         task = _new_task(options, splits["train"], scheme, order, max_seq_length)
-        if trained is not None:
-            _check_same_task(task, trained)
     elif trained is None:
         raise OptionError(
             "init_checkpoint",
@@ -436,13 +426,3 @@ def _adjusted(
     if options.doc_stride is not None or max_seq_length != trained.max_seq_length:
         arguments["doc_stride"] = options.doc_stride
     return TokenClassificationTask(**arguments)
-
-
-def _check_same_task(task: TokenClassificationTask, trained: TokenClassificationTask) -> None:
-    """Raise if a resumed training would change the labels or the architecture of the head."""
-    for name in ("labels", "feature_layers", "crf"):
-        now, there = getattr(task, name), getattr(trained, name)
-        if now != there:
-            raise OptionError(
-                "output_dir", f"its model has `{name}` {there}, this run {now}. Use another."
-            )

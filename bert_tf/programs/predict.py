@@ -39,7 +39,7 @@ from bert_tf.prediction.masked_lm import MaskFiller, corpus_pseudo_perplexity
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.predictor import Predictor
 from bert_tf.quiet import until_reader_stops
-from bert_tf.training.checkpoints import FLAGS, read_note
+from bert_tf.report.run_facts import RunRecord
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import PRECISIONS, choose_precision
 
@@ -206,7 +206,7 @@ def predict(options: PredictionOptions, predictor: Predictor | None = None) -> N
     totals: Counter[str] = Counter()
     with open_output(options.output_file) as output:  # fails before the model is loaded
         model = choose_model(predictor or make_predictor(options), options)
-        trained = read_note(local_path(options.model_dir)).get(FLAGS, {})
+        trained = RunRecord.load(local_path(options.model_dir)).flags
         inputs = read_inputs(files, options, model, options.input_format, trained)
         write = make_writer(options.answer_format, model, output)
         if is_typed:

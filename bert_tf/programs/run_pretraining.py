@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -17,13 +17,11 @@ from bert_tf.config import ATTENTION_DIRECTIONS, BertConfig
 from bert_tf.data.records import check_records
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
-from bert_tf.finetuning.loop import checked_lengths
-from bert_tf.finetuning.same_run import check_output_folder, check_same_tokenizer
-from bert_tf.finetuning.setup import Setup, make_trainer
+from bert_tf.finetuning.run import Run, start
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.interop.hub import SCHEME
-from bert_tf.model_files import model_files, read_task, write_files
+from bert_tf.model_files import read_task
 from bert_tf.options import EncoderFilesOptions, OptionError, option, require_one_of
 from bert_tf.pretraining.manifest import (
     RecordSet,
@@ -37,12 +35,10 @@ from bert_tf.pretraining.manifest import (
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.pretraining.settings import MaskingOptions, most_predictions
-from bert_tf.report.page import Command, write_report
+from bert_tf.report.page import write_report
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.training.loop import TrainLoop
 from bert_tf.training.options import TrainingOptions
-from bert_tf.training.strategy import is_chief
 
 logger = logging.getLogger(__name__)
 
@@ -164,6 +160,9 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions, MaskingOptions):
         return {} if self.attention is None else {"attention_direction": self.attention}
 
 
+PretrainingRun = Run[PretrainingTask, PretrainingOptions]
+
+
 def _num_warmup_steps(options: PretrainingOptions) -> int:
     """Return `num_warmup_steps`; a tenth of the steps if the training is shorter than the default."""
     if not options.do_train or options.num_warmup_steps <= options.num_train_steps:
@@ -177,92 +176,64 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     Write `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `report.html`, `README.md` (the model
     card) and the files that model_files.py lists.
     """
-    command = options  # as given, for report.html and README.md
-    setup = Setup.from_options(options, options.make_strategy())
-    config, checkpoint = setup.config, setup.checkpoint
-    vocab_file, tokens = find_vocabulary(options, checkpoint)
-    sidecar.compare_vocabularies(vocab_file, checkpoint)
-    options, record_sets, tasks = _read_tasks(options, setup)
+    run: PretrainingRun = start(options)
+    vocab_file, run.vocabulary = find_vocabulary(options, run.checkpoint)
+    sidecar.compare_vocabularies(vocab_file, run.checkpoint)
+    record_sets, tasks = read_data(run, vocab_file)
     task = tasks["train" if options.do_train else "eval"]
-    logger.info("The objective is %s", task.objective)
-    for name, record_set in record_sets.items():
-        masked = f"are masked while {'training' if name == 'train' else 'evaluating'}"
-        logger.info("The %s records %s", name, "have masks" if record_set.is_masked else masked)
-    stated = sidecar.find_case(options.do_lower_case, checkpoint, None, vocab_file)
-    case = sidecar.find_case(find_case_of_records(list(record_sets.values()), stated), None, tokens)
-    if tokens is not None:
-        check_same_tokenizer(options.output_dir, tokens, case)
-    texts = model_files(config, task, tokens, case) if options.do_train else {}
-    if is_chief(setup.devices):
-        check_output_folder(options.output_dir)
-    setup = replace(setup, options=options)
-    num_train_steps = options.num_train_steps if options.do_train else 0
-    trainer = make_trainer(
-        setup,
+    stated = sidecar.find_case(options.do_lower_case, run.checkpoint, None, vocab_file)
+    case = find_case_of_records(list(record_sets.values()), stated)
+    run.do_lower_case = sidecar.find_case(case, None, run.vocabulary)
+    run.make_model(
         task,
-        num_train_steps,
+        options.num_train_steps if options.do_train else 0,
         _num_warmup_steps(options),
-        init_optimizer=options.init_optimizer,
+        resolved={
+            "objective": task.objective,
+            "max_predictions_per_seq": task.max_predictions_per_seq,
+        },
     )
-    logger.info("%s", loop.describe_model(trainer.model))
-    folder = loop.folder_to_write(trainer, options.output_dir)
 
     def evaluate_now() -> dict[str, float]:
-        results = evaluate(trainer, tasks["eval"], record_sets["eval"].files, options)
-        write_page(folder, command, results)
+        results = evaluate(run, tasks["eval"], record_sets["eval"].files)
+        write_page(run, results)
         return results
 
     results: Mapping[str, float] | None = None
-    first_step = trainer.step
+    first_step = run.trainer.step
     if options.do_train:
-        if trainer.step < num_train_steps:
-            write_files(folder, texts)
-        results = loop.train(
-            trainer,
-            task,
-            record_sets["train"].files,
-            options,
-            num_train_steps,
-            evaluate=evaluate_now if options.do_eval else None,
-            folder=folder,
-            command=command,
-            stop_step=options.stop_step,
-        )
+        files, metrics = record_sets["train"].files, evaluate_now if options.do_eval else None
+        results = run.train_on(files, metrics, "trimmed", options.stop_step)
     if not options.do_eval:
-        if trainer.step > first_step or not tf.io.gfile.exists(os.path.join(folder, "report.html")):
-            write_page(folder, command, {"global_step": trainer.step})
+        if run.trainer.step > first_step or not tf.io.gfile.exists(run.path("report.html")):
+            write_page(run, {"global_step": run.trainer.step})
         return {}
     found = dict(results or evaluate_now())
-    loop.write_results(os.path.join(folder, "eval_results.txt"), found, "Eval results")
-    write_page(folder, command, found)
+    loop.write_results(run.path("eval_results.txt"), found, "Eval results")
+    write_page(run, found)
     return found
 
 
-def _read_tasks(
-    options: PretrainingOptions, setup: Setup
-) -> tuple[PretrainingOptions, dict[str, RecordSet], dict[str, PretrainingTask]]:
-    """Return the options, and the records and tasks of "train" and "eval" that they need.
-
-    With `do_train` the options have the objective and the predictions of the records, which a run that
-    resumes is compared with.
+def read_data(
+    run: PretrainingRun, vocab_file: str | None
+) -> tuple[dict[str, RecordSet], dict[str, PretrainingTask]]:
+    """Return the records and tasks of "train" and "eval" that the options need.
 
     Raises:
         ValueError: the records do not fit the options, the model or the devices.
     """
-    config, record_sets = setup.config, {}
-    config.check_sequence_length(options.max_seq_length)
+    options, config, tokens, record_sets = run.options, run.config, run.vocabulary, {}
     for name, is_needed in (("train", options.do_train), ("eval", options.do_eval)):
         if is_needed:
             given = options.input_file if name == "train" else options.eval_file
             files = expand_record_files(given or options.input_file)
             record_sets[name] = read_record_set(files, options.max_seq_length)
-    vocab_file, tokens = find_vocabulary(options, setup.checkpoint)
     if tokens is not None:
         for record_set in record_sets.values():
             check_vocabulary_of_records(record_set, tokens, vocab_file)
         vocab = {token: index for index, token in enumerate(tokens)}
         sidecar.check_vocabulary(vocab, config, vocab_file or "of the checkpoint")
-    tasks = make_tasks(options, record_sets, setup.checkpoint)
+    tasks = make_tasks(options, record_sets, run.checkpoint)
     if options.do_eval:
         check_best_metric(options.best_metric, tasks["eval"].metric_keys)
     for name, task in tasks.items():
@@ -270,17 +241,18 @@ def _read_tasks(
         check_records(found.files, task.record_features, task.id_limits(config))
         check_record_sets(found.files, set_limits(config, task, found.is_masked))
     if options.do_train:
-        task = tasks["train"]
-        most = task.max_predictions_per_seq
-        options = options.with_values(objective=task.objective, max_predictions_per_seq=most)
-        checked_lengths(options, setup.devices, record_sets["train"].files)
-    return options, record_sets, tasks
+        loop.check_lengths(options, run.devices, record_sets["train"].files)
+    logger.info("The objective is %s", next(iter(tasks.values())).objective)
+    for name, record_set in record_sets.items():
+        masked = f"are masked while {'training' if name == 'train' else 'evaluating'}"
+        logger.info("The %s records %s", name, "have masks" if record_set.is_masked else masked)
+    return record_sets, tasks
 
 
-def write_page(folder: str, options: PretrainingOptions, results: Mapping[str, float]) -> None:
+def write_page(run: PretrainingRun, results: Mapping[str, float]) -> None:
     """Write `report.html`."""
-    path, command = os.path.join(folder, "report.html"), Command("run_pretraining", options)
-    write_report(path, f"run_pretraining on {options.input_file}", results, [], command)
+    title, command = f"run_pretraining on {run.options.input_file}", run.command("run_pretraining")
+    write_report(run.path("report.html"), title, results, [], command)
 
 
 def make_tasks(
@@ -338,20 +310,16 @@ _LOGGED = (
 )
 
 
-def evaluate(
-    trainer: TrainLoop,
-    task: PretrainingTask,
-    files: Sequence[str],
-    options: PretrainingOptions,
-) -> dict[str, float]:
+def evaluate(run: PretrainingRun, task: PretrainingTask, files: Sequence[str]) -> dict[str, float]:
     """Return and log the metrics of the current model."""
+    options, step = run.options, run.trainer.step
     kept = loop.run_model(
-        trainer, task, files, options.eval_batch_size, max_batches=options.max_eval_steps
+        run.trainer, task, files, options.eval_batch_size, max_batches=options.max_eval_steps
     )
-    results = {"global_step": trainer.step, **task.metrics(kept)}
+    results = {"global_step": step, **task.metrics(kept)}
     line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
     data = "" if options.eval_file else " (of the training records; eval_file names held-out ones)"
-    logger.info("step %d: %s%s", trainer.step, line, data)
+    logger.info("step %d: %s%s", step, line, data)
     return results
 
 

@@ -28,9 +28,8 @@ from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.sidecar import MODULES_FILE
 from bert_tf.limits import read_json
 from bert_tf.registry import TYPES
-from bert_tf.report.run_facts import as_flags, code, without_folders
+from bert_tf.report.run_facts import RunRecord, as_flags, code, without_folders
 from bert_tf.tasks.base import Task
-from bert_tf.training.checkpoints import DATA, FLAGS, RESUMED, USED, read_note
 
 logger = logging.getLogger(__name__)
 
@@ -44,28 +43,30 @@ _END = "<!-- bert_tf: end. Own text goes below this line. -->"
 _MAX_LABELS = 40
 
 
-def write_training_card(options: Any, task: Task, num_parameters: int, step: int) -> None:
-    """Write the facts and the card of a model that was trained, as `training.json` describes it.
+def write_training_card(
+    folder: str, record: RunRecord, program: str | None, task: Task, num_parameters: int, step: int
+) -> None:
+    """Write the facts and the card of a model that was trained.
 
     Args:
-        options: `TrainingOptions` of the program.
+        record: content of `training.json`.
+        program: its name, if others train such tasks too.
         step: optimizer steps taken.
     """
-    record = read_note(options.output_dir)
-    flags = record.get(FLAGS, {})
+    flags = record.flags
     facts = _facts(flags.get("init_checkpoint"), task.name, task, num_parameters) | {
-        "data": record.get(DATA, []),
+        "data": record.data,
         "training": {
-            "program": getattr(options, "program", None),
+            "program": program,
             "step": int(step),
             "flags": as_flags(flags, ("output_dir",), without_folders),
-            "used": record.get(USED, {}),
-            "resumed": record.get(RESUMED, []),
+            "used": record.used,
+            "resumed": record.resumed,
             "versions": f"bert_tf {__version__}, TensorFlow {tf.__version__}, "
             f"Keras {keras.__version__}, Python {platform.python_version()}.",
         },
     }
-    _write_facts(options.output_dir, facts)
+    _write_facts(folder, facts)
 
 
 def described_step(folder: str) -> int | None:

@@ -26,8 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
-from bert_tf.report.run_facts import as_flags, changed_options
-from bert_tf.training.checkpoints import FLAGS, INITIAL, latest_checkpoint, read_note
+from bert_tf.report.run_facts import INITIAL, as_flags, changed_options
 
 logger = logging.getLogger(__name__)
 
@@ -143,10 +142,14 @@ class Command:
     Args:
         program: name, such as "run_squad".
         options: dataclass of its flags.
+        checkpoint: prefix of the model in the folder of the report, if there is one.
+        trained: flags of its training; {} for those of `options`.
     """
 
     program: str
     options: Any
+    checkpoint: str | None = None
+    trained: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_report(
@@ -173,15 +176,15 @@ def write_report(
         for name, value in sorted(results.items())
         if not (name.startswith("loss") and f"eval_{name}" in results)
     }
-    last = [] if command is None else [_origin(command, os.path.dirname(path))]
+    last = [] if command is None else [_origin(command)]
     write_text(path, page(title, metrics, [*sections, *curve, *last]))
     logger.info("Wrote %s", path)
 
 
-def _origin(command: Command, folder: str) -> Section:
+def _origin(command: Command) -> Section:
     """Return the checkpoint, its initial checkpoint, and the commands that trained and evaluated it."""
-    now, evaluated = changed_options(command.options), latest_checkpoint(folder)
-    trained = read_note(folder).get(FLAGS, now) if evaluated else now
+    now, evaluated = changed_options(command.options), command.checkpoint
+    trained = (command.trained if evaluated else {}) or now
     start = trained.get("init_checkpoint")
     rows = [("Checkpoint", evaluated or start), ("Started from", start if evaluated else None)]
     parts = [paragraph(f"{name}: ", value) for name, value in rows if value]

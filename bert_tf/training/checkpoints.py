@@ -11,7 +11,6 @@ data/records.py). No other state needs saving, but mixed_float16 adds the scale 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -26,7 +25,6 @@ import tensorflow as tf
 
 from bert_tf.data.files import run_lock, write_text
 from bert_tf.interop.tf1 import named_checkpoints
-from bert_tf.limits import read_json
 
 logger = logging.getLogger(__name__)
 
@@ -293,24 +291,3 @@ def folder_lock(folder: str) -> AbstractContextManager[None]:
         f"{folder} is in use: process {{process}} is training in it, and two runs would overwrite each "
         "other's checkpoints. Wait for it or end it, or use another output_dir.",
     )
-
-
-TRAINING_FILE = "training.json"
-# Its keys. The others are options, as `finetuning/same_run.py` compares them.
-ALL_STEPS = "steps"  # of the whole training, without `stop_step`
-FLAGS = "flags"  # name -> value of those that differ from their defaults
-USED = "used"  # name -> text of resolved values
-DATA = "data"  # rows of the data in the model card
-RESUMED = "resumed"  # texts about resumptions with other options
-# Flags that a run that resumes does not use. FLAGS keeps those of the first run.
-INITIAL = ("init_checkpoint", "init_layers", "init_optimizer")
-
-
-def read_note(folder: str) -> dict[str, Any]:
-    """Return the values of training.json, {} without the file."""
-    path = os.path.join(folder, TRAINING_FILE)
-    return read_json(path) if tf.io.gfile.exists(path) else {}
-
-
-def write_note(folder: str, note: dict[str, Any]) -> None:
-    write_text(os.path.join(folder, TRAINING_FILE), json.dumps(note, indent=2) + "\n")

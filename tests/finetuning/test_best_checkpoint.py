@@ -10,13 +10,10 @@ import pytest
 import tensorflow as tf
 from helpers import refused
 from models import golden, train
-from models import options as options_of
 
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint
-from bert_tf.finetuning.loop import _best_checkpoint, folder_to_write, has_steps_to_train
 from bert_tf.model_files import read_task
-from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.training.checkpoints import latest_checkpoint, save_checkpoint
+from bert_tf.training.checkpoints import latest_checkpoint
 
 
 class Run:
@@ -80,18 +77,12 @@ def test_a_record_of_a_run_that_left_no_checkpoint_does_not_count(tmp_path):
     run, first = Run(), BestCheckpoint(str(tmp_path), "eval_f1")
     for step, value in ((10, 0.9), (20, 0.8)):
         run.offer(first, step, eval_f1=value)
-    changes = {"evaluate_steps": 1, "early_stopping": 1, "best_metric": "eval_f1"}
-    options = options_of("classifier", tmp_path, **changes)
-    task = ClassificationTask(("no", "yes"), max_seq_length=128)
-    assert has_steps_to_train(options, task, 40)
-    best = _best_checkpoint(options, task, str(tmp_path))
+    best = BestCheckpoint(str(tmp_path), "eval_f1", is_new_run=True, patience=1)
     run.offer(best, 1, eval_f1=0.5)
-    assert (best.evaluations_since, kept_weight(tmp_path)) == (0, 1.0)
-    save_checkpoint(str(tmp_path), {"weight": np.zeros(1)}, step=1)
-    again = _best_checkpoint(options, task, str(tmp_path))
+    assert (best.evaluations_since, best.is_over, kept_weight(tmp_path)) == (0, False, 1.0)
+    again = BestCheckpoint(str(tmp_path), "eval_f1", patience=1)
     run.offer(again, 2, eval_f1=0.4)
-    assert (again.evaluations_since, kept_weight(tmp_path)) == (1, 1.0)
-    assert not has_steps_to_train(options, task, 40)
+    assert (again.evaluations_since, again.is_over, kept_weight(tmp_path)) == (1, True, 1.0)
 
 
 @pytest.mark.night
@@ -105,15 +96,13 @@ def test_early_stopping_ends_a_run_that_gets_no_better(tmp_path, eagerly):
     assert train("regression", tmp_path, **given) == results  # the run is over
 
 
-def test_a_worker_that_writes_elsewhere_goes_on_with_the_record_of_all(tmp_path):
+def test_a_worker_goes_on_with_the_record_of_all(tmp_path):
     """Else it would count its evaluations anew, and train on where the chief has ended."""
     first, chief, worker = BestCheckpoint(str(tmp_path), "eval_accuracy"), Run(), Run()
     for step, accuracy in ((1, 0.8), (2, 0.7)):
         chief.offer(first, step, eval_accuracy=accuracy)
     worker.is_chief = False
-    folder = folder_to_write(worker, str(tmp_path))
-    assert folder != str(tmp_path) == folder_to_write(chief, str(tmp_path))
-    found = [BestCheckpoint(place, "eval_accuracy") for place in (folder, str(tmp_path))]
+    found = [BestCheckpoint(str(tmp_path), "eval_accuracy") for _ in range(2)]
     for best, run in zip(found, (worker, chief), strict=True):
         run.offer(best, 3, eval_accuracy=0.75)
     assert [best.evaluations_since for best in found] == [2, 2]

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,10 +17,9 @@ from helpers import (
 from models import copy_of, golden, options, train
 
 from bert_tf.data.records import read_records
-from bert_tf.finetuning.classification import Classification
+from bert_tf.finetuning.classification import read_data
 from bert_tf.finetuning.distillation import add_columns, load_teacher
-from bert_tf.finetuning.run import Run
-from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.run import start
 from bert_tf.model_files import read_task
 from bert_tf.model_folder import load_model
 from bert_tf.tasks.distillation import student_task
@@ -34,12 +32,10 @@ TRAINING = STUDENT | {"do_eval": False, "do_predict": False}
 def taught(folder, **changes):
     """The features of a student's training records, in their order."""
     given = options("classifier", folder, **TRAINING | changes)
-    program = Classification()
-    setup = Setup.for_task(given, program.task_type)
-    task, splits = program.read(given, setup)
-    teacher = load_teacher(given, setup, task)
-    trainer = SimpleNamespace(strategy=setup.devices, is_chief=True)
-    run = Run(given, setup, trainer, task, splits, given.output_dir)
+    run = start(given, "classification")
+    run.task, splits = read_data(given, run.trained, run.max_seq_length)
+    run.output_dir = given.output_dir
+    teacher = load_teacher(run)
     batches = read_records(
         [teacher.write_records(run, splits["train"])],
         teacher.student.record_features,

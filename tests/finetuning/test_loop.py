@@ -12,8 +12,8 @@ from bert_tf.data.records import RecordWriter
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification import ClassifierOptions
 from bert_tf.finetuning.loop import LENGTHS
-from bert_tf.finetuning.setup import Setup, make_trainer
-from bert_tf.model_files import model_files, write_files
+from bert_tf.finetuning.run import Run
+from bert_tf.finetuning.run_folder import RunFolder
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
 from bert_tf.training.schedules import WarmupDecay
@@ -27,16 +27,18 @@ def classifier_options(folder, **changes):
     return ClassifierOptions(output_dir=str(folder), **given | changes)
 
 
-def setup_of(options, config=CONFIG):
-    write_files(options.output_dir, model_files(config))  # the model card reads it
-    return Setup(options, options.make_strategy(), None, config, max_seq_length=48)
+def run_of(options, num_train_steps=3, num_warmup_steps=0, config=CONFIG):
+    folder = RunFolder.read(options.output_dir)
+    run = Run(options, options.make_strategy(), folder, None, config, max_seq_length=48)
+    task = ClassificationTask(("no", "yes"), max_seq_length=48)
+    run.make_model(task, num_train_steps, num_warmup_steps)
+    return run
 
 
 @pytest.fixture
 def task_and_trainer(tmp_path):
-    task = ClassificationTask(("no", "yes"), max_seq_length=48)
-    options = classifier_options(tmp_path)
-    return task, make_trainer(setup_of(options), task, 3)
+    run = run_of(classifier_options(tmp_path))
+    return run.task, run.trainer
 
 
 def write_lengths(path, lengths):
@@ -83,21 +85,16 @@ def test_ids_and_labels_that_the_model_does_not_have_are_named(task_and_trainer,
 
 
 def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
-    task, trainer = task_and_trainer
-    options = classifier_options(tmp_path)
+    _, trainer = task_and_trainer
     tf.random.normal([3])  # whatever was drawn before
-    again = make_trainer(setup_of(options), task, 3)
+    again = run_of(classifier_options(tmp_path)).trainer
     for first, second in zip(trainer.model.weights, again.model.weights, strict=True):
         np.testing.assert_array_equal(first, second, err_msg=first.path)
 
 
-def trainer_with(folder, num_train_steps=3, **flags):
-    """The options that `flags` make, the task, and the trainer."""
-    task = ClassificationTask(("no", "yes"), max_seq_length=48)
-    flags = {"train_batch_size": 2, **flags}
-    options = classifier_options(folder, **flags)
-    trainer = make_trainer(setup_of(options), task, num_train_steps, num_warmup_steps=1)
-    return options, task, trainer
+def run_with(folder, num_train_steps=3, **flags):
+    options = classifier_options(folder, **{"train_batch_size": 2, **flags})
+    return run_of(options, num_train_steps, num_warmup_steps=1)
 
 
 def test_flags_choose_the_optimizer_and_its_settings(tmp_path):
@@ -110,7 +107,7 @@ def test_flags_choose_the_optimizer_and_its_settings(tmp_path):
         ({"optimizer": "adamw"}, AdamW(schedule)),
         (lamb | {"lr_schedule": "cosine"}, Lamb(cosine, 0.2, learning_rate_factors=factors)),
     ):
-        _, _, trainer = trainer_with(tmp_path, **flags)
+        trainer = run_with(tmp_path, **flags).trainer
         assert type(trainer.optimizer) is type(expected)
         assert trainer.optimizer.get_config() == expected.get_config()
     assert len(trainer.model.trainable_variables) == len(trainer.model.weights)
@@ -122,12 +119,12 @@ def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(tmp
     values = []
     for name, stops in (("straight", (5,)), ("resumed", (2, 5))):
         for stop in stops:
-            options, task, trainer = trainer_with(tmp_path / name, num_train_steps=5, **flags)
+            run = run_with(tmp_path / name, num_train_steps=5, **flags)
             if stop == stops[0]:
-                start = {v.path: v.numpy() for v in trainer.model.weights}
-            loop.train(trainer, task, [file], options, num_train_steps=stop)
-        assert trainer.step == 5
-        values.append({v.path: v.numpy() for v in trainer.model.weights})
+                start = {v.path: v.numpy() for v in run.trainer.model.weights}
+            run.train_on([file], lengths="trimmed", stop_step=stop)
+        assert run.trainer.step == 5
+        values.append({v.path: v.numpy() for v in run.trainer.model.weights})
     straight, resumed = values
     for path, value in straight.items():
         np.testing.assert_array_equal(value, resumed[path], err_msg=path)
@@ -166,10 +163,9 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path, eagerly):
             train_batch_size=4,
             iterations_per_loop=1,  # a line for each step
         )
-        task = ClassificationTask(("no", "yes"), max_seq_length=48)
-        trainer = make_trainer(setup_of(options, config), task, 3)
-        trainer.model.classifier.dropout.rate = 0.0
-        loop.train(trainer, task, [file], options, num_train_steps=3, lengths=lengths)
+        run = run_of(options, config=config)
+        run.trainer.model.classifier.dropout.rate = 0.0
+        run.train_on([file], lengths=lengths)
         losses.append([line["loss"] for line in read_json_lines(folder / "metrics.jsonl")])
     np.testing.assert_allclose(losses[1:], [losses[0]] * 3, rtol=1e-5)
 
@@ -186,10 +182,10 @@ def test_packed_rows_in_parts_make_the_step_of_the_whole_batch(tmp_path, eagerly
             tmp_path / f"{parts}",
             **{"train_batch_size": 8, **flags},
         )
-        task = ClassificationTask(("no", "yes"), max_seq_length=48)
-        trainer = make_trainer(setup_of(options, config), task, 1, num_warmup_steps=0)
+        run = run_of(options, 1, config=config)
+        trainer = run.trainer
         trainer.model.classifier.dropout.rate = 0.0
-        loop.train(trainer, task, [file], options, 1)
+        run.train_on([file], lengths="trimmed")
         moments = [trainer.optimizer.slots(v)["adam_m"] for v in trainer.model.trainable_variables]
         found.append(np.concatenate([np.asarray(moment).ravel() for moment in moments]))
     for moments in found[1:]:
@@ -211,7 +207,7 @@ def test_batches_for_a_tpu_have_one_shape(tmp_path):
     assert loop.without_needless_padding(data, task, "full") is data
     packed = classifier_options(tmp_path, pack_sequences=True)
     with refused("pack_sequences"):
-        loop.checked_lengths(packed, Tpu(), [])
+        loop.check_lengths(packed, Tpu(), [])
     odd = classifier_options(tmp_path, train_batch_size=6, gradient_accumulation_steps=2)
     with refused("train_batch_size"):
-        loop.checked_lengths(odd, Tpu(), [])
+        loop.check_lengths(odd, Tpu(), [])

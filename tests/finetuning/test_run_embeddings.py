@@ -11,10 +11,10 @@ from models import ANIMALS, DATA, PLACES, golden, options, train
 
 import bert_tf
 from bert_tf.finetuning.distillation import load_teacher
-from bert_tf.finetuning.embeddings import Embeddings, run_embeddings
+from bert_tf.finetuning.embeddings import make_task, read_data, run_embeddings
 from bert_tf.finetuning.embeddings_data import read_examples
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
-from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.run import start
 from bert_tf.predictor import load
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 
@@ -28,6 +28,11 @@ def plain_options(output_dir, **changes):
     values = {"init_checkpoint": str(golden("pretrained")), "max_seq_length": 15, **changes}
     values |= {"train_batch_size": changes.get("train_batch_size", 16), "jit_compile": "false"}
     return EmbeddingOptions(output_dir=str(output_dir), **values)
+
+
+def read_task(run):
+    types, splits = read_data(run)
+    return make_task(run, types, splits), splits
 
 
 def file_of(kind, split="train"):
@@ -138,9 +143,9 @@ def test_an_encoder_alone_teaches_the_means_of_its_tokens(tmp_path):
     encoder.save_pretrained(folder, tokenizer, format="tf1")
     given = {"train_file": file_of("pairs"), "do_train": True, "teacher": str(folder)}
     made = plain_options(tmp_path / "out", **given)
-    setup = Setup.for_task(made, "embeddings")
-    task, splits = Embeddings().read(made, setup)
-    teacher = load_teacher(made, setup, task).model
+    run = start(made, "embeddings")
+    run.task, splits = read_task(run)
+    teacher = load_teacher(run).model
     texts = [example.texts[0] for example in splits["train"]][:20]
     batch = tokenizer(texts, max_length=15, pad_to_max_length=True)
     inputs = {name: values[:, None] for name, values in batch.items()}
@@ -171,10 +176,11 @@ def test_settings_of_the_model_are_the_defaults(tmp_path, eagerly):
 
 def test_a_folder_keeps_its_pooling_and_prefixes(tmp_path):
     for name, value in (("pooling", "cls"), ("query_prefix", "query: "), ("normalize", False)):
-        with refused(name):
+        with refused("output_dir") as error:
             train("embedder", golden("embedder"), **{name: value})
+        assert f"{name}: " in str(error.value)
     given = options("embedder", golden("embedder"), **PLAIN | {"init_layers": "0"}, pooling="mean")
-    task, _ = Embeddings().read(given, Setup.for_task(given, "embeddings"))
+    task, _ = read_task(start(given, "embeddings"))
     assert (task.query_prefix, task.document_prefix) == ("the ", "a ")
 
 
@@ -188,7 +194,7 @@ def test_a_folder_of_sentence_transformers_has_its_longest_input(tmp_path):
     for length, expected in ((None, 11), (13, 13)):
         given |= {"init_checkpoint": str(tmp_path / "theirs"), "max_seq_length": length}
         run = plain_options(tmp_path / "out", **given)
-        task, _ = Embeddings().read(run, Setup.for_task(run, "embeddings"))
+        task, _ = read_task(start(run, "embeddings"))
         assert task.max_seq_length == expected
 
 

@@ -15,7 +15,7 @@ from tiny_checkpoints import arrays_of, write_tf1
 
 from bert_tf.data.token_classification import read_conll
 from bert_tf.data.word_splitting import join_words
-from bert_tf.finetuning.setup import make_optimizer
+from bert_tf.finetuning.run import make_optimizer
 from bert_tf.finetuning.token_classification import NerOptions, find_files, read_data, run_ner
 from bert_tf.metrics.conlleval import conlleval, entities
 from bert_tf.modeling.models import BertForTokenClassification
@@ -301,9 +301,6 @@ def test_files_and_labels_of_another_model_are_refused(tmp_path):
     given = {"init_checkpoint": write_tf1(tmp_path, arrays_of("classifier")), "max_seq_length": 9}
     with refused("init_checkpoint"):  # it has no task.json
         run_ner(ner_options(tmp_path / "out", data_dir=f"{DATA}/conll", do_eval=True, **given))
-    model = TokenClassificationTask(("O", "B-X", "I-X"), 19)
-    with refused("output_dir"):
-        read_data(options("ner", tmp_path), model)
 
 
 def test_the_labels_have_the_order_of_the_initial_weights(tmp_path):

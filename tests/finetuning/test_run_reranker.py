@@ -11,9 +11,10 @@ from helpers import read_json_lines, refused, write, write_json_lines
 from models import ANIMALS, DATA, PLACES, golden, options, train
 
 from bert_tf.finetuning.embeddings import run_embeddings
+from bert_tf.finetuning.embeddings_data import read_examples
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
-from bert_tf.finetuning.reranking import Reranking, documents_of_rows, with_negatives
-from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.reranking import documents_of_rows, make_task, with_negatives
+from bert_tf.finetuning.run import start
 from bert_tf.metrics.retrieval import relevance
 from bert_tf.predictor import load
 from bert_tf.programs.convert_checkpoint import convert
@@ -182,8 +183,8 @@ def test_what_does_not_fit_is_refused(tmp_path):
 def test_the_longest_input_is_that_of_the_first_reranker(tmp_path, begins_with, length):
     init = {"init_checkpoint": str(golden(begins_with)), "max_seq_length": None}
     given = options("reranker", tmp_path, do_eval=False, do_predict=False, **init)
-    task, _ = Reranking().read(given, Setup.for_task(given, "classification", default_length=16))
-    assert task.max_seq_length == length
+    run = start(given, "classification", default_length=16)
+    assert make_task(run, *read_examples(given)).max_seq_length == length
 
 
 def test_a_converted_reranker_keeps_its_length_and_takes_pairs(tmp_path):

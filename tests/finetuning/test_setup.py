@@ -10,16 +10,24 @@ from models import options
 from tiny_config import tiny_config
 
 from bert_tf.config import BertConfig
-from bert_tf.finetuning import initial_weights, same_run, setup
+from bert_tf.finetuning import initial_weights
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.reranking import RerankerOptions
+from bert_tf.finetuning.run import start
+from bert_tf.finetuning.run_folder import (
+    RunFolder,
+    check_output_folder,
+    compared_options,
+    model_values,
+    resume_rules,
+)
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.model_files import model_files, write_files
+from bert_tf.report.run_facts import RunRecord
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
-from bert_tf.training.checkpoints import ALL_STEPS, FLAGS
 from bert_tf.training.options import TrainingOptions
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -55,14 +63,19 @@ def test_chosen_layers_fit_a_configuration_of_the_checkpoint_or_of_the_model(num
     assert chosen.arrays["bert/encoder/layer_1/bias"].tolist() == [2, 2]
 
 
+def changes(folder, rules=None, **current):
+    return RunFolder.read(str(folder)).changes(current, rules or {})
+
+
 def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differences(tmp_path):
     other = dataclasses.replace(CONFIG, num_attention_heads=4, hidden_dropout_prob=0.3)
     other.to_json_file(tmp_path / "bert_config.json")
-    same_run.check_same_architecture(str(tmp_path), CONFIG)  # there is no checkpoint yet
+    values, others = (model_values(None, config, None, None) for config in (CONFIG, other))
+    assert not changes(tmp_path, **values)  # there is no checkpoint yet
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
-    same_run.check_same_architecture(str(tmp_path), other)
+    assert not changes(tmp_path, **others)
     with refused("output_dir") as error:
-        same_run.check_same_architecture(str(tmp_path), CONFIG)
+        changes(tmp_path, **values)
     assert "  num_attention_heads: 4 there, 2 now" in str(error.value)
     assert "  hidden_dropout_prob: 0.3 there, 0.1 now" in str(error.value)
     assert "hidden_size" not in str(error.value)
@@ -70,7 +83,7 @@ def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differen
     theirs = {**other.to_dict(), "hidden_act": "gelu", "model_type": "bert", "pad_token_id": 0}
     config = BertConfig.from_dict(theirs)
     config.to_json_file(tmp_path / "bert_config.json")
-    same_run.check_same_architecture(str(tmp_path), config)
+    assert not changes(tmp_path, **model_values(None, config, None, None))
 
 
 def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, caplog):
@@ -78,20 +91,23 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     given |= {"train_file": "train.tsv"}
     settings = {"scale": 9.0, "loss": "triplet", "matryoshka_dims": "8"}
     first = EmbeddingOptions(**given, max_seq_length=64, **settings)
-    same_run.note_training(first, {ALL_STEPS: 2, FLAGS: {}})
+    RunRecord(compared_options(first), steps=2).save(str(tmp_path))
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
-    same_run.check_same_training(EmbeddingOptions(**given), str(tmp_path))
+
+    def resumed(options, steps=2):
+        rules = {"steps": "warn"} | resume_rules(options)
+        return changes(tmp_path, rules, **compared_options(options), steps=steps)
+
+    assert not resumed(EmbeddingOptions(**given))
     assert not caplog.text  # the model has these settings, which are then used
-    same_run.check_same_training(RerankerOptions(**given), str(tmp_path))
-    assert "with a change: loss: triplet there, the default now" in caplog.text  # no setting of it
+    assert resumed(RerankerOptions(**given))["loss"] == "triplet"  # no setting of it
+    assert "with a change: loss: triplet there, the default now" in caplog.text
     changed = EmbeddingOptions(**given, max_seq_length=32, num_train_epochs=4.0)
-    same_run.check_same_training(changed, str(tmp_path))
-    assert "with a change: num_train_epochs: 3.0 there, 4.0 now" in caplog.text
+    assert resumed(changed, 3) == {"num_train_epochs": 3.0, "max_seq_length": 64, "steps": 2}
     assert "with a change: max_seq_length: 64 there, 32 now" in caplog.text
-    same_run.check_same_data(changed, 2)
-    assert "steps there" not in caplog.text
-    same_run.check_same_data(changed, 3)
-    assert "with a change: 2 steps there, 3 now. For other data use another" in caplog.text
+    with refused("output_dir") as error:
+        resumed(EmbeddingOptions(**given, optimizer="lamb"))
+    assert "optimizer: adam_weight_decay there, lamb now" in str(error.value)
 
 
 # ------------------------------------------------------------------------------------------ tokenizer
@@ -139,29 +155,29 @@ def test_one_token_in_twenty_may_be_replaced(known, tmp_path):
             sidecar.load_tokenizer(file, None, known, CONFIG)
 
 
-def test_a_folder_with_checkpoints_of_another_tokenizer_is_refused_with_both_files(tmp_path):
+def test_a_folder_with_checkpoints_of_another_tokenizer_is_refused(tmp_path):
     folder, ours = str(tmp_path), (*SPECIAL, "new", *LOWER[6:])
     write_files(folder, model_files(vocab=LOWER, do_lower_case=True))
-    same_run.check_same_tokenizer(folder, ours, False)  # there is no checkpoint yet
+    assert not changes(folder, **model_values(None, None, ours, False))  # no checkpoint yet
     checkpoints.save_checkpoint(folder, {"v": np.zeros(2)}, step=1)
-    same_run.check_same_tokenizer(folder, LOWER, True)
-    same_run.check_same_tokenizer(folder, LOWER, None)
+    for same in (True, None):
+        assert not changes(folder, **model_values(None, None, LOWER, same))
     with refused("output_dir") as error:
-        same_run.check_same_tokenizer(folder, ours, False)
-    assert f"id 5 is 'aa' in {tmp_path}/vocab.txt, 'new' now" in str(error.value)
-    assert f"do_lower_case: True in {tmp_path}/tokenizer_config.json, False" in str(error.value)
+        changes(folder, **model_values(None, None, ours, False))
+    assert "id 5: 'aa' there, 'new' now" in str(error.value)
+    assert "do_lower_case: True there, False now" in str(error.value)
     with refused("output_dir"):
-        same_run.check_same_tokenizer(folder, (*LOWER, "more"), True)
+        changes(folder, **model_values(None, None, (*LOWER, "more"), True))
 
 
 def test_the_length_is_that_of_the_model_unless_it_is_given(tmp_path):
     folder, task = str(tmp_path), ClassificationTask(["a", "b"], max_seq_length=12)
     write_files(folder, model_files(CONFIG, task, vocab=LOWER, do_lower_case=True))
     checkpoints.save_checkpoint(folder, {"v": np.zeros(2)}, step=1)
-    for changes in ({}, {"max_seq_length": 9}, {"max_seq_length": 9, "do_train": True}):
-        given = {"max_seq_length": None, "do_train": False, "init_checkpoint": None, **changes}
-        found = setup.Setup.for_task(options("classifier", tmp_path, **given), "classification")
-        assert found.max_seq_length == changes.get("max_seq_length", 12)
+    for length in ({}, {"max_seq_length": 9}, {"max_seq_length": 9, "do_train": True}):
+        given = {"max_seq_length": None, "do_train": False, "init_checkpoint": None, **length}
+        run = start(options("classifier", tmp_path, **given), "classification")
+        assert run.max_seq_length == length.get("max_seq_length", 12)
 
 
 def test_a_case_or_a_vocabulary_that_does_not_fit_is_refused():
@@ -173,15 +189,15 @@ def test_a_case_or_a_vocabulary_that_does_not_fit_is_refused():
 
 @pytest.mark.parametrize("name", ["vocab.txt", "report.html"])
 def test_files_of_a_person_in_output_dir_are_not_overwritten(tmp_path, name):
-    same_run.check_output_folder(str(tmp_path / "new"))
+    check_output_folder(str(tmp_path / "new"))
     (tmp_path / "slurm.log").touch()
-    same_run.check_output_folder(str(tmp_path))
+    check_output_folder(str(tmp_path))
     (tmp_path / name).touch()
     with refused("output_dir"):
-        same_run.check_output_folder(str(tmp_path))
+        check_output_folder(str(tmp_path))
     for of_a_run in ("model.ckpt-7.index", "eval.tf_record.json", "training.json"):
         (tmp_path / of_a_run).touch()
-        same_run.check_output_folder(str(tmp_path))
+        check_output_folder(str(tmp_path))
         (tmp_path / of_a_run).unlink()
 
 

@@ -21,7 +21,7 @@ from bert_tf import (
     BertForTokenClassification,
     BertModel,
 )
-from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.run import start
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import assign, initialize, with_layers
 from bert_tf.interop.read import read_checkpoint
@@ -197,9 +197,9 @@ def test_another_direction_of_attention_is_set_by_a_flag(tmp_path):
         **{"init_checkpoint": write_tf1(tmp_path, ENCODER), "attention": "left_to_right"},
         max_seq_length=8,
     )
-    setup = Setup.from_options(options)
-    assert setup.config.attention_direction == "left_to_right"
-    assert not initialize(BertModel(setup.config), setup.checkpoint).missing
+    run = start(options)
+    assert run.config.attention_direction == "left_to_right"
+    assert not initialize(BertModel(run.config), run.checkpoint).missing
 
 
 def test_variables_at_another_path_or_at_one_path_twice_are_refused(tmp_path):

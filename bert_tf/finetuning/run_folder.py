@@ -1,0 +1,170 @@
+"""`output_dir` as an earlier process left it, and the comparison of a run that resumes with it."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import zip_longest
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.interop.checkpoint import file_beside
+from bert_tf.interop.tokenizer_files import stated_cases
+from bert_tf.limits import read_json
+from bert_tf.options import OptionError
+from bert_tf.registry import TASK_FILE
+from bert_tf.report.run_facts import RunRecord, shown_value
+from bert_tf.tasks.embeddings import OF_THE_VECTORS
+from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
+from bert_tf.training.options import TrainingOptions
+from bert_tf.vocabulary import load_vocab
+
+logger = logging.getLogger(__name__)
+
+# Arguments of a task that its model in the folder must share; a task.json omits those of `_OPTIONAL`.
+_OPTIONAL = ("feature_layers", "crf")
+_OF_THE_MODEL = ("task", "problem_type", "is_pair", *_OPTIONAL, *OF_THE_VECTORS)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What an earlier process left in `output_dir`. Without a checkpoint there is nothing to resume.
+
+    Args:
+        path: the folder.
+        checkpoint: prefix of the newest checkpoint, or None.
+        step: of that checkpoint.
+        record: how the model was trained.
+        task: content of `task.json`.
+        model: architecture, task and tokenizer, as `model_values` returns them.
+    """
+
+    path: str
+    checkpoint: str | None = None
+    step: int = 0
+    record: RunRecord = field(default_factory=RunRecord)
+    task: Mapping[str, Any] | None = None
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: str) -> RunFolder:
+        """Read a folder, which may be missing."""
+        checkpoint = latest_checkpoint(path)
+        if checkpoint is None:
+            return cls(path)
+        names = ("bert_config.json", "vocab.txt", TASK_FILE)
+        config, vocab, task_file = (file_beside(path, name) for name in names)
+        task = read_json(task_file) if task_file else None
+        model = model_values(
+            task,
+            BertConfig.from_json_file(config) if config else None,
+            load_vocab(vocab) if vocab else None,
+            next(stated_cases(path), (None,))[0],
+        )
+        step = checkpoint_step(checkpoint)
+        return cls(path, checkpoint, step, RunRecord.load(path), task, model)
+
+    def changes(self, current: Mapping[str, Any], rules: Mapping[str, str]) -> dict[str, Any]:
+        """Return name -> value in the folder of all that a run changes, and log them.
+
+        Args:
+            current: name -> value of the run. Names without a value in the folder are not compared.
+            rules: name -> `on_resume`; others have to be the same.
+
+        Raises:
+            OptionError: a value differs that has to be the same.
+        """
+        saved = {**self.model, **self.record.options, **dict(self.record.data)}
+        if self.record.steps is not None:
+            saved["steps"] = self.record.steps
+        changes = {
+            name: (saved[name], value)
+            for name, value in current.items()
+            if name in saved
+            and saved[name] != value
+            and not (value is None and rules.get(name) == "model")
+        }
+        texts = {name: _difference(name, *values) for name, values in changes.items()}
+        rejected = [text for name, text in texts.items() if rules.get(name, "same") == "same"]
+        if rejected:
+            raise OptionError(
+                "output_dir",
+                f"{self.path} contains checkpoints of another model or optimizer. Use another; "
+                "init_checkpoint starts from its weights.\n  " + "\n  ".join(rejected),
+            )
+        for text in texts.values():
+            logger.warning("The run resumes with a change: %s", text)
+        return {name: there for name, (there, _) in changes.items()}
+
+
+def resume_rules(options: TrainingOptions) -> dict[str, str]:
+    """Return name -> `on_resume` of the options that have it."""
+    rules = {each.name: each.metadata.get("on_resume") for each in fields(options)}
+    return {name: rule for name, rule in rules.items() if rule is not None}
+
+
+def compared_options(options: TrainingOptions) -> dict[str, Any]:
+    """Return name -> value of the options that a run which resumes is compared with."""
+    values = vars(options)  # so that `cli` does not take the options for read
+    compared = {name: values[name] for name in resume_rules(options)}
+    compared["learning_rate"] = options.base_learning_rate
+    return {**compared, "precision": options.policy}  # auto may differ between machines
+
+
+def model_values(
+    task: Mapping[str, Any] | None,
+    config: BertConfig | None,
+    tokens: Iterable[str] | None,
+    do_lower_case: bool | None,
+) -> dict[str, Any]:
+    """Return name -> value of all in which two models may differ; nothing for what is None.
+
+    Args:
+        task: content of `task.json`. Labels in folders of older versions may be numbers.
+        tokens: the vocabulary, in the order of the ids.
+    """
+    values: dict[str, Any] = {}
+    if config is not None:
+        values |= {f.name: getattr(config, f.name) for f in fields(config) if f.compare}
+    if task is not None:
+        values |= {name: task.get(name) for name in _OPTIONAL}
+        values |= {name: task[name] for name in _OF_THE_MODEL if task.get(name) is not None}
+        values["labels"] = ", ".join(map(str, task.get("labels", ())))
+    if tokens is not None:
+        values["vocabulary"] = [token.strip() for token in tokens]
+    if do_lower_case is not None:
+        values["do_lower_case"] = do_lower_case
+    return values
+
+
+def _difference(name: str, there: Any, now: Any) -> str:
+    if name == "vocabulary":
+        pairs = enumerate(zip_longest(there, now))
+        number, (there, now) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
+        name, there, now = f"vocabulary, the token of id {number}", repr(there), repr(now)
+    return f"{name}: {shown_value(there)} there, {shown_value(now)} now"
+
+
+# Files of a run of bert_tf or of the original.
+_OF_A_RUN = (
+    *("training.json", "model.ckpt-*.index", "*.tf_record*", "eval_results.txt"),
+    "nbest_predictions.json",
+)
+_WRITTEN = (
+    *("bert_config.json", "vocab.txt", "tokenizer_config.json", "task.json", "labels.txt"),
+    *("metrics.jsonl", "report.html", "predictions.json", "test_results.tsv"),
+)
+
+
+def check_output_folder(folder: str) -> None:
+    """Raise ValueError if a folder without a run has files that a run would overwrite."""
+    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    overwritten = sorted(set(names) & set(_WRITTEN))
+    if overwritten and not any(fnmatch.filter(names, pattern) for pattern in _OF_A_RUN):
+        raise OptionError(
+            "output_dir", f"{folder} has {', '.join(overwritten)}, but no run: use a new folder."
+        )
