@@ -39,7 +39,6 @@ class TaskType:
         has_labels: True if the outputs have names.
         model, task, predictor, served: a class, `module:Class` in this package, or "".
         outputs: outputs of `model` that belong to this head; () for all.
-        finetuning: `finetuning.run.Program` of this type, or "".
         program: fine-tuning or pre-training program, or "".
         pipeline: name of the pipeline on Hugging Face's hub.
         usage: call of `bert_tf.load(folder)`, for the model card.
@@ -56,7 +55,6 @@ class TaskType:
     predictor: str | type = ""
     served: str | type = ""
     outputs: tuple[str, ...] = ()
-    finetuning: str = ""
     program: str = ""
     pipeline: str = "feature-extraction"
     usage: str = 'embed(["A dog barked."])'
@@ -127,7 +125,6 @@ TYPES = {
             task="tasks.classification:ClassificationTask",
             predictor="prediction.classification:TextClassifier",
             served="serving.classification:ServedClassifier",
-            finetuning="finetuning.classification:Classification",
             program="run_classifier",
             pipeline="text-classification",
             usage='predict(["A text."])',
@@ -142,7 +139,6 @@ TYPES = {
             task="tasks.token_classification:TokenClassificationTask",
             predictor="prediction.token_classification:EntityRecognizer",
             served="serving.token_classification:ServedTagger",
-            finetuning="finetuning.token_classification:TokenClassification",
             program="run_ner",
             pipeline="token-classification",
             usage=_ENTITIES,
@@ -156,7 +152,6 @@ TYPES = {
             task="tasks.question_answering:QuestionAnsweringTask",
             predictor="prediction.question_answering:QuestionAnswerer",
             served="serving.question_answering:ServedAnswerer",
-            finetuning="finetuning.question_answering:QuestionAnswering",
             program="run_squad",
             pipeline="question-answering",
             usage='predict([("Who won?", "Denver beat Carolina.")])',
@@ -169,7 +164,6 @@ TYPES = {
             task="tasks.multiple_choice:MultipleChoiceTask",
             predictor="prediction.multiple_choice:ChoicePredictor",
             served="serving.multiple_choice:ServedChooser",
-            finetuning="finetuning.multiple_choice:MultipleChoice",
             program="run_swag",
             pipeline="multiple-choice",
             usage=_CHOICE,
@@ -182,7 +176,6 @@ TYPES = {
             task="tasks.embeddings:EmbeddingTask",
             predictor="prediction.encoder:SentenceEncoder",
             served="serving.embeddings:ServedEmbedder",
-            finetuning="finetuning.embeddings:Embeddings",
             program="run_embeddings",
             pipeline="sentence-similarity",
             usage='embed(["Who won?"], as_query=True) @ model.embed(["Denver beat Carolina."]).T',

@@ -39,6 +39,7 @@ from bert_tf.finetuning.initial_weights import load_weights, with_direction, wit
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.run_folder import (
     RunFolder,
+    RunRecord,
     check_output_folder,
     compared_options,
     model_values,
@@ -57,7 +58,6 @@ from bert_tf.report.page import Command
 from bert_tf.report.run_facts import (
     HASH,
     INITIAL,
-    RunRecord,
     changed_options,
     data_rows,
     resolved_values,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 import logging
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from typing import Any
@@ -12,12 +14,13 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import file_beside
 from bert_tf.interop.tokenizer_files import stated_cases
 from bert_tf.limits import read_json
 from bert_tf.options import OptionError
 from bert_tf.registry import TASK_FILE
-from bert_tf.report.run_facts import RunRecord, shown_value
+from bert_tf.report.run_facts import shown_value
 from bert_tf.tasks.embeddings import OF_THE_VECTORS
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 from bert_tf.training.options import TrainingOptions
@@ -25,9 +28,46 @@ from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
 
+RECORD_FILE = "training.json"
+
 # Arguments of a task that its model in the folder must share; a task.json omits those of `_OPTIONAL`.
 _OPTIONAL = ("feature_layers", "crf")
 _OF_THE_MODEL = ("task", "problem_type", "is_pair", *_OPTIONAL, *OF_THE_VECTORS)
+
+
+@dataclass
+class RunRecord:
+    """How a model was trained: for the comparison with a run that resumes, the card and the report.
+
+    Args:
+        options: name -> value of the options that have `on_resume`.
+        steps: of the whole training, without `stop_step`.
+        flags: name -> value of those that differ from their defaults.
+        used: name -> text of resolved values.
+        data: rows of the data in the model card, name and text.
+        resumed: texts about resumptions with other options.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    steps: int | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    used: Mapping[str, str] = field(default_factory=dict)
+    data: Sequence[Any] = ()
+    resumed: Sequence[str] = ()
+
+    @classmethod
+    def load(cls, folder: str) -> RunRecord:
+        """Read training.json; without that file the record is empty."""
+        path = os.path.join(folder, RECORD_FILE)
+        values = read_json(path) if tf.io.gfile.exists(path) else {}
+        names = {each.name for each in fields(cls)} & set(values)
+        own = {name: values.pop(name) for name in names}
+        return cls(values, **own)
+
+    def save(self, folder: str) -> None:
+        own = {name: value for name, value in vars(self).items() if name != "options" and value}
+        values = {**self.options, **own}
+        write_text(os.path.join(folder, RECORD_FILE), json.dumps(values, indent=2) + "\n")
 
 
 @dataclass(frozen=True)

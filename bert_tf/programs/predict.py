@@ -31,6 +31,7 @@ from bert_tf.data.files import (
 from bert_tf.data.lines import STANDARD_INPUT, count_lines, place_of, read_lines
 from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
+from bert_tf.finetuning.run_folder import RunRecord
 from bert_tf.interop.hub import local_path
 from bert_tf.limits import DataError, listed
 from bert_tf.modeling.pooling import POOLINGS
@@ -39,7 +40,6 @@ from bert_tf.prediction.masked_lm import MaskFiller, corpus_pseudo_perplexity
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.predictor import Predictor
 from bert_tf.quiet import until_reader_stops
-from bert_tf.report.run_facts import RunRecord
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import PRECISIONS, choose_precision
 

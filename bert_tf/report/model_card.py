@@ -28,7 +28,7 @@ from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.sidecar import MODULES_FILE
 from bert_tf.limits import read_json
 from bert_tf.registry import TYPES
-from bert_tf.report.run_facts import RunRecord, as_flags, code, without_folders
+from bert_tf.report.run_facts import as_flags, code, without_folders
 from bert_tf.tasks.base import Task
 
 logger = logging.getLogger(__name__)
@@ -44,22 +44,21 @@ _MAX_LABELS = 40
 
 
 def write_training_card(
-    folder: str, record: RunRecord, program: str | None, task: Task, num_parameters: int, step: int
+    folder: str, record: Any, program: str | None, task: Task, num_parameters: int, step: int
 ) -> None:
     """Write the facts and the card of a model that was trained.
 
     Args:
-        record: content of `training.json`.
+        record: `finetuning.run_folder.RunRecord` of the training.
         program: its name, if others train such tasks too.
         step: optimizer steps taken.
     """
-    flags = record.flags
-    facts = _facts(flags.get("init_checkpoint"), task.name, task, num_parameters) | {
+    facts = _facts(record.flags.get("init_checkpoint"), task.name, task, num_parameters) | {
         "data": record.data,
         "training": {
             "program": program,
             "step": int(step),
-            "flags": as_flags(flags, ("output_dir",), without_folders),
+            "flags": as_flags(record.flags, ("output_dir",), without_folders),
             "used": record.used,
             "resumed": record.resumed,
             "versions": f"bert_tf {__version__}, TensorFlow {tf.__version__}, "

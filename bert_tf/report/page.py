@@ -184,8 +184,7 @@ def write_report(
 def _origin(command: Command) -> Section:
     """Return the checkpoint, its initial checkpoint, and the commands that trained and evaluated it."""
     now, evaluated = changed_options(command.options), command.checkpoint
-    trained = (command.trained if evaluated else {}) or now
-    start = trained.get("init_checkpoint")
+    start = (trained := command.trained or now).get("init_checkpoint")
     rows = [("Checkpoint", evaluated or start), ("Started from", start if evaluated else None)]
     parts = [paragraph(f"{name}: ", value) for name, value in rows if value]
     parts.append(_command(command.program, trained))

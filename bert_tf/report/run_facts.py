@@ -4,61 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import file_facts, write_text
+from bert_tf.data.files import file_facts
 from bert_tf.data.records import count_records
 from bert_tf.interop.hub import SCHEME
-from bert_tf.limits import read_json
 from bert_tf.pretraining.manifest import manifests_of
 
 _PATHS = ("_file", "_dir", "_checkpoint")  # endings of flags
-RECORD_FILE = "training.json"
 # Flags that a run that resumes does not use. `RunRecord.flags` keeps those of the first run.
 INITIAL = ("init_checkpoint", "init_layers", "init_optimizer")
-
-
-@dataclass
-class RunRecord:
-    """How a model was trained: for the comparison with a run that resumes, the card and the report.
-
-    Args:
-        options: name -> value of the options that have `on_resume`.
-        steps: of the whole training, without `stop_step`.
-        flags: name -> value of those that differ from their defaults.
-        used: name -> text of resolved values.
-        data: rows of the data in the model card, name and text.
-        resumed: texts about resumptions with other options.
-    """
-
-    options: Mapping[str, Any] = field(default_factory=dict)
-    steps: int | None = None
-    flags: Mapping[str, Any] = field(default_factory=dict)
-    used: Mapping[str, str] = field(default_factory=dict)
-    data: Sequence[Any] = ()
-    resumed: Sequence[str] = ()
-
-    @classmethod
-    def load(cls, folder: str) -> RunRecord:
-        """Read training.json; without that file the record is empty."""
-        path = os.path.join(folder, RECORD_FILE)
-        values = read_json(path) if tf.io.gfile.exists(path) else {}
-        names = {each.name for each in dataclasses.fields(cls)} & set(values)
-        own = {name: values.pop(name) for name in names}
-        return cls(values, **own)
-
-    def save(self, folder: str) -> None:
-        own = {name: value for name, value in vars(self).items() if name != "options" and value}
-        values = {**self.options, **own}
-        write_text(os.path.join(folder, RECORD_FILE), json.dumps(values, indent=2) + "\n")
 
 
 def changed_options(options: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from bert_tf.finetuning.reranking import RerankerOptions
 from bert_tf.finetuning.run import start
 from bert_tf.finetuning.run_folder import (
     RunFolder,
+    RunRecord,
     check_output_folder,
     compared_options,
     model_values,
@@ -24,7 +25,6 @@ from bert_tf.finetuning.run_folder import (
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.model_files import model_files, write_files
-from bert_tf.report.run_facts import RunRecord
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
