@@ -21,7 +21,6 @@ from bert_tf.limits import read_json
 from bert_tf.options import OptionError
 from bert_tf.registry import TASK_FILE
 from bert_tf.report.run_facts import shown_value
-from bert_tf.tasks.embeddings import OF_THE_VECTORS
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 from bert_tf.training.options import TrainingOptions
 from bert_tf.vocabulary import load_vocab
@@ -32,7 +31,10 @@ RECORD_FILE = "training.json"
 
 # Arguments of a task that its model in the folder must share; a task.json omits those of `_OPTIONAL`.
 _OPTIONAL = ("feature_layers", "crf")
-_OF_THE_MODEL = ("task", "problem_type", "is_pair", *_OPTIONAL, *OF_THE_VECTORS)
+_OF_THE_MODEL = (
+    *("task", "problem_type", "is_pair", *_OPTIONAL),
+    *("pooling", "projection_size", "normalize", "query_prefix", "document_prefix"),
+)
 
 
 @dataclass
