@@ -6,6 +6,7 @@ Source: google-research/bert, tokenization.py.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 
 
 def is_dropped(char: str) -> bool:
@@ -56,49 +57,27 @@ def is_chinese_char(code_point: int) -> bool:
     )
 
 
-class _CleaningTable(dict):
-    """Table for `str.translate` that cleans text before words are split. Filled on demand."""
+class _Table(dict):
+    """Table for `str.translate`, filled on demand with `image` of each character."""
 
-    def __missing__(self, code_point: int) -> str | int | None:
-        char = chr(code_point)
-        result: str | int | None
-        if is_dropped(char):
-            result = None
-        elif is_whitespace(char):
-            result = " "
-        elif is_chinese_char(code_point):
-            result = f" {char} "
-        else:
-            result = code_point
-        self[code_point] = result
+    def __init__(self, image: Callable[[str], str]):
+        super().__init__()
+        self._image = image
+
+    def __missing__(self, code_point: int) -> str:
+        result = self[code_point] = self._image(chr(code_point))
         return result
 
 
-class _PunctuationTable(dict):
-    """Table for `str.translate` that puts spaces around punctuation."""
-
-    def __missing__(self, code_point: int) -> str | int:
-        char = chr(code_point)
-        result = self[code_point] = f" {char} " if is_punctuation(char) else code_point
-        return result
+def _cleaned(char: str) -> str:
+    if is_dropped(char):
+        return ""
+    return " " if is_whitespace(char) else f" {char} " if is_chinese_char(ord(char)) else char
 
 
-class _AccentTable(dict):
-    """Table for `str.translate` after NFD that drops non-spacing marks (Mn)."""
-
-    def __missing__(self, code_point: int) -> int | None:
-        is_mark = unicodedata.category(chr(code_point)) == "Mn"
-        result = self[code_point] = None if is_mark else code_point
-        return result
-
-
-CLEANED = _CleaningTable()
-
-
-SPACED_PUNCTUATION = _PunctuationTable()
-
-
-_WITHOUT_ACCENTS = _AccentTable()
+CLEANED = _Table(_cleaned)  # before words are split
+SPACED_PUNCTUATION = _Table(lambda char: f" {char} " if is_punctuation(char) else char)
+_WITHOUT_ACCENTS = _Table(lambda char: "" if unicodedata.category(char) == "Mn" else char)
 
 
 def lower_and_strip_accents(word: str) -> str:

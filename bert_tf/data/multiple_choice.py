@@ -25,7 +25,7 @@ import tensorflow as tf
 from bert_tf.characters import is_blank
 from bert_tf.data.files import expand_files
 from bert_tf.data.lines import read_lines
-from bert_tf.data.tables import Row, ending_of, read_csv, read_table
+from bert_tf.data.tables import ending_of, read_csv, read_table
 from bert_tf.limits import DataError, listed
 
 _LABEL_COLUMNS = ("label", "answer", "answerkey")
@@ -112,62 +112,36 @@ def _csv_rows(path: str) -> Iterator[_Row]:
     if first is None:
         return
     names = [name.strip().lower() for name in first]
-    columns = _header_columns(names)
-    if columns is None and ("sent1" in names or names[-1] in _LABEL_COLUMNS or len(first) < 4):
+    text_a = next((n for n in ("sent1", "text_a", "question") if n in names), "")
+    label = next((n for n in _LABEL_COLUMNS if n in names), None)
+    numbers = {}  # of the choices, from their names
+    for name in names:
+        kind = name.rstrip(string.digits)
+        if kind in ("ending", "choice"):
+            numbers[name] = int(name.removeprefix(kind) or 0)
+    has_header = bool(text_a) and len(numbers) > 1
+    if not has_header and ("sent1" in names or names[-1] in _LABEL_COLUMNS or len(first) < 4):
         raise DataError(
             first.place,
             f"no sent1 (or text_a, question), ending0 (or choice0), ... in {listed(first)}.",
         )
-    for row in rows if columns else chain([first], rows):
+    for row in rows if has_header else chain([first], rows):
         if len(row) != len(first):
             raise DataError(
                 row.place, f"found {len(row)} columns, but the first row has {len(first)}."
             )
-        if columns:
-            yield _swag_row(row, columns)
-        else:
-            text_a, *choices, key = row
-            guid = f"row-{row.line}"
-            yield _Row(guid, text_a, choices, string.ascii_uppercase, key, row.place)
-
-
-@dataclass(frozen=True)
-class _HeaderColumns:
-    """Indexes of columns, without `label` in a test set."""
-
-    text_a: int
-    beginning: int | None  # of every choice: SWAG's sent2
-    choices: Sequence[int]
-    label: int | None
-
-
-def _header_columns(names: Sequence[str]) -> _HeaderColumns | None:
-    """Return the columns, or None if no text or fewer than two choices have a known name."""
-    numbers = {}  # of the choices, from their names
-    for index, name in enumerate(names):
-        kind = name.rstrip(string.digits)
-        if kind in ("ending", "choice"):
-            numbers[index] = int(name.removeprefix(kind) or 0)
-    text_a = next((names.index(n) for n in ("sent1", "text_a", "question") if n in names), None)
-    label = next((names.index(n) for n in _LABEL_COLUMNS if n in names), None)
-    choices = sorted(numbers, key=numbers.__getitem__)
-    if text_a is None or len(choices) < 2:
-        return None
-    beginning = names.index("sent2") if "sent2" in names else None
-    return _HeaderColumns(text_a, beginning, choices, label)
-
-
-def _swag_row(row: Row, columns: _HeaderColumns) -> _Row:
-    beginning = "" if columns.beginning is None else row[columns.beginning].strip() + " "
-    endings = [row[index] for index in columns.choices]
-    return _Row(
-        guid=f"row-{row.line}",
-        text_a=row[columns.text_a],
-        choices=["" if is_blank(ending) else beginning + ending.strip() for ending in endings],
-        keys=[str(index) for index in range(len(endings))],
-        key=None if columns.label is None else row[columns.label],
-        origin=row.place,
-    )
+        guid = f"row-{row.line}"
+        if not has_header:
+            question, *choices, key = row
+            yield _Row(guid, question, choices, string.ascii_uppercase, key, row.place)
+            continue
+        values = dict(zip(names, row, strict=True))
+        beginning = f"{values['sent2'].strip()} " if "sent2" in values else ""
+        endings = [values[name] for name in sorted(numbers, key=numbers.__getitem__)]
+        choices = ["" if is_blank(ending) else beginning + ending.strip() for ending in endings]
+        yield _Row(
+            guid, values[text_a], choices, _numbers(choices), label and values[label], row.place
+        )
 
 
 # --------------------------------------------------------------------------------------------- JSON

@@ -96,7 +96,7 @@ def make_group(
         rng = RandomWords(job.seed)
         documents = read_documents(job.ranges, tokenizer, settings)
         counts = _count_text(documents, tokenizer)
-        work.read()
+        work.add(1)
         rows = InstanceRows(specs, _CONTINUES - 1, id_typecode(tokenizer, settings))
         stack.callback(rows.close)
         rng.shuffle(documents)
@@ -174,7 +174,7 @@ def _make_instances(
                 else:
                     masked, positions, masked_lm_ids = mask(token_ids, end_a, rng)
                     rows.append(masked, end_a, label, positions, masked_lm_ids)
-            work.made(1 / len(documents), len(rows))
+            work.add(2 / len(documents), len(rows))
 
 
 def _write_instances(
@@ -204,7 +204,7 @@ def _write_instances(
             for index in range(len(columns["input_ids"])):
                 values = {name: column[index] for name, column in columns.items()}
                 logged.append(_in_words(values, tokenizer))
-        work.wrote(len(batch) / len(rows))
+        work.add(work.dupe_factor * len(batch) / len(rows), len(rows))
     return counts, logged
 
 
@@ -252,25 +252,13 @@ def _segmented_encoder(tokenizer: FullTokenizer) -> Callable[[str], list[int]]:
 
 
 class _Work:
-    """Progress of a group: reading once, then making and writing each copy."""
+    """Progress of a group: a unit for reading, then two to make and one to write each copy."""
 
     def __init__(self, dupe_factor: int, on_progress: OnProgress | None):
         self._report = on_progress or (lambda fraction, instances: None)
-        self._unit = 1.0 / (1 + 3 * dupe_factor)
-        self._dupe_factor = dupe_factor
+        self.dupe_factor = dupe_factor
         self._done = 0.0
-        self._instances = 0
 
-    def read(self) -> None:
-        self._add(self._unit)
-
-    def made(self, fraction_of_copy: float, instances: int) -> None:
-        self._instances = instances
-        self._add(2 * self._unit * fraction_of_copy)
-
-    def wrote(self, fraction: float) -> None:
-        self._add(self._unit * self._dupe_factor * fraction)
-
-    def _add(self, fraction: float) -> None:
-        self._done += fraction
-        self._report(min(self._done, 1.0), self._instances)
+    def add(self, units: float, instances: int = 0) -> None:
+        self._done += units / (1 + 3 * self.dupe_factor)
+        self._report(min(self._done, 1.0), instances)

@@ -9,7 +9,6 @@ Shapes: B texts, C code points, L letters (parts of words), W words.
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
@@ -28,7 +27,7 @@ from bert_tf.text_ops.characters import (
     Rules,
 )
 from bert_tf.text_ops.words import GraphWords, split_letters
-from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD
+from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD, FullTokenizer
 
 _MAX_WORD_BYTES = 4 * MAX_INPUT_CHARS_PER_WORD
 _MAX_TRIE_BYTES = 256  # of a token without "##": tensorflow-text, fast_wordpiece_tokenizer_utils.h
@@ -233,25 +232,11 @@ def _trie_tokens(vocab: Mapping[str, int] | Sequence[str]) -> list[str]:
     overlong tokens and unused ids. Placeholders contain spaces, which words do not.
     """
     if not isinstance(vocab, Mapping):
-        repeated = [token for token, count in collections.Counter(vocab).items() if count > 1]
-        if repeated:
-            raise ValueError(
-                f"The vocabulary contains the token {repeated[0]!r} more than once, but each token "
-                "has one id. `load_vocab` reports the lines."
-            )
-        vocab = {token: index for index, token in enumerate(vocab)}
-    token_of: dict[int, str] = {}
-    for token, index in vocab.items():
-        if index < 0 or index in token_of:
-            raise ValueError(
-                f"The token {token!r} has the id {index}, but ids start at 0 and are unique"
-                f"{f' ({token_of[index]!r} has it too)' if index in token_of else ''}."
-            )
-        token_of[index] = token
-    if "[UNK]" not in vocab:
+        vocab = FullTokenizer(vocab).vocab
+    token_of = {index: token for token, index in vocab.items()}
+    if "[UNK]" not in vocab or len(token_of) < len(vocab) or min(token_of) < 0:
         raise ValueError(
-            f"The vocabulary has {len(vocab)} tokens, but not [UNK], which the tokenizer needs for "
-            "unknown words."
+            f"The vocabulary of {len(vocab)} tokens has no [UNK], an id below 0, or two of one id."
         )
     tokens = [token_of.get(index, "") for index in range(max(token_of) + 1)]
     for index, token in enumerate(tokens):
