@@ -176,11 +176,13 @@ def measure(case: dict) -> dict:
 
 
 def ours(case: dict) -> tuple[float, int]:
+    from bert_tf.options import make_options
     from bert_tf.programs import create_pretraining_data as program
 
     program.MAX_GROUP_BYTES = case.get("max_group_bytes", program.MAX_GROUP_BYTES)
     names = ("dupe_factor", "num_workers", "masking")
-    options = program.PretrainingDataOptions(
+    options = make_options(
+        program.PretrainingDataOptions,
         input_file=case["text"],
         output_file=os.path.join(case["output"], "data.tf_record"),
         vocab_file=case["vocab"],

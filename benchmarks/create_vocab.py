@@ -43,6 +43,7 @@ import tensorflow as tf  # noqa: E402
 from squad import squad_texts  # noqa: E402
 
 from bert_tf.data.tables import read_tsv  # noqa: E402
+from bert_tf.options import make_options  # noqa: E402
 from bert_tf.pretraining.wordpieces import (  # noqa: E402
     count_words,
     first_tokens,
@@ -149,7 +150,8 @@ def measure_time_and_memory(text_file: Path, megabytes: int, do_lower_case: bool
         at_rest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         start, start_cpu = time.monotonic(), time.process_time()
         summary = create_vocab(
-            VocabularyOptions(
+            make_options(
+                VocabularyOptions,
                 input_file=str(corpus),
                 output_dir=str(Path(folder, "vocab")),
                 do_lower_case=do_lower_case,

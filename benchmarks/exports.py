@@ -37,6 +37,7 @@ from bert_tf.data.packing import pack_texts
 from bert_tf.finetuning.classification import ClassifierOptions, read_data
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model
+from bert_tf.options import make_options
 from bert_tf.prediction.exported import FILES
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.programs.export_saved_model import FORMATS, ExportOptions, export_saved_model
@@ -70,7 +71,8 @@ def main() -> None:
         for precision in precisions:
             with tempfile.TemporaryDirectory() as folder:
                 export_saved_model(
-                    ExportOptions(
+                    make_options(
+                        ExportOptions,
                         model_dir=args.model_dir,
                         export_dir=f"{folder}/1",
                         format=name,
@@ -111,7 +113,8 @@ def dev_set(
     trained: TrainedModel, args: argparse.Namespace
 ) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
     """Return the ids of each example, [1, S], and the labels."""
-    options = ClassifierOptions(
+    options = make_options(
+        ClassifierOptions,
         task_name=args.task_name,
         data_dir=args.data_dir,
         output_dir=args.model_dir,

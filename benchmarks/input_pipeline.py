@@ -61,10 +61,12 @@ def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
     """Return the seconds, and the seconds of processor time, of --batches batches."""
     from bert_tf.config import BertConfig
     from bert_tf.finetuning import loop
+    from bert_tf.options import make_options
     from bert_tf.pretraining.manifest import read_record_set
     from bert_tf.programs.run_pretraining import PretrainingOptions, make_tasks
 
-    options = PretrainingOptions(
+    options = make_options(
+        PretrainingOptions,
         input_file=str(records),
         output_dir=str(records.parent),
         vocab_file=args.vocab_file,

@@ -30,6 +30,7 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification import ClassifierOptions, read_data
 from bert_tf.finetuning.loop import LENGTHS
 from bert_tf.finetuning.run import start
+from bert_tf.options import make_options
 from bert_tf.training.strategy import distribute
 
 
@@ -45,7 +46,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        options = ClassifierOptions(
+        options = make_options(
+            ClassifierOptions,
             task_name="MRPC",
             data_dir=args.data_dir,
             init_checkpoint=minilm(),

@@ -41,6 +41,7 @@ from bert_tf.data.files import new_folder
 from bert_tf.interop.tf1 import write_tf1
 from bert_tf.model_files import model_files, write_files
 from bert_tf.modeling.bert import BertModel
+from bert_tf.options import make_options
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
@@ -139,7 +140,7 @@ def write_exports(args: argparse.Namespace) -> list[Path]:
             export_dir = folders[-1] / "1"
             if not export_dir.exists():
                 given = {"model_dir": str(model_dir), "export_dir": str(export_dir)}
-                export_saved_model(ExportOptions(**given, **FORMS[form] | options))
+                export_saved_model(make_options(ExportOptions, **given, **FORMS[form] | options))
             if not (folders[-1] / REQUESTS).exists():
                 values = json.loads((export_dir / "assets.extra" / "export.json").read_text())
                 save(str(folders[-1] / REQUESTS), make_requests(values))

@@ -36,6 +36,7 @@ from bert_tf.finetuning.question_answering import (  # noqa: E402
     read_questions,
     read_training_set,
 )
+from bert_tf.options import make_options  # noqa: E402
 from bert_tf.tokenization import FullTokenizer  # noqa: E402
 
 
@@ -93,7 +94,8 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
     original.convert_examples_to_features(examples, tokenizer, *sizes, False, features.append)
     seconds = {"original_windows": time.time() - start}
 
-    options = SquadOptions(
+    options = make_options(
+        SquadOptions,
         output_dir=f"{folder}/ours",
         predict_file=args.predict_file,
         do_predict=True,
@@ -159,7 +161,8 @@ def compare_training(
     features: list = []
     original.convert_examples_to_features(examples, tokenizer, *sizes, True, features.append)
     seconds = {"original": time.time() - start}
-    options = SquadOptions(
+    options = make_options(
+        SquadOptions,
         output_dir=folder,
         train_file=args.train_file,
         do_train=True,

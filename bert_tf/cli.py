@@ -2,8 +2,7 @@
 
     cli.run(ClassifierOptions, run_classifier)
 
-defines one flag for each field of the dataclass, with the field's name, default and help text. It then
-parses the command line, makes the options, and calls the program.
+defines the flags of the options, parses the command line, makes the options, and calls the program.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ import dataclasses
 import logging
 import sys
 import textwrap
-import types
-import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import app, flags
 from absl import logging as absl_logging
 
+from bert_tf.options import GROUPS, Flag, flags_of, make_options
 from bert_tf.quiet import until_reader_stops
 from bert_tf.removed_flags import REMOVED
 
@@ -64,16 +62,15 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         keep_packed_kernels()
 
     def main(argv: Sequence[str]) -> int:
-        if len(argv) > 1 and _positional_field(options_class) is None:
+        if len(argv) > 1 and _positional(options_class) is None:
             raise app.UsageError(f"Unknown argument {argv[1]!r}; every option starts with --.")
         _set_up_logging()
-        options = None
         try:
             options = options_from_flags(options_class, arguments=argv[1:])
             unread = _given_flags(options_class)
             workflow(recorded(options, unread))
         except KeyboardInterrupt:
-            resumes = hasattr(options, "save_checkpoints_steps")
+            resumes = "save_checkpoints_steps" in flags_of(options_class)
             again = " The same command resumes from the last checkpoint, if any." if resumes else ""
             print(f"\nInterrupted.{again}", file=sys.stderr)
             return 130
@@ -112,28 +109,26 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
 
 def help_text(options_class: type) -> str:
     """Return the docstring of the program and its flags that have a `group`, by group."""
-    from bert_tf.options import GROUPS  # imports TensorFlow
-
     groups: dict[str, list[str]] = {group: [] for group in GROUPS}
-    for name, value_type, field in _fields(options_class):
-        if "group" not in field.metadata:
+    for flag in _flags(options_class):
+        if "group" not in flag.metadata:
             continue
-        flag = f"--[no]{name}" if value_type is bool else f"--{name}"
-        default = "" if field.default in (None, dataclasses.MISSING) else f" [{field.default}]"
-        text = f"{flag}: {field.metadata['help']}{default}"
+        name = f"--[no]{flag.name}" if flag.type is bool else f"--{flag.name}"
+        default = "" if flag.default in (None, dataclasses.MISSING) else f" [{flag.default}]"
+        text = f"{name}: {flag.metadata['help']}{default}"
         lines = textwrap.wrap(text, 98, initial_indent="  ", subsequent_indent="      ")
-        groups[field.metadata["group"]].extend(lines)
+        groups[flag.metadata["group"]].extend(lines)
     shown = [line for name, lines in groups.items() if lines for line in ("", f"{name}:", *lines)]
     description = sys.modules["__main__"].__doc__ or ""
     return "\n".join([description.rstrip(), *shown, "", "All flags: --helpfull"])
 
 
 def _given_flags(options_class: type) -> set[str]:
-    return {name for name, _, _ in _fields(options_class) if flags.FLAGS[name].present}
+    return {flag.name for flag in _flags(options_class) if flags.FLAGS[flag.name].present}
 
 
 def recorded(options: Any, unread: set[str]) -> Any:
-    """Return `options`, whose options leave `unread` when the program reads them."""
+    """Return `options`, whose flags leave `unread` when the program reads them."""
     options_class = type(options)
 
     def read(self: Any, name: str) -> Any:
@@ -141,11 +136,10 @@ def recorded(options: Any, unread: set[str]) -> Any:
         return object.__getattribute__(self, name)
 
     members = {"__getattribute__": read, "__reduce__": lambda self: (copy.copy, (options,))}
-    recorded = copy.copy(options)
-    object.__setattr__(
-        recorded, "__class__", type(options_class.__name__, (options_class,), members)
-    )
-    return recorded
+    copy_: Any = object.__new__(type(options_class.__name__, (options_class,), members))
+    for name, value in vars(options).items():
+        vars(copy_)[name] = recorded(value, unread) if dataclasses.is_dataclass(value) else value
+    return copy_
 
 
 def is_user_error(error: Exception) -> bool:
@@ -179,22 +173,19 @@ def _set_up_logging() -> None:
 
 
 def define_flags(options_class: type, flag_values: flags.FlagValues = flags.FLAGS) -> None:
-    """Define one flag per field. A field without a default is a required flag.
-
-    The field's metadata contain `help`, and optionally `choices`.
-    """
-    for name, value_type, field in _fields(options_class):
-        required = field.default is dataclasses.MISSING
-        default = None if required else field.default
+    """Define the flags of a program. One without a default is required."""
+    for flag in _flags(options_class):
+        required = flag.default is dataclasses.MISSING
+        default = None if required else flag.default
         # Flags of the script itself appear in --help.
         common = {"flag_values": flag_values, "module_name": sys.argv[0]}
-        if "choices" in field.metadata:
-            choices = field.metadata["choices"]
-            flags.DEFINE_enum(name, default, choices, field.metadata["help"], **common)
+        if "choices" in flag.metadata:
+            choices = flag.metadata["choices"]
+            flags.DEFINE_enum(flag.name, default, choices, flag.metadata["help"], **common)
         else:
-            _DEFINERS[value_type](name, default, field.metadata["help"], **common)
+            _DEFINERS[flag.type](flag.name, default, flag.metadata["help"], **common)
         if required:
-            flags.mark_flag_as_required(name, flag_values=flag_values)
+            flags.mark_flag_as_required(flag.name, flag_values=flag_values)
 
 
 def options_from_flags(
@@ -205,37 +196,25 @@ def options_from_flags(
     """Return the options with the values of the parsed command line.
 
     Args:
-        arguments: the arguments without a flag, for the positional field.
+        arguments: the arguments without a flag, for the positional option.
     """
-    values = {
-        name: tuple(flag_values[name].value) if value_type is tuple else flag_values[name].value
-        for name, value_type, _ in _fields(options_class)
-        if flag_values[name].present
-    }
-    positional = _positional_field(options_class)
-    if positional is not None:
+    values = {}
+    for flag in _flags(options_class):
+        if flag_values[flag.name].present:
+            value = flag_values[flag.name].value
+            values[flag.name] = tuple(value) if flag.type is tuple else value
+    if (positional := _positional(options_class)) is not None:
         values[positional] = tuple(arguments)
-    return options_class(**values)
+    return make_options(options_class, **values)
 
 
-def _fields(options_class: type):
-    """Yield (name, type of the value, dataclass field) of each option that is a flag."""
-    hints = typing.get_type_hints(options_class)
-    for field in dataclasses.fields(options_class):
-        if not field.metadata.get("positional"):
-            yield field.name, _value_type(hints[field.name]), field
+def _flags(options_class: type) -> list[Flag]:
+    return [
+        flag for flag in flags_of(options_class).values() if not flag.metadata.get("positional")
+    ]
 
 
-def _positional_field(options_class: type) -> str | None:
-    """Return the name of the field for arguments without a flag, if any."""
-    for field in dataclasses.fields(options_class):
-        if field.metadata.get("positional"):
-            return field.name
-    return None
-
-
-def _value_type(hint: Any) -> type:
-    """Return `int` for `int | None`, and `tuple` for a tuple."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
-    return typing.get_origin(hint) or hint
+def _positional(options_class: type) -> str | None:
+    """Return the name of the option for arguments without a flag, if any."""
+    names = (n for n, flag in flags_of(options_class).items() if flag.metadata.get("positional"))
+    return next(names, None)

@@ -1,15 +1,32 @@
-"""Declaration of options, from which bert_tf/cli.py makes flags, and the options shared by programs."""
+"""Declaration of options, from which bert_tf/cli.py makes flags.
+
+The options of a program are a frozen dataclass of `option`s and of groups, which are dataclasses of
+options that several programs share. Each option is a flag.
+
+    @dataclass(frozen=True, kw_only=True)
+    class CountingOptions:
+        table: TableOptions  # a group
+        column: str = option("Column to count.", group="Data", default="label")
+
+    options = make_options(CountingOptions, header=False, column="3")
+    options.table.header, options.column  # False, "3"
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
+import types
+import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar
 
 from bert_tf.data.tables import SEPARATORS
+
+AnyOptions = TypeVar("AnyOptions")
 
 _CHECKS = {
     "min": (operator.ge, "{} or more"),
@@ -73,23 +90,132 @@ def valid_range(limits: Mapping[str, Any]) -> str:
     )
 
 
-def check_ranges(options: Any) -> None:
-    """Raise unless a dataclass has only finite numbers, in the range of each `option`, and choices.
+def changes(**flags: Mapping[str, Any] | None) -> Any:
+    """Return the field of a group whose flags differ in this program.
+
+    Args:
+        **flags: name -> arguments of `option` that differ, `help` among them. None: the program has no
+            such flag, and the option has the default of its group.
+    """
+    return field(metadata=flags)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An option of a program.
+
+    Args:
+        type: of a value, `int` for `int | None`.
+        default: MISSING if it is required.
+        metadata: see `option`; and `help`.
+        group: field of the program's options that contains it; None for an option of its own.
+    """
+
+    name: str
+    type: type
+    default: Any
+    metadata: Mapping[str, Any]
+    group: str | None = None
+
+
+def flags_of(options_class: type) -> Mapping[str, Flag]:
+    """Return name -> flag of the options of a program, those of its groups included."""
+    flags, hints = {}, typing.get_type_hints(options_class)
+    for field_ in fields(options_class):
+        hint = hints[field_.name]
+        if not dataclasses.is_dataclass(hint):
+            value_type = _value_type(hint)
+            flags[field_.name] = Flag(
+                field_.name, value_type, field_.default, dict(field_.metadata)
+            )
+            continue
+        for flag in flags_of(hint).values():
+            changed = field_.metadata.get(flag.name, {})
+            if changed is not None:
+                metadata = {**flag.metadata, **changed}
+                default = metadata.pop("default", flag.default)
+                flags[flag.name] = Flag(flag.name, flag.type, default, metadata, field_.name)
+    return flags
+
+
+def _value_type(hint: Any) -> type:
+    """Return `int` for `int | None`, and `tuple` for a tuple."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+    return typing.get_origin(hint) or hint
+
+
+def make_options(options_class: type[AnyOptions], **values: Any) -> AnyOptions:
+    """Return the options of a program from values of its flags, as its command line does.
+
+    >>> from bert_tf.finetuning.classification import ClassifierOptions, run_classifier
+    >>> options = make_options(
+    ...     ClassifierOptions, do_train=True, train_file="train.tsv", output_dir="output", seed=1
+    ... )
+    >>> run_classifier(options)  # doctest: +SKIP
+
+    Args:
+        **values: flag -> value; the others have their defaults.
 
     Raises:
-        OptionError: a value is invalid.
-        TypeError: a value with a range cannot be compared with a number.
+        OptionError: a value is no choice of its option, out of its range or not finite, or two
+            contradict each other.
+        TypeError: an option is unknown or missing, or has a value of another type.
     """
-    for field_ in fields(options):
-        value = getattr(options, field_.name)
-        if value is not None or field_.default is not None:
-            if field_.type in ("int", "int | None") and not isinstance(value, int):
-                raise TypeError(f"{field_.name}: must be an int, but is {value!r}.")
-            check_value(field_.name, value, field_.metadata)
+    flags = flags_of(options_class)
+    if unknown := sorted(values.keys() - flags.keys()):
+        raise TypeError(f"{options_class.__name__} has no option {', '.join(unknown)}.")
+    hints = typing.get_type_hints(options_class)
+    groups: dict[str, dict[str, Any]] = {
+        field_.name: {}
+        for field_ in fields(options_class)  # type: ignore[arg-type]
+        if dataclasses.is_dataclass(hints[field_.name])
+    }
+    own: dict[str, Any] = {}
+    for name, flag in flags.items():
+        value = values.get(name, flag.default)
+        if value is MISSING:
+            raise TypeError(f"{options_class.__name__} needs the option {name}.")
+        check_flag(flag, value)
+        (own if flag.group is None else groups[flag.group])[name] = value
+    return options_class(**own, **{name: hints[name](**group) for name, group in groups.items()})
+
+
+def flag_values(options: Any) -> dict[str, Any]:
+    """Return flag -> value. `cli` does not take the options for read."""
+    values = vars(options)
+    return {
+        name: (values if flag.group is None else vars(values[flag.group]))[name]
+        for name, flag in flags_of(type(options)).items()
+    }
+
+
+def with_values(options: AnyOptions, **flags: Any) -> AnyOptions:
+    """Return a copy with other values of flags. `replace` would count as reading them all."""
+    copy = object.__new__(type(options))
+    for name, value in vars(options).items():
+        if dataclasses.is_dataclass(value):
+            value = with_values(value, **flags)
+        vars(copy)[name] = flags.get(name, value)
+    return copy
+
+
+def check_flag(flag: Flag, value: Any) -> None:
+    """Raise unless a value of a flag is finite, in its range and one of its choices.
+
+    Raises:
+        OptionError: it is invalid.
+        TypeError: it cannot be compared with a number.
+    """
+    if value is None and flag.default is None:
+        return
+    if flag.type is int and not isinstance(value, int):
+        raise TypeError(f"{flag.name}: must be an int, but is {value!r}.")
+    check_value(flag.name, value, flag.metadata)
 
 
 def check_value(name: str, value: Any, limits: Mapping[str, Any]) -> None:
-    """Raise as `check_ranges` unless a value is within the limits of an `option`."""
+    """Raise OptionError unless a value is within the limits of an `option`."""
     if value not in (choices := limits.get("choices", (value,))):
         raise OptionError(name, f"must be one of {', '.join(choices)}, but is {value!r}.")
     valid = valid_range(limits)
@@ -110,7 +236,8 @@ class Options:
     """Base of the options of all programs."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        for flag in flags_of(type(self)).values():
+            check_flag(flag, getattr(self, flag.name))
 
     def with_values(self, **changes: Any) -> Any:
         """Return a copy with other values. `dataclasses.replace` would count as reading them all."""

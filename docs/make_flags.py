@@ -9,7 +9,6 @@ import ast
 import dataclasses
 import importlib
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,34 +42,23 @@ def option_classes() -> dict[str, type]:
     return found
 
 
-def flags_of(options_class: type) -> Mapping[str, dataclasses.Field]:
-    """Flag -> its field, with `default` and metadata `help` and `choices`."""
-    return {
-        field.name: field
-        for field in dataclasses.fields(options_class)
-        if not field.metadata.get("positional")
-    }
-
-
 def page() -> str:
     """The text of docs/flags.md."""
-    from bert_tf.options import valid_range  # found when the root is on the path
+    from bert_tf.options import flags_of, valid_range  # found when the root is on the path
 
     parts = [HEADER]
     for script, options_class in option_classes().items():
         parts.append(f"\n## {script}\n\n| flag | default | |\n|---|---|---|\n")
-        flags = flags_of(options_class).items()
-        for name, field in sorted(
-            flags, key=lambda flag: flag[1].default is not dataclasses.MISSING
-        ):
-            text = field.metadata["help"]
-            if "choices" in field.metadata:
+        flags = [f for f in flags_of(options_class).values() if not f.metadata.get("positional")]
+        for flag in sorted(flags, key=lambda flag: flag.default is not dataclasses.MISSING):
+            text = flag.metadata["help"]
+            if "choices" in flag.metadata:
                 text += (
-                    f" One of {', '.join(f'`{choice}`' for choice in field.metadata['choices'])}."
+                    f" One of {', '.join(f'`{choice}`' for choice in flag.metadata['choices'])}."
                 )
-            if limits := valid_range(field.metadata):
+            if limits := valid_range(flag.metadata):
                 text += f" Must be {limits}."
-            parts.append(f"| `--{name}` | {_shown(field.default)} | {_escaped(text)} |\n")
+            parts.append(f"| `--{flag.name}` | {_shown(flag.default)} | {_escaped(text)} |\n")
     return "".join(parts)
 
 

@@ -30,6 +30,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's own log
 
 import bert_tf
 from bert_tf.finetuning.classification import ClassifierOptions, run_classifier
+from bert_tf.options import make_options
 from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
 from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
 from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
@@ -144,7 +145,8 @@ def fine_tune(folder, name, init_checkpoint):
     """Return the accuracy on dev.tsv. Both runs differ only in their initial weights."""
     print(f"\n--- {name.replace('_', ' ')}", flush=True)
     results = run_classifier(
-        ClassifierOptions(
+        make_options(
+            ClassifierOptions,
             train_file=f"{folder}/train.tsv",
             eval_file=f"{folder}/dev.tsv",
             text_a_column="sentence",
@@ -181,8 +183,11 @@ def quickstart(folder, folders):
 
     print("\n=== 2/6  Learning a WordPiece vocabulary", flush=True)
     create_vocab(
-        VocabularyOptions(
-            input_file=f"{folder}/corpus.txt", output_dir=f"{folder}/model", vocab_size=VOCAB_SIZE
+        make_options(
+            VocabularyOptions,
+            input_file=f"{folder}/corpus.txt",
+            output_dir=f"{folder}/model",
+            vocab_size=VOCAB_SIZE,
         )
     )
     # Half of the reference's "mini", without dropout because the run is short.
@@ -199,7 +204,8 @@ def quickstart(folder, folders):
     logging.getLogger("bert_tf.programs.create_pretraining_data").setLevel(logging.WARNING)
     for name in parts:
         summary = create_pretraining_data(
-            PretrainingDataOptions(
+            make_options(
+                PretrainingDataOptions,
                 input_file=f"{folder}/{name}.txt",
                 output_file=f"{folder}/{name}.tf_record",
                 vocab_file=f"{folder}/model/vocab.txt",
@@ -214,7 +220,8 @@ def quickstart(folder, folders):
         "\n=== 4/6  Pre-training a small BERT: watch the held-out masked_lm_loss fall", flush=True
     )
     run_pretraining(
-        PretrainingOptions(
+        make_options(
+            PretrainingOptions,
             input_file=f"{folder}/corpus.tf_record",
             eval_file=f"{folder}/held_out.tf_record",
             bert_config_file=f"{folder}/model/bert_config.json",

@@ -29,6 +29,7 @@ if len(os.sched_getaffinity(0)) == 1:
 
 from models import golden  # noqa: E402
 
+from bert_tf.options import make_options  # noqa: E402
 from bert_tf.programs.export_saved_model import ExportOptions, load_served  # noqa: E402
 from bert_tf.serving.saved_model import write_saved_model  # noqa: E402
 
@@ -54,7 +55,7 @@ def eagerly():
 def exported(tmp_path_factory):
     """The folder of a SavedModel of the classifier."""
     folder = tmp_path_factory.mktemp("exported") / "single"
-    options = ExportOptions(model_dir=str(golden("classifier")), export_dir="")
+    options = make_options(ExportOptions, model_dir=str(golden("classifier")), export_dir="")
     write_saved_model(load_served(options, "float32", True), str(folder))
     return folder
 

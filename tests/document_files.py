@@ -10,6 +10,7 @@ from models import DATA
 from tiny_checkpoints import huggingface_tensors, write_huggingface, write_tf1
 
 from bert_tf.config import BertConfig
+from bert_tf.options import make_options
 from bert_tf.programs.create_pretraining_data import (
     PretrainingDataOptions,
     create_pretraining_data,
@@ -92,7 +93,8 @@ def write_texts(folder: Path) -> None:
         text = DATA / "text" / ("held_out.txt" if "held" in name else "train.txt")
         shutil.copy(text, folder / f"{name}.txt")
     for length, predictions in ((128, 20), (512, 77)):
-        options = PretrainingDataOptions(
+        options = make_options(
+            PretrainingDataOptions,
             input_file=f"{folder}/train.txt",
             output_file=f"{folder}/records/{length}.tf_record",
             vocab_file=f"{folder}/vocab.txt",

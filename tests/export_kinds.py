@@ -10,6 +10,7 @@ from pathlib import Path
 
 from models import copy_of, golden
 
+from bert_tf.options import make_options
 from bert_tf.programs.export_saved_model import ExportOptions, load_served
 
 LONG = "the calm dog and the sad hen in the yard , not in the lake . " * 3  # of 45 tokens
@@ -79,7 +80,7 @@ def flags(kind):
 def served(kind, with_text=True, **changes):
     """The model for export. It is not shared: what writes it changes it."""
     given = {"model_dir": str(folder(kind)), "export_dir": "", **flags(kind), **changes}
-    return load_served(ExportOptions(**given), "float32", with_text)
+    return load_served(make_options(ExportOptions, **given), "float32", with_text)
 
 
 def write_lines(path, kind):

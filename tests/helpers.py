@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.data.packing import pack, window_pairs
 from bert_tf.limits import DataError
-from bert_tf.options import OptionError
+from bert_tf.options import OptionError, make_options
 
 
 def read_results(folder: Path) -> dict[str, float]:
@@ -130,8 +130,11 @@ def write_records(text_file: Path, output_file: Path, **changes) -> str:
         "dupe_factor": 3,
     }
     create_pretraining_data(
-        PretrainingDataOptions(
-            input_file=str(text_file), output_file=str(output_file), **{**values, **changes}
+        make_options(
+            PretrainingDataOptions,
+            input_file=str(text_file),
+            output_file=str(output_file),
+            **{**values, **changes},
         )
     )
     return str(output_file)

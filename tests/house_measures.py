@@ -6,7 +6,6 @@ Code lines are counted by tokenize and ast: no blank line, no comment line, no d
 """
 
 import ast
-import dataclasses
 import functools
 import importlib
 import io
@@ -15,6 +14,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from bert_tf.__main__ import PROGRAMS
+from bert_tf.options import flags_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "bert_tf"
@@ -49,7 +49,7 @@ def option_names():
         program: getattr(importlib.import_module(f"bert_tf.{module}"), name)
         for program, (module, name) in PROGRAMS.items()
     }
-    return {name: {f.name for f in dataclasses.fields(c)} for name, c in classes.items()}
+    return {name: set(flags_of(c)) for name, c in classes.items()}
 
 
 def imported_names(node):

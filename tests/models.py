@@ -14,6 +14,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from bert_tf.options import make_options
+
 ANIMALS = ("cat", "dog", "owl", "hen", "pig")
 PLACES = ("barn", "wood", "lake", "yard", "cave")
 GOOD, BAD = ("happy", "calm", "kind"), ("angry", "sad", "rude")
@@ -133,7 +135,8 @@ def options(kind: str, output_dir, **changes) -> Any:
         if not values.get(f"do_{step}") and file in KINDS[kind].files and file not in changes:
             del values[file]
     values = {name: value for name, value in values.items() if value is not None}
-    return getattr(importlib.import_module(f"bert_tf.{module}"), class_name)(**values)
+    options_class = getattr(importlib.import_module(f"bert_tf.{module}"), class_name)
+    return make_options(options_class, **values)
 
 
 def train(kind: str, output_dir, **changes):

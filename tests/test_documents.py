@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.options import flags_of
 from bert_tf.removed_flags import REMOVED
 
 ROOT = Path(__file__).parents[1]
@@ -34,7 +35,7 @@ def test_generated_pages_are_those_of_the_code():
     assert migration == make_flags.with_removed_flags(migration), "run: python docs/make_flags.py"
     assert read(ROOT / "docs/api.md") == make_api.page(), "run: python docs/make_api.py"
     classes = make_flags.option_classes().values()
-    assert not {name for options in classes for name in make_flags.flags_of(options)} & set(REMOVED)
+    assert not {name for options in classes for name in flags_of(options)} & set(REMOVED)
 
 
 def anchors(path):

@@ -1,34 +1,43 @@
 """Ranges of the options of every program, and the options that several programs share."""
 
-import copy
 import dataclasses
 import math
 
 import pytest
 from helpers import cause_of
 from models import options as golden_options
-from test_cli import LEAST, OPTION_CLASSES, flags_of
+from test_cli import LEAST, OPTION_CLASSES, absl_flags
 
 from bert_tf import cli
-from bert_tf.options import OptionError, check_ranges, option, require_one_of
+from bert_tf.options import (
+    OptionError,
+    changes,
+    check_flag,
+    flag_values,
+    flags_of,
+    make_options,
+    option,
+    require_one_of,
+    with_values,
+)
 
 WRONG = {"min": -1, "above": 0, "max": 1, "below": 0}  # from the limit
 
 
 def declared(condition):
-    """(the program's options with only the flags that it needs, field) of each field that fits."""
-    for name in LEAST:
-        values = flags_of(name)
-        values(["script", *LEAST[name]])
-        options = cli.options_from_flags(OPTION_CLASSES[name], values)
-        for field in filter(condition, dataclasses.fields(OPTION_CLASSES[name])):
-            yield options, field
+    """(the program, the values of the flags that it needs, flag) of each flag that fits."""
+    for name, least in LEAST.items():
+        values = absl_flags(name)
+        values(["script", *least])
+        values = {flag: values[flag].value for flag in values if values[flag].present}
+        for flag in filter(condition, flags_of(OPTION_CLASSES[name]).values()):
+            yield name, values, flag
 
 
-def refusal(options, field, value):
+def refusal(name, values, flag, value):
     """(class of the error, name that it has) of a value; None where the value is valid."""
     try:
-        dataclasses.replace(options, **{field.name: value})
+        make_options(OPTION_CLASSES[name], **values | {flag.name: value})
     except OptionError as error:
         return OptionError, error.option
     except TypeError as error:
@@ -37,51 +46,73 @@ def refusal(options, field, value):
 
 
 def test_numbers_out_of_range_are_refused():
-    for options, field in declared(lambda f: set(f.metadata) & set(WRONG)):
-        row = f"{type(options).__name__}.{field.name}"
-        for kind in set(field.metadata) & set(WRONG):
-            limit = field.metadata[kind]
-            found = refusal(options, field, limit + WRONG[kind])
-            assert found == (OptionError, field.name), (row, kind)
+    for name, values, flag in declared(lambda f: set(f.metadata) & set(WRONG)):
+        row = f"{name}.{flag.name}"
+        for kind in set(flag.metadata) & set(WRONG):
+            limit = flag.metadata[kind]
+            found = refusal(name, values, flag, limit + WRONG[kind])
+            assert found == (OptionError, flag.name), (row, kind)
             if kind in ("min", "max"):
-                allowed = copy.copy(options)
-                object.__setattr__(allowed, field.name, limit)
-                check_ranges(allowed)
-        if field.default is None:
-            assert refusal(options, field, None) is None, row
-        assert refusal(options, field, "many")[0] is TypeError, row
+                check_flag(flag, limit)
+        if flag.default is None:
+            assert refusal(name, values, flag, None) is None, row
+        assert refusal(name, values, flag, "many")[0] is TypeError, row
 
 
 def test_fractions_of_whole_numbers_are_refused():
-    for options, field in declared(lambda f: f.type.startswith("int")):
-        row = f"{type(options).__name__}.{field.name}"
-        assert refusal(options, field, 1.5) == (TypeError, field.name), row
+    for name, values, flag in declared(lambda f: f.type is int):
+        found = refusal(name, values, flag, 1.5)
+        assert found == (TypeError, flag.name), f"{name}.{flag.name}"
 
 
 def test_values_that_are_no_choice_are_refused():
-    for options, field in declared(lambda f: "choices" in f.metadata):
-        found = refusal(options, field, f"{field.metadata['choices'][0]}_")
-        assert found == (OptionError, field.name), f"{type(options).__name__}.{field.name}"
+    for name, values, flag in declared(lambda f: "choices" in f.metadata):
+        found = refusal(name, values, flag, f"{flag.metadata['choices'][0]}_")
+        assert found == (OptionError, flag.name), f"{name}.{flag.name}"
 
 
 def test_only_thresholds_may_be_infinite():
-    for options, field in declared(lambda f: isinstance(f.default, float)):
+    for name, values, flag in declared(lambda f: isinstance(f.default, float)):
         for value in (math.nan, math.inf, -math.inf):
-            is_valid = value == value and field.name == "null_score_diff_threshold"
-            expected = None if is_valid else (OptionError, field.name)
-            row = f"{type(options).__name__}.{field.name}={value}"
-            assert refusal(options, field, value) == expected, row
+            is_valid = value == value and flag.name == "null_score_diff_threshold"
+            expected = None if is_valid else (OptionError, flag.name)
+            assert refusal(name, values, flag, value) == expected, f"{name}.{flag.name}={value}"
 
 
-def test_check_ranges_needs_no_base_class():
-    @dataclasses.dataclass
-    class Settings:
-        share: float = option("Share.", default=0.5, between=(0, 1))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Group:
+    share: float = option("Share.", default=0.5, between=(0, 1))
+    mode: str = option("Mode.", default="plain")
+    path: str = option("Path.")
 
-    check_ranges(Settings())
-    with pytest.raises(OptionError, match=r"1\.5") as error:
-        check_ranges(Settings(share=1.5))
-    assert error.value.option == "share"
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grouped:
+    first: Group = changes(share={"default": 2.0, "max": 3, "help": "More."}, mode=None)
+    number: int = option("Number.", default=4)
+
+
+def test_a_program_has_the_flags_of_its_groups():
+    options = make_options(Grouped, path="x", share=3.0)
+    assert options == Grouped(first=Group(share=3.0, path="x"), number=4)
+    assert flag_values(with_values(options, share=1.0)) == {"share": 1.0, "path": "x", "number": 4}
+    flags = flags_of(Grouped)
+    assert (flags["share"].default, flags["share"].metadata["help"]) == (2.0, "More.")
+    assert flags["path"].default is dataclasses.MISSING
+    for wrong in ({"mode": "fancy"}, {"first": options.first}, {}):
+        with pytest.raises(TypeError):
+            make_options(Grouped, **{"path": "x"} | wrong if wrong else {})
+    assert cause_of(make_options, Grouped, path="x", share=4.0) == "share"
+
+
+def test_flags_of_groups_that_a_program_reads_are_noted():
+    unread = {"share", "number", "path"}
+    options = cli.recorded(make_options(Grouped, path="x"), unread)
+    flag_values(options)
+    changed = with_values(options, path="y")
+    assert unread == {"share", "number", "path"}
+    assert (options.first.share, changed.first.path) == (2.0, "y")
+    assert unread == {"number"}
 
 
 def test_nothing_to_do_is_refused():

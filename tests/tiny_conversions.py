@@ -3,6 +3,7 @@
 from helpers import write_vocab
 from tiny_checkpoints import CONFIG, arrays_of, write_tf1
 
+from bert_tf.options import make_options
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.registry import TYPES
 
@@ -34,7 +35,7 @@ def tf1_folder(folder, arrays, tokens=TOKENS, config=CONFIG):
 
 def convert(source, target, output_format, **flags):
     options = {"init_checkpoint": str(source), "output_dir": str(target), **flags}
-    convert_checkpoint(ConvertOptions(output_format=output_format, **options))
+    convert_checkpoint(make_options(ConvertOptions, output_format=output_format, **options))
     return target
 
 

@@ -8,6 +8,7 @@ from unittest import mock
 
 from helpers import python, write_vocab
 
+from bert_tf.options import make_options
 from bert_tf.pretraining.manifest import read_manifest
 from bert_tf.programs import create_pretraining_data as program
 
@@ -54,7 +55,9 @@ def run_groups(folder, name, max_group_bytes=1500, **changes):
         **changes,
     }
     with mock.patch.object(program, "MAX_GROUP_BYTES", max_group_bytes):
-        return program.create_pretraining_data(program.PretrainingDataOptions(**options))
+        return program.create_pretraining_data(
+            make_options(program.PretrainingDataOptions, **options)
+        )
 
 
 @contextlib.contextmanager

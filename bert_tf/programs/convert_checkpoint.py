@@ -21,7 +21,7 @@ from bert_tf.interop.read import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings, lost_prompts
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
 from bert_tf.limits import listed
-from bert_tf.options import EncoderFilesOptions, OptionError, option, require_packages
+from bert_tf.options import EncoderFilesOptions, OptionError, make_options, option, require_packages
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.model_card import write_conversion_card
@@ -105,7 +105,9 @@ def convert(
     """
     path, folder = os.fspath(path), os.fspath(folder)
     convert_checkpoint(
-        ConvertOptions(init_checkpoint=path, output_dir=folder, output_format=format, **options)
+        make_options(
+            ConvertOptions, init_checkpoint=path, output_dir=folder, output_format=format, **options
+        )
     )
 
 

@@ -25,7 +25,7 @@ from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.pooling import POOLINGS, parse_layers
 from bert_tf.modeling.quantized import OPERATION
-from bert_tf.options import EncoderFilesOptions, OptionError, option, require_packages
+from bert_tf.options import EncoderFilesOptions, OptionError, make_options, option, require_packages
 from bert_tf.programs.predict import InputColumnsOptions, read_inputs
 from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, changed_options, without_folders
@@ -192,7 +192,9 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
         ValueError: the folder is not empty, or an option does not fit the model.
     """
     model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
-    export_saved_model(ExportOptions(model_dir=model_dir, export_dir=export_dir, **options))
+    export_saved_model(
+        make_options(ExportOptions, model_dir=model_dir, export_dir=export_dir, **options)
+    )
 
 
 def export_saved_model(options: ExportOptions) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import re
@@ -15,6 +14,7 @@ import tensorflow as tf
 from bert_tf.data.files import file_facts
 from bert_tf.data.records import count_records
 from bert_tf.interop.hub import SCHEME
+from bert_tf.options import flag_values, flags_of
 from bert_tf.pretraining.manifest import manifests_of
 
 _PATHS = ("_file", "_dir", "_checkpoint")  # endings of flags
@@ -26,11 +26,10 @@ def changed_options(options: Any) -> dict[str, Any]:
     """Return name -> value of the options that differ from their defaults.
 
     Args:
-        options: dataclass of a program's flags.
+        options: of a program.
     """
-    values = vars(options)  # so that `cli` does not take the options for read
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
-    return {n: values[n] for n, default in defaults.items() if values[n] not in (default, None)}
+    flags, values = flags_of(type(options)), flag_values(options)
+    return {n: value for n, value in values.items() if value not in (flags[n].default, None)}
 
 
 def as_flags(

@@ -9,10 +9,11 @@ from helpers import refused, write, write_json_lines
 from bert_tf.finetuning.embeddings_data import read_examples
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.metrics.retrieval import own_documents, relevance
+from bert_tf.options import make_options
 
 
 def options(folder, **changes):
-    return EmbeddingOptions(output_dir=str(folder), init_checkpoint="BERT", **changes)
+    return make_options(EmbeddingOptions, output_dir=str(folder), init_checkpoint="BERT", **changes)
 
 
 def read(path, **flags):

@@ -14,6 +14,7 @@ from bert_tf.finetuning.classification import ClassifierOptions
 from bert_tf.finetuning.loop import LENGTHS
 from bert_tf.finetuning.run import Run
 from bert_tf.finetuning.run_folder import RunFolder
+from bert_tf.options import make_options
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
 from bert_tf.training.schedules import WarmupDecay
@@ -24,7 +25,7 @@ CONFIG = tiny_config(vocab_size=9, intermediate_size=12, max_position_embeddings
 def classifier_options(folder, **changes):
     given = {"train_file": "unused.tsv", "do_train": True, "learning_rate": 5e-3}
     given |= {"jit_compile": "false", "train_batch_size": 16, "init_checkpoint": "unused"}
-    return ClassifierOptions(output_dir=str(folder), **given | changes)
+    return make_options(ClassifierOptions, output_dir=str(folder), **given | changes)
 
 
 def run_of(options, num_train_steps=3, num_warmup_steps=0, config=CONFIG):

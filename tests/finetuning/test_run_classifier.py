@@ -12,6 +12,7 @@ from models import DATA, copy_of, golden, options, train
 from bert_tf import cli
 from bert_tf.finetuning.classification import ClassifierOptions, read_data, run_classifier
 from bert_tf.model_files import read_task
+from bert_tf.options import make_options
 
 COLUMNS = {"text_a_column": "sentence", "label_column": "mood"}
 SCENES = {"text_a_column": "text", "label_column": "label"}
@@ -29,7 +30,9 @@ def table_options(tmp_path, rows, **changes):
     path = tmp_path / "train.tsv"
     path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
     values = {"train_file": str(path), "text_a_column": "text", "do_train": True}
-    return ClassifierOptions(output_dir=str(tmp_path / "output"), **{**values, **changes})
+    return make_options(
+        ClassifierOptions, output_dir=str(tmp_path / "output"), **{**values, **changes}
+    )
 
 
 # ------------------------------------------------------------------------------- tables and labels
@@ -163,7 +166,12 @@ def test_the_labels_are_those_of_the_training_even_where_the_data_have_fewer(tmp
     file = moods(tmp_path / "good.tsv", *(row for row in rows if row[1] == "good"))
     folder = copy_of("classifier", tmp_path / "run")
     given = {"do_eval": True, "eval_file": file, **COLUMNS}
-    assert run_classifier(ClassifierOptions(output_dir=str(folder), **given))["eval_accuracy"] > 0.9
+    assert (
+        run_classifier(make_options(ClassifierOptions, output_dir=str(folder), **given))[
+            "eval_accuracy"
+        ]
+        > 0.9
+    )
 
 
 def test_a_folder_is_evaluated_on_its_labels_and_its_type_of_problem(tmp_path):
@@ -178,7 +186,7 @@ def test_a_folder_is_evaluated_on_its_labels_and_its_type_of_problem(tmp_path):
     ):
         given = {"output_dir": str(golden(kind)), "do_eval": True, **changes}
         with refused("output_dir" if name == "is_pair" else name) as error:
-            run_classifier(ClassifierOptions(**given))
+            run_classifier(make_options(ClassifierOptions, **given))
         assert name in str(error.value)
     other = moods(tmp_path / "other.tsv", *[("a cat", "GOOD"), ("a dog", "BAD")] * 10)
     given = {"train_file": other, "do_eval": False, "do_predict": False}

@@ -15,6 +15,7 @@ from bert_tf.finetuning.embeddings import make_task, read_data, run_embeddings
 from bert_tf.finetuning.embeddings_data import read_examples
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.run import start
+from bert_tf.options import make_options
 from bert_tf.predictor import load
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 
@@ -27,7 +28,7 @@ def plain_options(output_dir, **changes):
     """Options that do only what `changes` say, with the initial weights of `pretrained`."""
     values = {"init_checkpoint": str(golden("pretrained")), "max_seq_length": 15, **changes}
     values |= {"train_batch_size": changes.get("train_batch_size", 16), "jit_compile": "false"}
-    return EmbeddingOptions(output_dir=str(output_dir), **values)
+    return make_options(EmbeddingOptions, output_dir=str(output_dir), **values)
 
 
 def read_task(run):

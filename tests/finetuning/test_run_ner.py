@@ -19,6 +19,7 @@ from bert_tf.finetuning.run import make_optimizer
 from bert_tf.finetuning.token_classification import NerOptions, find_files, read_data, run_ner
 from bert_tf.metrics.conlleval import conlleval, entities
 from bert_tf.modeling.models import BertForTokenClassification
+from bert_tf.options import make_options
 from bert_tf.predictor import load
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
@@ -27,7 +28,7 @@ from bert_tf.tokenization import FullTokenizer
 
 
 def ner_options(output_dir, **changes):
-    return NerOptions(output_dir=str(output_dir), **changes)
+    return make_options(NerOptions, output_dir=str(output_dir), **changes)
 
 
 # --------------------------------------------------------------------------------------- what it leaves
@@ -119,7 +120,7 @@ def test_labels_of_words_are_predicted_by_model_and_export(tmp_path):
     assert model.short({"words": first}) == "the/DT owl/NN is/VBZ in/IN a/DT barn/NN"
     assert [(word["start"], word["end"]) for word in first[:2]] == [(0, 3), (4, 7)]
     given = {"export_dir": str(tmp_path / "1"), "signature": "serving_default"}
-    export_saved_model(ExportOptions(model_dir=str(folder), **given))
+    export_saved_model(make_options(ExportOptions, model_dir=str(folder), **given))
     served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
     found = served(text=tf.constant(texts))
     for name, part in (("word", "text"), ("label", "label")):
@@ -171,7 +172,7 @@ def test_entities_of_raw_text_are_those_of_the_evaluation(tmp_path):
         answers = load(folder).predict(items)
         assert [[(e["type"], e["text"]) for e in each["entities"]] for each in answers] == expected
     given = {"export_dir": str(tmp_path / "1"), "signature": "serving_default"}
-    export_saved_model(ExportOptions(model_dir=str(folder), **given))
+    export_saved_model(make_options(ExportOptions, model_dir=str(folder), **given))
     served = tf.saved_model.load(given["export_dir"]).signatures["serving_default"]
     for texts in (written, typed):
         outputs = served(text=tf.constant(texts))

@@ -16,6 +16,7 @@ from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.reranking import documents_of_rows, make_task, with_negatives
 from bert_tf.finetuning.run import start
 from bert_tf.metrics.retrieval import relevance
+from bert_tf.options import make_options
 from bert_tf.predictor import load
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -161,7 +162,7 @@ def test_the_metric_of_the_retriever_is_that_of_run_embeddings(tmp_path, eagerly
     given = {"retriever": str(golden("pretrained")), "do_predict": False, **files}
     found = train("reranker", tmp_path / "reranker", **given, **WITHOUT_TRAINING)
     changes = {"init_checkpoint": given["retriever"], "output_dir": str(tmp_path / "embeddings")}
-    expected = run_embeddings(EmbeddingOptions(**changes, max_seq_length=23, **files))
+    expected = run_embeddings(make_options(EmbeddingOptions, **changes, max_seq_length=23, **files))
     assert found["eval_ndcg@10_of_retriever"] == pytest.approx(expected["eval_ndcg@10"], abs=1e-9)
 
 

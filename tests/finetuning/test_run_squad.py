@@ -9,6 +9,7 @@ from helpers import read_json_lines, read_results, refused, write
 from models import DATA, copy_of, golden, options, train
 
 from bert_tf.finetuning.question_answering import SquadOptions, run_squad
+from bert_tf.options import make_options
 
 TEST, DEV = DATA / "squad/test.json", DATA / "squad/dev.json"
 WITHOUT_TRAINING = {"do_train": False, "init_checkpoint": str(golden("squad"))}
@@ -100,7 +101,7 @@ def test_a_model_trained_with_characters_cuts_its_answers_by_characters(tmp_path
 
 def ensemble(output_dir, folders, **changes):
     values = {"predict_file": str(DEV), "predictions": ",".join(map(str, folders)), **changes}
-    return run_squad(SquadOptions(output_dir=str(output_dir), **values))
+    return run_squad(make_options(SquadOptions, output_dir=str(output_dir), **values))
 
 
 def test_an_ensemble_of_one_run_answers_as_the_run(tmp_path):

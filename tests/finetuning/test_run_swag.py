@@ -5,6 +5,7 @@ from helpers import read_json_lines, read_results, refused, write_json_lines
 from models import DATA, golden, train
 
 from bert_tf.finetuning.multiple_choice import SwagOptions, run_swag
+from bert_tf.options import make_options
 
 
 def test_predictions_have_a_probability_for_each_choice_that_there_is():
@@ -27,7 +28,7 @@ def test_a_model_may_be_asked_with_another_number_of_choices(tmp_path, eagerly):
     rows = [{"text_a": "in the barn", "choices": choices, "label": 6}]
     file = write_json_lines(tmp_path / "a.jsonl", rows)
     given = {"init_checkpoint": str(golden("swag")), "do_predict": True, "predict_file": file}
-    run_swag(SwagOptions(output_dir=str(tmp_path), **given))
+    run_swag(make_options(SwagOptions, output_dir=str(tmp_path), **given))
     assert read_json_lines(tmp_path / "test_predictions.jsonl")[0]["prediction"] == 6
     assert "test_accuracy = 1.0" in (tmp_path / "test_results.txt").read_text()
 

@@ -25,6 +25,7 @@ from bert_tf.finetuning.run_folder import (
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.model_files import model_files, write_files
+from bert_tf.options import make_options
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
@@ -90,7 +91,7 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     given = {"output_dir": str(tmp_path), "do_train": True, "init_checkpoint": "BERT"}
     given |= {"train_file": "train.tsv"}
     settings = {"scale": 9.0, "loss": "triplet", "matryoshka_dims": "8"}
-    first = EmbeddingOptions(**given, max_seq_length=64, **settings)
+    first = make_options(EmbeddingOptions, **given, max_seq_length=64, **settings)
     RunRecord(compared_options(first), steps=2).save(str(tmp_path))
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
 
@@ -98,15 +99,15 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
         rules = {"steps": "warn"} | resume_rules(options)
         return changes(tmp_path, rules, **compared_options(options), steps=steps)
 
-    assert not resumed(EmbeddingOptions(**given))
+    assert not resumed(make_options(EmbeddingOptions, **given))
     assert not caplog.text  # the model has these settings, which are then used
-    assert resumed(RerankerOptions(**given))["loss"] == "triplet"  # no setting of it
+    assert resumed(make_options(RerankerOptions, **given))["loss"] == "triplet"  # no setting of it
     assert "with a change: loss: triplet there, the default now" in caplog.text
-    changed = EmbeddingOptions(**given, max_seq_length=32, num_train_epochs=4.0)
+    changed = make_options(EmbeddingOptions, **given, max_seq_length=32, num_train_epochs=4.0)
     assert resumed(changed, 3) == {"num_train_epochs": 3.0, "max_seq_length": 64, "steps": 2}
     assert "with a change: max_seq_length: 64 there, 32 now" in caplog.text
     with refused("output_dir") as error:
-        resumed(EmbeddingOptions(**given, optimizer="lamb"))
+        resumed(make_options(EmbeddingOptions, **given, optimizer="lamb"))
     assert "optimizer: adam_weight_decay there, lamb now" in str(error.value)
 
 

@@ -191,6 +191,7 @@ def make_data() -> None:
 
 
 def make_vocabulary_and_records() -> None:
+    from bert_tf.options import make_options
     from bert_tf.programs.create_pretraining_data import (
         PretrainingDataOptions,
         create_pretraining_data,
@@ -199,7 +200,9 @@ def make_vocabulary_and_records() -> None:
 
     text = Path("data/text")
     create_vocab(
-        VocabularyOptions(input_file=f"{text}/train.txt", output_dir=str(text), vocab_size=190)
+        make_options(
+            VocabularyOptions, input_file=f"{text}/train.txt", output_dir=str(text), vocab_size=190
+        )
     )
     config = json.loads((text / "bert_config.json").read_text()) | CONFIG
     for name, num_layers in (("bert_config", 2), ("one_layer", 1)):
@@ -207,7 +210,8 @@ def make_vocabulary_and_records() -> None:
         (text / f"{name}.json").write_text(json.dumps(values) + "\n")
     for name in ("train", "held_out"):
         create_pretraining_data(
-            PretrainingDataOptions(
+            make_options(
+                PretrainingDataOptions,
                 input_file=f"{text}/{name}.txt",
                 output_file=f"{text}/{name}.tf_record",
                 vocab_file=f"{text}/vocab.txt",

@@ -19,6 +19,7 @@ from tiny_checkpoints import (
 
 from bert_tf.interop.huggingface import read_huggingface
 from bert_tf.interop.read import read_checkpoint
+from bert_tf.options import make_options
 from bert_tf.programs.convert_checkpoint import ConvertOptions
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
@@ -171,7 +172,7 @@ def test_a_missing_library_is_an_error(tmp_path, monkeypatch):
         with pytest.raises(ImportError, match=file):
             read_huggingface(tmp_path)
     flags = {"init_checkpoint": "absent", "output_dir": "new"}
-    assert cause_of(ConvertOptions, **flags) == "output_format"
+    assert cause_of(make_options, ConvertOptions, **flags) == "output_format"
 
 
 def test_a_torch_whose_weights_only_can_be_got_round_is_refused(tmp_path, monkeypatch):

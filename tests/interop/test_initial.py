@@ -26,6 +26,7 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import assign, initialize, with_layers
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.limits import DataError
+from bert_tf.options import make_options
 from bert_tf.programs.run_pretraining import PretrainingOptions
 from bert_tf.registry import TYPES
 from reference import numpy_bert
@@ -192,7 +193,8 @@ def test_a_model_of_other_sizes_or_functions_is_refused():
 
 
 def test_another_direction_of_attention_is_set_by_a_flag(tmp_path):
-    options = PretrainingOptions(
+    options = make_options(
+        PretrainingOptions,
         **{"input_file": "x.tfrecord", "output_dir": str(tmp_path / "out"), "do_train": True},
         **{"init_checkpoint": write_tf1(tmp_path, ENCODER), "attention": "left_to_right"},
         max_seq_length=8,

@@ -20,6 +20,7 @@ from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sentence_transformers import cross_encoder_settings, embedding_settings
 from bert_tf.interop.tokenizer_files import stated_length
 from bert_tf.model_folder import load_model
+from bert_tf.options import make_options
 from bert_tf.prediction.encoder import SentenceEncoder
 from bert_tf.programs.export_saved_model import ExportOptions, load_served
 
@@ -160,7 +161,7 @@ def test_an_encoder_with_usual_pooling_keeps_its_length(encoder):
     assert (trained.task, trained.max_seq_length) == (None, 6)
     vectors = SentenceEncoder(trained).encode(["a b a b a b", "a b a b"])
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
-    options = ExportOptions(model_dir=str(encoder), export_dir="unused")
+    options = make_options(ExportOptions, model_dir=str(encoder), export_dir="unused")
     assert load_served(options, "float32", True).max_seq_length == 6
 
 

@@ -15,6 +15,7 @@ from tiny_checkpoints import (
 )
 from tiny_text_models import TOKENS
 
+from bert_tf.options import make_options
 from bert_tf.predictor import Predictor
 from bert_tf.programs.export_saved_model import ExportOptions, load_served
 from reference import numpy_bert
@@ -77,7 +78,7 @@ def test_the_pooler_that_a_checkpoint_lacks_is_not_used(tmp_path):
     options = {"model_dir": str(tmp_path), "export_dir": "", "head": "encoder", "pooling": "pooled"}
     for refused in (
         lambda: model.embed(["the cat"], pooling="pooled"),
-        lambda: load_served(ExportOptions(**options), "float32", True),
+        lambda: load_served(make_options(ExportOptions, **options), "float32", True),
     ):
         with pytest.raises(ValueError, match="pooling"):
             refused()
@@ -93,7 +94,7 @@ def test_a_masked_lm_with_a_decoder_of_its_own_only_embeds(tmp_path):
     assert predictor.embed(["the cat"], pooling="mean").shape == SHAPE
 
     def served(head):
-        options = ExportOptions(model_dir=str(tmp_path), export_dir="out", head=head)
+        options = make_options(ExportOptions, model_dir=str(tmp_path), export_dir="out", head=head)
         return load_served(options, "float32", True)
 
     asked = (predictor.fill_mask, predictor.pseudo_perplexity, predictor.predict)

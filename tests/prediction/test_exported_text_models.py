@@ -6,6 +6,7 @@ import tiny_text_models as tiny
 from export_kinds import ITEMS, served
 from models import golden
 
+from bert_tf.options import make_options
 from bert_tf.predictor import Predictor
 from bert_tf.programs.predict import PredictionOptions, choose_model
 from bert_tf.serving.formats import write_file
@@ -34,7 +35,7 @@ def test_mask_filler_gives_at_most_the_tokens_of_the_export(folder):
     (all_five,) = filler.fill("the [MASK] sat")
     assert len(all_five) == 5
     assert predictor.fill_mask("the [MASK] sat") == [all_five]
-    options = PredictionOptions(model_dir="unused", top_k=2)
+    options = make_options(PredictionOptions, model_dir="unused", top_k=2)
     assert choose_model(Predictor(folder("masked_lm")), options).top_k == 2
     assert filler.fill("the [MASK] sat", top_k=2) == [all_five[:2]]
     assert filler.fill("the [MASK] sat", top_k=9) == [all_five]

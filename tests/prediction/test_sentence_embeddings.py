@@ -11,6 +11,7 @@ import tiny_text_models as tiny
 from tiny_text_models import TEXTS, alone, run_alone
 
 from bert_tf.modeling.pooling import sentence_embedding
+from bert_tf.options import make_options
 from bert_tf.prediction.encoder import SentenceEncoder, cosine_similarity
 from bert_tf.predictor import Predictor
 from bert_tf.programs.predict import PredictionOptions, choose_model
@@ -72,7 +73,7 @@ def test_predict_logs_the_prefix_once(caplog):
     caplog.set_level("INFO")
     for as_query, name in ((False, "document_prefix"), (True, "query_prefix")):
         caplog.clear()
-        options = PredictionOptions(model_dir="unused", as_query=as_query)
+        options = make_options(PredictionOptions, model_dir="unused", as_query=as_query)
         assert isinstance(choose_model(predictor, options), SentenceEncoder)
         assert sum(repr(PREFIXES[name]) in line for line in caplog.messages) == 1
 

@@ -10,6 +10,7 @@ from helpers import read_json_lines
 from models import DATA, golden
 
 from bert_tf.data.question_answering import read_squad
+from bert_tf.options import make_options
 from bert_tf.predictor import Predictor
 from bert_tf.programs.predict import PredictionOptions, predict
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -18,7 +19,8 @@ from bert_tf.tasks.token_classification import TokenClassificationTask
 def answers_of_predict(kind, tmp_path, text, name="input.txt"):
     (tmp_path / name).write_text(text)
     predict(
-        PredictionOptions(
+        make_options(
+            PredictionOptions,
             model_dir=str(golden(kind)),
             input_file=str(tmp_path / name),
             output_file=str(tmp_path / "output.jsonl"),

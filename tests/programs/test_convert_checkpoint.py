@@ -25,6 +25,7 @@ from bert_tf.interop.read import read_checkpoint
 from bert_tf.model_files import read_task
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.models import BertForSequenceClassification
+from bert_tf.options import make_options
 from bert_tf.programs import convert_checkpoint
 from bert_tf.registry import TYPES
 
@@ -150,7 +151,9 @@ def test_tensorflow_2_encoders_go_everywhere(tmp_path, kind):
 
 
 def test_the_program_and_the_function_write_the_same_format_by_default():
-    usual = convert_checkpoint.ConvertOptions(init_checkpoint="a", output_dir="b").output_format
+    usual = make_options(
+        convert_checkpoint.ConvertOptions, init_checkpoint="a", output_dir="b"
+    ).output_format
     assert usual == inspect.signature(convert_checkpoint.convert).parameters["format"].default
 
 

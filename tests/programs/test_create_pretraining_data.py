@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tiny_groups import GOLDEN, VOCAB, contents, corpus_of, ends_in_group, run_groups, write_inputs
 
+from bert_tf.options import make_options
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.manifest import (
     check_record_sets,
@@ -43,7 +44,7 @@ def records(file):
 def test_files_equal_those_of_the_original_script(tmp_path, run):
     names = write_inputs(tmp_path)
     names["output_file"] = ",".join(str(tmp_path / name) for name in run["output"])
-    create_pretraining_data(PretrainingDataOptions(**names, **run["flags"]))
+    create_pretraining_data(make_options(PretrainingDataOptions, **names, **run["flags"]))
     assert {name: records(tmp_path / name) for name in run["output"]} == run["output"]
 
 
@@ -91,7 +92,7 @@ def test_instances_equal_the_reference_for_any_corpus_and_flags(tmp_path_factory
     folder = tmp_path_factory.mktemp("corpus")
     files = {f"{number}.txt": text for number, text in enumerate([*corpus, "\n\nwalked home"])}
     names = write_inputs(folder, files)
-    create_pretraining_data(PretrainingDataOptions(**names, **flags))
+    create_pretraining_data(make_options(PretrainingDataOptions, **names, **flags))
     instances = reference.create_instances(
         files.values(), lambda line: reference.tokenize_words(line, VOCAB), VOCAB, **flags
     )
@@ -106,7 +107,9 @@ def test_instances_equal_the_reference_for_any_corpus_and_flags(tmp_path_factory
 def test_the_summary_counts_what_was_read_and_written(tmp_path, caplog):
     caplog.set_level("INFO")
     names = write_inputs(tmp_path)
-    summary = create_pretraining_data(PretrainingDataOptions(**names, max_seq_length=21))
+    summary = create_pretraining_data(
+        make_options(PretrainingDataOptions, **names, max_seq_length=21)
+    )
     written = records(names["output_file"])
     assert summary.output_files == (names["output_file"],)
     counts = summary.counts
@@ -126,7 +129,9 @@ def test_the_summary_counts_what_was_read_and_written(tmp_path, caplog):
 
 def run_with(folder, texts=GOLDEN["input"], vocab=GOLDEN["vocab"], **changes):
     names = write_inputs(folder, texts, vocab)
-    create_pretraining_data(PretrainingDataOptions(**{**names, "max_seq_length": 16, **changes}))
+    create_pretraining_data(
+        make_options(PretrainingDataOptions, **{**names, "max_seq_length": 16, **changes})
+    )
 
 
 DOG = {"a.txt": "the dog\n"}

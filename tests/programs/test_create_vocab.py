@@ -11,6 +11,7 @@ from helpers import cause_of
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.sidecar import vocab_is_cased
+from bert_tf.options import make_options
 from bert_tf.pretraining.wordpieces import first_tokens
 from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
@@ -23,7 +24,8 @@ TEXT = "The tide is low.\nLower tides are wider.\n\nZürich is wide.\n" * 3
 def options(tmp_path):
     (tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
     (tmp_path / "b.txt").write_bytes(gzip.compress(b"A newer tide.\r\n" * 5))
-    return VocabularyOptions(
+    return make_options(
+        VocabularyOptions,
         input_file=f"{tmp_path}/a.txt,{tmp_path}/b*",
         output_dir=str(tmp_path / "new" / "vocab"),
         vocab_size=151,

@@ -9,6 +9,7 @@ from helpers import cause_of, read_json_lines, write_vocab
 from tiny_checkpoints import write_tf1
 from tiny_config import tiny_config
 
+from bert_tf.options import make_options
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from reference import numpy_bert
 
@@ -33,7 +34,8 @@ def checkpoint(tmp_path_factory):
 @pytest.fixture
 def options(checkpoint, tmp_path):
     (tmp_path / "input.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    return ExtractionOptions(
+    return make_options(
+        ExtractionOptions,
         input_file=str(tmp_path / "input.txt"),
         output_file=str(tmp_path / "new" / "output.jsonl"),
         init_checkpoint=str(checkpoint / "bert_model.ckpt"),

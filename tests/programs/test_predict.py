@@ -17,6 +17,7 @@ from helpers import cause_of, script_command
 from models import golden
 
 from bert_tf import corpus_pseudo_perplexity, cosine_similarity
+from bert_tf.options import make_options
 from bert_tf.predictor import Predictor
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from bert_tf.programs.predict import PredictionOptions, predict
@@ -38,7 +39,7 @@ def run(tmp_path):
             (tmp_path / name).write_bytes(data)
         flags.setdefault("input_file", ",".join(str(tmp_path / name) for name in files))
         flags.setdefault("output_file", str(tmp_path / "new" / "output"))
-        options = PredictionOptions(**{"model_dir": str(tmp_path), **flags})
+        options = make_options(PredictionOptions, **{"model_dir": str(tmp_path), **flags})
         settings = ("batch_size", "max_seq_length", "doc_stride")
         predict(options, predictor(trained, **{name: getattr(options, name) for name in settings}))
         with open(flags["output_file"], encoding="utf-8", newline="") as file:
@@ -152,7 +153,10 @@ def test_lines_of_standard_input_are_answered_at_once(monkeypatch, tmp_path, cap
     for is_typed, flags in ((False, {"batch_size": 1}), (True, {})):
         stream = io.TextIOWrapper(io.BufferedReader(Slow(is_typed)))
         monkeypatch.setattr(sys, "stdin", stream)
-        predict(PredictionOptions(model_dir=str(tmp_path), **flags), predictor(classifier()))
+        predict(
+            make_options(PredictionOptions, model_dir=str(tmp_path), **flags),
+            predictor(classifier()),
+        )
         assert json.loads(capsys.readouterr().out)["text"] == "a dog"
 
 
@@ -263,9 +267,9 @@ def test_no_output_replaces_an_input_or_a_folder(tmp_path):
     file.write_text("mine\n")
     paths = {"input_file": str(file), "output_file": str(file)}
     for program, options in (
-        (predict, PredictionOptions(model_dir="m", **paths)),
-        (predict, PredictionOptions(model_dir="m", output_file=str(tmp_path))),
-        (extract_features, ExtractionOptions(init_checkpoint="c", **paths)),
+        (predict, make_options(PredictionOptions, model_dir="m", **paths)),
+        (predict, make_options(PredictionOptions, model_dir="m", output_file=str(tmp_path))),
+        (extract_features, make_options(ExtractionOptions, init_checkpoint="c", **paths)),
     ):
         with pytest.raises(ValueError, match="output_file"):
             program(options)

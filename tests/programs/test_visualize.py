@@ -10,6 +10,7 @@ import tiny_text_models as tiny
 from helpers import cause_of
 from pages import data_of, in_browser, needs_browser
 
+from bert_tf.options import make_options
 from bert_tf.prediction.explanation import attention
 from bert_tf.programs.visualize import VisualizationOptions, visualize
 from bert_tf.tasks.embeddings import EmbeddingTask
@@ -22,7 +23,9 @@ def page(tmp_path):
 
     def page(trained, text, **flags):
         path = tmp_path / "page.html"
-        options = VisualizationOptions(model_dir="m", text=text, output_file=str(path), **flags)
+        options = make_options(
+            VisualizationOptions, model_dir="m", text=text, output_file=str(path), **flags
+        )
         visualize(options, trained)
         return path
 

@@ -6,6 +6,7 @@ import re
 import pytest
 from models import KINDS, copy_of, golden, train
 
+from bert_tf.options import make_options
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.report import model_card
 
@@ -85,7 +86,7 @@ def test_conversion_keeps_what_is_known_and_tells_how_to_load(trained, tmp_path,
 
     def convert(source, name, output_format):
         folders = {"init_checkpoint": str(source), "output_dir": str(tmp_path / name)}
-        convert_checkpoint(ConvertOptions(output_format=output_format, **folders))
+        convert_checkpoint(make_options(ConvertOptions, output_format=output_format, **folders))
         return tmp_path / name
 
     (trained / "README.md").write_text(card(trained).replace("---\n", "---\nlicense: mit\n", 1))

@@ -12,7 +12,7 @@ from models import DATA, golden
 import bert_tf
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.inference_layout import WORDS, products
-from bert_tf.options import OptionError
+from bert_tf.options import OptionError, make_options
 from bert_tf.prediction.text_model import padded
 from bert_tf.programs.export_saved_model import ExportOptions, read_calibration
 from bert_tf.serving.quantization import MOST_TEXTS, calibration_ids, largest_weight, quantize
@@ -103,7 +103,9 @@ def test_weights_of_eight_bits_are_refused_where_their_sums_overflow(processor, 
 
 
 def calibrated(kind, file):
-    options = ExportOptions(model_dir="", export_dir="", precision="int8", calibration_file=file)
+    options = make_options(
+        ExportOptions, model_dir="", export_dir="", precision="int8", calibration_file=file
+    )
     return read_calibration(options, served(kind))
 
 
