@@ -66,7 +66,7 @@ def main() -> None:
         epoch = len(splits["train"]) // args.batch_size
         iterators, seconds = {}, {name: [] for name in LENGTHS}
         for name in LENGTHS:
-            dataset = loop.training_batches(task, [path], options, name)
+            dataset = loop.training_batches(task, [path], options.training, name)
             counts = [
                 (np.size(batch["input_ids"]), np.sum(batch["input_mask"]))
                 for batch in dataset.take(epoch).as_numpy_iterator()

@@ -132,7 +132,7 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
         options,
         args.version_2_with_negative,
         {},
-        options.output_dir,
+        options.training.output_dir,
     )
     seconds["answers_and_metrics"] = time.time() - start
     same = {

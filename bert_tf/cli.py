@@ -7,7 +7,6 @@ defines the flags of the options, parses the command line, makes the options, an
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import logging
 import sys
@@ -135,11 +134,20 @@ def recorded(options: Any, unread: set[str]) -> Any:
         unread.discard(name)
         return object.__getattribute__(self, name)
 
-    members = {"__getattribute__": read, "__reduce__": lambda self: (copy.copy, (options,))}
+    members = {
+        "__getattribute__": read,
+        "__reduce__": lambda self: (_plain, (options_class, vars(self))),
+    }
     copy_: Any = object.__new__(type(options_class.__name__, (options_class,), members))
     for name, value in vars(options).items():
         vars(copy_)[name] = recorded(value, unread) if dataclasses.is_dataclass(value) else value
     return copy_
+
+
+def _plain(options_class: type, values: dict[str, Any]) -> Any:
+    options: Any = object.__new__(options_class)
+    vars(options).update(values)
+    return options
 
 
 def is_user_error(error: Exception) -> bool:

@@ -19,12 +19,10 @@ import math
 import operator
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from importlib.util import find_spec
 from typing import Any, TypeVar
-
-from bert_tf.data.tables import SEPARATORS
 
 AnyOptions = TypeVar("AnyOptions")
 
@@ -122,14 +120,14 @@ def flags_of(options_class: type) -> Mapping[str, Flag]:
     """Return name -> flag of the options of a program, those of its groups included."""
     flags, hints = {}, typing.get_type_hints(options_class)
     for field_ in fields(options_class):
-        hint = hints[field_.name]
+        hint: Any = hints[field_.name]
         if not dataclasses.is_dataclass(hint):
             value_type = _value_type(hint)
             flags[field_.name] = Flag(
                 field_.name, value_type, field_.default, dict(field_.metadata)
             )
             continue
-        for flag in flags_of(hint).values():
+        for flag in flags_of(typing.cast(type, hint)).values():
             changed = field_.metadata.get(flag.name, {})
             if changed is not None:
                 metadata = {**flag.metadata, **changed}
@@ -263,18 +261,28 @@ class EncoderFilesOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions(Options):
-    """Options of programs that read tables."""
+class ModelOptions:
+    """The model: its architecture, its tokenizer and its longest input."""
 
-    header: bool = option(
-        "The first line of a table names the columns. With --noheader, columns have numbers from 0: "
-        "--text_a_column=3.",
-        default=True,
+    bert_config_file: str | None = option(
+        "Architecture. Default: the one next to the weights.", group="Model", default=None
     )
-    column_separator: str | None = option(
-        f"Separator of the columns of TSV and CSV: a character, or {', '.join(SEPARATORS)}. Default: "
-        "comma in CSV, tab in TSV.",
+    vocab_file: str | None = option(
+        "Vocabulary. Default: the one next to the weights.", group="Model", default=None
+    )
+    do_lower_case: bool | None = option(
+        "Lower-case the text. Default: by the files next to the weights or to --vocab_file, else by the "
+        "vocabulary, else true.",
+        group="Model",
         default=None,
+    )
+    max_seq_length: int | None = option(
+        "WordPieces of an input, with [CLS] and [SEP]. Default: that of the model in --output_dir; "
+        "without --do_train, that of --init_checkpoint; else 128 (or the model's number of positions, "
+        "if lower).",
+        group="Model",
+        default=None,
+        on_resume="model",
     )
 
 
@@ -294,8 +302,9 @@ def require_packages(name: str, packages: Sequence[str], extra: str) -> None:
         )
 
 
-def require_one_of(options: Any, names: Sequence[str]) -> None:
-    """Raise unless at least one of several boolean options is set."""
-    if not any(getattr(options, name) for name in names):
+def require_one_of(options: Any, names: Iterable[str]) -> None:
+    """Raise unless at least one of several flags of a program is set."""
+    values = flag_values(options)
+    if not any(values[name] for name in names):
         listed = ", ".join(f"`{name}`" for name in names)
         raise ValueError(f"Nothing to do: give at least one of {listed}.")

@@ -5,30 +5,30 @@ import pytest
 
 # Code lines, files and raises of each room.
 ROOMS = {
-    "(root)": (1_933, 20, 45),
-    "data": (2_343, 17, 56),
-    "finetuning": (3_138, 17, 57),
+    "(root)": (2_002, 20, 47),
+    "data": (2_357, 17, 56),
+    "finetuning": (3_179, 17, 57),
     "interop": (1_709, 14, 50),
     "metrics": (429, 4, 1),
     "modeling": (1_757, 19, 19),
     "prediction": (914, 10, 12),
-    "pretraining": (1_289, 9, 12),
-    "programs": (1_837, 8, 26),
-    "report": (984, 9, 0),
+    "pretraining": (1_314, 9, 13),
+    "programs": (1_821, 8, 25),
+    "report": (983, 9, 0),
     "serving": (1_344, 14, 5),
     "tasks": (2_132, 13, 29),
     "text_ops": (559, 4, 3),
-    "training": (1_932, 15, 25),
+    "training": (1_922, 15, 25),
 }
 WHOLE = {
-    "lines": 34_177,
-    "code lines": 22_300,
+    "lines": 34_357,
+    "code lines": 22_422,
     "files": 173,
-    "raises": 340,
+    "raises": 342,
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 6,
-    "lines of tests": 23_882,
+    "lines of tests": 23_979,
     "lines of documents": 6_912,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the

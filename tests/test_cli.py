@@ -157,8 +157,8 @@ def test_values_of_every_type_and_arguments_that_are_no_flags_arrive():
     options = cli.options_from_flags(options_class, values, rest[1:])
     assert options.runner_flags == ("--project=x", "--num_workers=9")
     assert (options.runner, options.num_workers, options.dupe_factor) == ("DirectRunner", 1, 3)
-    assert (options.do_whole_word_mask, options.do_lower_case) == (True, False)
-    assert (options.masked_lm_prob, options.max_predictions_per_seq) == (0.5, None)
+    assert (options.masks.do_whole_word_mask, options.do_lower_case) == (True, False)
+    assert (options.masks.masked_lm_prob, options.masks.max_predictions_per_seq) == (0.5, None)
 
 
 def test_every_flag_of_the_reference_is_there_with_its_default():

@@ -20,9 +20,9 @@ ROOT = Path(bert_tf.__file__).parent
 
 # A part may import itself and what stands before it.
 ORDER = [
-    *("quiet", "removed_flags", "limits", "huggingface_config", "config", "characters"),
+    *("quiet", "removed_flags", "limits", "options", "huggingface_config", "config", "characters"),
     *("vocabulary", "tokenization", "metrics", "registry", "text_ops", "data", "modeling"),
-    *("interop", "options", "training", "pretraining", "tasks", "text_preprocessor"),
+    *("interop", "training", "pretraining", "tasks", "text_preprocessor"),
     *("model_files", "checkpoint_task", "model_folder", "pretrained", "prediction"),
     *("serving", "predictor", "report", "finetuning", "programs", "cli", "versions"),
     *("__main__",),

@@ -13,14 +13,32 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from bert_tf.data.lines import place_of, read_lines
 from bert_tf.limits import DataError, listed, parse_json, suggestion
+from bert_tf.options import option
 
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """Layout of the tables that a program reads."""
+
+    header: bool = option(
+        "The first line of a table names the columns. With --noheader, columns have numbers from 0: "
+        "--text_a_column=3.",
+        default=True,
+    )
+    column_separator: str | None = option(
+        f"Separator of the columns of TSV and CSV: a character, or {', '.join(SEPARATORS)}. Default: "
+        "comma in CSV, tab in TSV.",
+        default=None,
+    )
 
 
 class _Placed:

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert_tf.data.files import write_text
+from bert_tf.data.tables import TableOptions
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
+from bert_tf.finetuning.options import FineTuningOptions, check_data, wanted_files
 from bert_tf.finetuning.run import Run, start
 from bert_tf.limits import DataError, listed
 from bert_tf.metrics.basic import largest_class
-from bert_tf.options import OptionError, TableOptions, option
+from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.report.classification import evaluation_sections
 from bert_tf.report.page import Section, write_report
 from bert_tf.tasks.classification import PROBLEM_TYPES, ClassificationTask, InputExample
@@ -40,14 +41,24 @@ from bert_tf.tasks.of_checkpoint import (
     split_labels,
 )
 from bert_tf.tasks.tables import NO_LABEL, TableLayout, infer_labels, read_examples
+from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierOptions(TableOptions, ThreeFilesOptions):
+class ClassifierOptions:
     """The flags of run_classifier."""
 
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions
+    fine_tuning: FineTuningOptions = changes(
+        train_file={"help": "Table to train on: .tsv, .csv or .jsonl."},
+        eval_file={"help": "Table to evaluate on."},
+        predict_file={"help": "Table to predict; labels are optional."},
+    )
+    table: TableOptions
     data_dir: str | None = option(
         "Folder of a GLUE data set, for --task_name.", group="Data", default=None
     )
@@ -57,13 +68,6 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
         default=None,
     )
     language: str = option("For --task_name=xnli: language of the data.", default="zh")
-    train_file: str | None = option(
-        "Table to train on: .tsv, .csv or .jsonl.", group="Data", default=None
-    )
-    eval_file: str | None = option("Table to evaluate on.", group="Data", default=None)
-    predict_file: str | None = option(
-        "Table to predict; labels are optional.", group="Data", default=None
-    )
     text_a_column: str = option("Column of the (first) sentence.", group="Data", default="text_a")
     text_b_column: str | None = option(
         "Column of the second sentence of a pair.", group="Data", default=None
@@ -91,13 +95,6 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
         default=None,
         on_resume="warn",
     )
-    max_seq_length: int | None = option(
-        "WordPieces of an input; longer ones are truncated. Default: that of the model in --output_dir, "
-        "else 128 (or the model's number of positions, if lower).",
-        group="Model",
-        default=None,
-        on_resume="model",
-    )
     doc_stride: int | None = option(
         "Inputs beyond --max_seq_length are read in windows, which start this many tokens apart. Their "
         "logits are averaged. Default: that of the model in --output_dir, else inputs are truncated.",
@@ -108,8 +105,7 @@ class ClassifierOptions(TableOptions, ThreeFilesOptions):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_data(self.task_name, self.data_dir)
+        check_data(self, self.task_name, self.data_dir)
 
 
 ClassifierRun = Run[ClassificationTask, ClassifierOptions]
@@ -131,12 +127,12 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
     run.prepare(task, splits, num_windows, label_names)
 
     def dev_metrics() -> dict[str, float]:
-        kept = outputs_of(run, splits["dev"], "eval", options.eval_batch_size)
+        kept = outputs_of(run, splits["dev"], "eval", options.training.eval_batch_size)
         return task.metrics_of(kept["logits"], kept["label_ids"])
 
-    if options.do_train:
-        run.train(splits["train"], dev_metrics if options.do_eval else None)
-    results = evaluate(run, splits) if options.do_eval else {}
+    if options.training.do_train:
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None)
+    results = evaluate(run, splits) if options.training.do_eval else {}
     for split, examples in splits.items():
         if split.startswith("test"):
             predict(run, examples, split)
@@ -157,7 +153,7 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
         logger.info("***** Running evaluation *****")
         logger.info("  Num examples = %d", len(examples))
         suffix = split.removeprefix("dev")
-        kept = outputs_of(run, examples, f"eval{suffix}", run.options.eval_batch_size)
+        kept = outputs_of(run, examples, f"eval{suffix}", run.options.training.eval_batch_size)
         predictions = run.task.kind.predictions(kept["logits"])
         if len(np.unique(predictions, axis=0)) == 1 < len(np.unique(kept["label_ids"], axis=0)):
             logger.warning(
@@ -171,7 +167,7 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
             shown[f"eval_accuracy_of_largest_class{suffix}"] = largest
         sections += evaluation_sections(run.task, examples, kept, suffix)
     loop.write_results(run.path("eval_results.txt"), results, "Eval results")
-    title = run.options.task_name or os.path.basename(str(run.options.eval_file))
+    title = run.options.task_name or os.path.basename(str(run.options.fine_tuning.eval_file))
     command = run.command("run_classifier")
     write_report(run.path("report.html"), title, results | shown, sections, command)
     return results
@@ -193,7 +189,8 @@ def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "
     logger.info("***** Running prediction *****")
     logger.info("  Num examples = %d", len(examples))
     suffix, options = split.removeprefix("test"), run.options
-    logits = outputs_of(run, examples, f"predict{suffix}", options.predict_batch_size)["logits"]
+    batch_size = options.fine_tuning.predict_batch_size
+    logits = outputs_of(run, examples, f"predict{suffix}", batch_size)["logits"]
     rows = ("\t".join(str(float(p)) for p in row) + "\n" for row in run.task.kind.shown(logits))
     path = run.path(f"test_results{suffix}.tsv")
     write_text(path, "".join(rows))
@@ -236,8 +233,7 @@ def read_data(
         settings, splits = _read_tables(options, trained, known_labels)
     for split, examples in splits.items():
         if not examples:
-            files = {name: getattr(options, file) for name, _, file in SPLITS}
-            source = options.data_dir or files[split]
+            source = options.data_dir or str(wanted_files(options)[split])
             raise DataError(source, f"the {split} set has no examples.")
     settings["doc_stride"] = options.doc_stride or (trained.doc_stride if trained else None)
     task = ClassificationTask(max_seq_length=max_seq_length, **settings)
@@ -260,9 +256,7 @@ def read_data(
 
 def _read_glue_data(options: ClassifierOptions, glue_task: GlueTask) -> tuple[dict, Splits]:
     splits: Splits = {}
-    for name, flag, _ in SPLITS:
-        if not getattr(options, flag):
-            continue
+    for name in wanted_files(options):
         for split in splits_of(glue_task, str(options.data_dir), name):
             splits[split] = list(
                 read_glue(glue_task, str(options.data_dir), split, options.language)
@@ -288,13 +282,12 @@ def _read_tables(
         text_b=options.text_b_column,
         label=options.label_column,
         problem_type=problem_type.name,
-        header=options.header,
-        separator=options.column_separator,
+        header=options.table.header,
+        separator=options.table.column_separator,
     )
     splits = {
-        split: list(read_examples(getattr(options, file), layout, labelled=split != "test"))
-        for split, flag, file in SPLITS
-        if getattr(options, flag)
+        split: list(read_examples(str(file), layout, labelled=split != "test"))
+        for split, file in wanted_files(options).items()
     }
     labels: Sequence[str] = ()
     if problem_type.has_labels:
@@ -303,7 +296,7 @@ def _read_tables(
             split: _without_unlabelled(examples, labels, split)
             for split, examples in splits.items()
         }
-    _warn_of_shared_examples(splits, options.train_file)
+    _warn_of_shared_examples(splits, options.fine_tuning.train_file)
     return {
         "labels": labels,
         "is_pair": layout.text_b is not None,
@@ -319,6 +312,7 @@ def _labels(
     known_labels: Sequence[str],
 ) -> Sequence[str]:
     """Return the labels of the flag, else of the training table, else of the model."""
+    train_file = options.fine_tuning.train_file
     if options.labels:
         return split_labels(options.labels)
     if layout.label_columns and (trained is None or "train" in splits):
@@ -327,13 +321,13 @@ def _labels(
         labels = _inferred(splits["train"], layout)
         if splits["train"] and len(labels) < 1 + (layout.problem_type == "single_label"):
             found = listed(labels) or "none"
-            raise DataError(str(options.train_file), f"the labels are {found}. Check label_column.")
+            raise DataError(str(train_file), f"the labels are {found}. Check label_column.")
         return in_order_of(known_labels if trained is None else trained.labels, labels)
-    if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
+    if trained is not None and not (are_unnamed(trained.labels) and train_file):
         examples = itertools.chain(*splits.values())
         return spelled_as(trained.labels, sorted({n for each in examples for n in each.names}))
-    if options.train_file:
-        return _inferred(list(read_examples(options.train_file, layout, labelled=True)), layout)
+    if train_file:
+        return _inferred(list(read_examples(train_file, layout, labelled=True)), layout)
     raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
 
 

@@ -58,7 +58,7 @@ class Teacher:
         The file is written unless it exists for the same examples and teacher.
         """
         source = run.records(examples, "train")
-        about = [run.task.records_key(examples, run.tokenizer), run.options.policy]
+        about = [run.task.records_key(examples, run.tokenizer), run.options.devices.policy]
         about.append([spec.name for spec in self.student.record_features])
         key = hashlib.sha256(json.dumps([*about, self.model.config.to_dict()]).encode())
         for variable in self.model.weights:
@@ -84,22 +84,23 @@ class Teacher:
             run.task,
             [source],
             run.task.learned_outputs,
-            run.options.train_batch_size,
+            run.options.training.train_batch_size,
             label="teacher",
             lengths="bucketed",
         )
 
 
-def load_teacher(run: Run, other_names: Sequence[str] = ()) -> Teacher:
+def load_teacher(run: Run, source: str, other_names: Sequence[str] = ()) -> Teacher:
     """Load the teacher of the model for the task of a run.
 
     Args:
+        source: its path.
         other_names: second names of the labels of the task, in their order.
 
     Raises:
         ValueError: the teacher is for another task, for other labels, or has another tokenizer.
     """
-    task, source = run.task, str(run.options.teacher)
+    task, options = run.task, run.options
     checkpoint = read_checkpoint(source)
     config = find_config(None, checkpoint)
     config.check_sequence_length(task.max_seq_length)
@@ -117,9 +118,11 @@ def load_teacher(run: Run, other_names: Sequence[str] = ()) -> Teacher:
     checkpoint = align_head(checkpoint, known, task, other_names)
     taught, embedding_dim = (known, known.width(config)) if is_embedder else (task, 0)
     with run.devices.scope():
-        model = taught.build_model(config, dtype=run.options.policy)
+        model = taught.build_model(config, dtype=options.devices.policy)
     load_weights(model, checkpoint, taught)
-    return Teacher(source, model, student_task(task, run.options.temperature, embedding_dim))
+    return Teacher(
+        source, model, student_task(task, options.fine_tuning.temperature, embedding_dim)
+    )
 
 
 def _settings(task: ExampleTask, tokenizer: FullTokenizer) -> dict[str, Any]:

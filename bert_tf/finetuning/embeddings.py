@@ -30,7 +30,7 @@ from bert_tf.metrics.retrieval import (
     unit,
 )
 from bert_tf.options import OptionError
-from bert_tf.tasks.embeddings import OF_THE_VECTORS, EmbeddingExample, EmbeddingTask
+from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 from bert_tf.training.embedding_losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
 
 logger = logging.getLogger(__name__)
@@ -69,10 +69,11 @@ def read_data(run: EmbeddingRun) -> tuple[dict[str, str], dict[str, list[Embeddi
     options = run.options
     example_types, splits = read_examples(options)
     types = [*example_types.values()]
-    is_table = options.positive_column is None and ending_of(str(options.predict_file)) != "json"
+    ending = ending_of(str(options.fine_tuning.predict_file))
+    is_table = options.texts.positive_column is None and ending != "json"
     if "train" not in example_types and is_table:
         types.append(_type_of(_known_settings(run).get("loss", "multiple_negatives_ranking")))
-    if SCORES in types or options.label_column:
+    if SCORES in types or options.texts.label_column:
         score_each_pair(example_types, splits)
     return example_types, splits
 
@@ -181,8 +182,8 @@ def make_task(
     if options.pooling is None and run.checkpoint is not None:
         embedding_settings(folder_of(run.checkpoint.source))  # raises for other modules
     known = _known_settings(run)
-    given = {name: getattr(options, name, None) for name in _OF_THE_MODEL}
-    given |= {"matryoshka_dims": options.widths}
+    given = {name: getattr(options, name) for name in _OF_THE_MODEL}
+    given |= {"matryoshka_dims": options.widths, "projection_size": None}
     example_type, train = next(iter(types.values())), splits.get("train", ())
     labels = {example.label for example in train}
     fits = "loss" in known and _type_of(known["loss"]) == example_type
@@ -196,7 +197,7 @@ def make_task(
     if train:
         _check_loss(loss, example_type, labels, train, options)
     num_texts = max(len(example.texts) for example in next(iter(splits.values())))
-    length = options.max_seq_length or known.get("max_seq_length", run.max_seq_length)
+    length = options.model.max_seq_length or known.get("max_seq_length", run.max_seq_length)
     task = EmbeddingTask(length, num_texts, **settings)
     compared = {example_type for split, example_type in types.items() if split != "test"}
     if CLASSES in compared and task.query_prefix != task.document_prefix:
@@ -220,7 +221,7 @@ def _known_settings(run: EmbeddingRun) -> dict[str, Any]:
 
 
 # Options whose default is the value of the model.
-_OF_THE_MODEL = (*OF_THE_VECTORS, "scale")
+_OF_THE_MODEL = ("pooling", "normalize", "query_prefix", "document_prefix", "scale")
 
 
 def _type_of(loss: str) -> str:
@@ -263,7 +264,7 @@ def _check_loss(
     has_own = loss in ("cosine_similarity", "contrastive") or all(
         len(e.texts) > 2 for e in examples
     )
-    if options.train_batch_size == 1 and not has_own:
+    if options.training.train_batch_size == 1 and not has_own:
         raise OptionError(
             "train_batch_size", f"is 1, but loss={loss} compares the examples of a batch. Use 32."
         )

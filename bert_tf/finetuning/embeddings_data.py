@@ -12,16 +12,15 @@ from typing import Any, cast
 
 from bert_tf.characters import is_blank
 from bert_tf.data.question_answering import read_squad
-from bert_tf.data.tables import TableRow, ending_of, read_table
+from bert_tf.data.tables import TableOptions, TableRow, ending_of, read_table
 from bert_tf.finetuning.embeddings_options import (
     ANCHORS,
     LABELS,
     NEGATIVE,
     POSITIVES,
-    TextColumnsOptions,
-    TextFilesOptions,
+    TextsOptions,
 )
-from bert_tf.finetuning.options import SPLITS
+from bert_tf.finetuning.options import wanted_files
 from bert_tf.limits import DataError, listed
 from bert_tf.tasks.classification import InputExample, Label
 from bert_tf.tasks.embeddings import EmbeddingExample, text_key
@@ -35,7 +34,7 @@ _MOST_SCORE = 5.0  # of STS-B
 
 
 def read_examples(
-    options: TextFilesOptions,
+    options: Any,
 ) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
     """Return the examples of the splits that the run needs, and their types: split -> type.
 
@@ -47,17 +46,14 @@ def read_examples(
             invalid score.
     """
     splits, types = {}, {}
-    for split, wanted, flag in SPLITS:
-        if not getattr(options, wanted):
-            continue
-        if options.task_name:
-            types[split], splits[split] = _of_data_set(options, split)
+    for split, file in wanted_files(options).items():
+        if options.texts.task_name:
+            types[split], splits[split] = _of_data_set(options.texts, split)
             check_some(splits[split], source_of(options, split), "pairs, or no entailed ones")
         else:
+            missing_label = math.nan if split == "test" else None
             types[split], splits[split] = read_file(
-                getattr(options, flag),
-                options,
-                missing_label=math.nan if split == "test" else None,
+                str(file), options.table, options.texts, missing_label
             )
     for split, examples in splits.items():
         if types[split] == PAIRS:
@@ -77,11 +73,12 @@ def in_one_spelling(examples: Sequence[EmbeddingExample]) -> list[EmbeddingExamp
     ]
 
 
-def source_of(options: TextFilesOptions, split: str) -> str:
+def source_of(options: Any, split: str) -> str:
     """Return where the examples of a split are from, for messages."""
-    if options.task_name:
-        return f"{options.data_dir} (task_name={options.task_name})"
-    return str(next(getattr(options, flag) for name, _, flag in SPLITS if name == split))
+    texts = options.texts
+    if texts.task_name:
+        return f"{texts.data_dir} (task_name={texts.task_name})"
+    return str(wanted_files(options)[split])
 
 
 def score_each_pair(types: dict[str, str], splits: dict[str, list[EmbeddingExample]]) -> None:
@@ -92,8 +89,8 @@ def score_each_pair(types: dict[str, str], splits: dict[str, list[EmbeddingExamp
         splits["test"] = [replace(each, label=math.nan) for each in test]
 
 
-def _of_data_set(options: TextFilesOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
-    name, data_dir = str(options.data_set), str(options.data_dir)
+def _of_data_set(texts: TextsOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
+    name, data_dir = str(texts.data_set), str(texts.data_dir)
     if name == "snli":
         return PAIRS, _of_inference(_read_snli(data_dir, split))
     task = find_glue_task(name)
@@ -159,7 +156,7 @@ class Columns:
 
 
 def read_file(
-    path: str, options: TextColumnsOptions, missing_label: float | None = None
+    path: str, table: TableOptions, texts: TextsOptions, missing_label: float | None = None
 ) -> tuple[str, list[EmbeddingExample]]:
     """Return the type of the examples of a table or a SQuAD file, and the examples.
 
@@ -178,10 +175,10 @@ def read_file(
     layouts: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
     classes: dict[str, int] = {}
     examples = []
-    for row in read_table(path, header=options.header, separator=options.column_separator):
+    for row in read_table(path, header=table.header, separator=table.column_separator):
         names = tuple(row)
         if names not in layouts:
-            layouts[names] = _columns(row, options, missing_label is None)
+            layouts[names] = _columns(row, texts, missing_label is None)
             if len({columns.example_type for columns in layouts.values()}) > 1:
                 text = f"the columns are {layouts[names]}, unlike those above. Split the file."
                 raise DataError(row.place, text)
@@ -201,20 +198,20 @@ def check_some(examples: list[EmbeddingExample], source: str, what: str = "examp
         raise DataError(source, f"no {what}.")
 
 
-def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Columns:
+def _columns(row: TableRow, texts: TextsOptions, labelled: bool) -> Columns:
     """Return the columns that the options name, else those with usual names."""
-    anchor = row.find("anchor_column", options.anchor_column, ANCHORS)
+    anchor = row.find("anchor_column", texts.anchor_column, ANCHORS)
     others = [name for name in POSITIVES if name != anchor]
-    positive = row.find("positive_column", options.positive_column, others)
-    if options.negative_columns is None:
+    positive = row.find("positive_column", texts.positive_column, others)
+    if texts.negative_columns is None:
         negatives = tuple(name for name in row if re.fullmatch(f"{NEGATIVE}(s|_.*)?", name))
     else:
-        parts = map(str.strip, options.negative_columns.split(","))
+        parts = map(str.strip, texts.negative_columns.split(","))
         negatives = tuple(name for name in parts if name)
         for name in negatives:
             row.column(name, "negative_columns")
-    label = options.label_column or None
-    if options.label_column is None and not negatives:
+    label = texts.label_column or None
+    if texts.label_column is None and not negatives:
         label = row.find("label_column", None, LABELS)
     elif label is not None and labelled:
         row.column(label, "label_column")

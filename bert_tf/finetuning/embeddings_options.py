@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bert_tf.finetuning.options import ThreeFilesOptions
+from bert_tf.data.tables import TableOptions
+from bert_tf.finetuning.options import FineTuningOptions, check_data
 from bert_tf.limits import suggestion
-from bert_tf.options import OptionError, TableOptions, option
+from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.tasks.embeddings import LIMITS
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES
+from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 # Usual names of columns, as in the data sets of sentence-transformers.
 ANCHORS = (
@@ -23,8 +25,8 @@ TASK_NAMES = ("sts-b", "mrpc", "qqp", "mnli", "snli")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextColumnsOptions(TableOptions):
-    """Columns of the examples of embeddings."""
+class TextsOptions:
+    """Texts that belong together: a data set, or columns of .tsv, .csv and .jsonl files."""
 
     anchor_column: str | None = option(
         "Column of the anchor, the query, or the first text. Default: one with a usual name: "
@@ -50,12 +52,6 @@ class TextColumnsOptions(TableOptions):
         group="Data",
         default=None,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
-    """Files of texts that belong together: .tsv, .csv, .jsonl, or SQuAD's .json."""
-
     data_dir: str | None = option(
         "Folder of a data set, for --task_name.", group="Data", default=None
     )
@@ -74,25 +70,33 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
         return names.get((self.task_name or "").lower().replace("-", ""))
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.task_name and self.data_set is None:
             end = ", ".join(TASK_NAMES) + suggestion(self.task_name, TASK_NAMES)
             raise OptionError("task_name", f"must be one of {end}")
-        self.check_data(self.data_set, self.data_dir)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingOptions(TextFilesOptions):
+class EmbeddingOptions:
     """The flags of run_embeddings."""
 
-    max_seq_length: int | None = option(
-        "WordPieces of a text, with [CLS] and [SEP]. Default: that of the model of run_embeddings or "
-        "sentence-transformers that the program begins with, else 128 (or the model's number of "
-        "positions, if lower).",
-        group="Model",
-        default=None,
-        on_resume="model",
+    devices: DeviceOptions
+    training: TrainingOptions = changes(
+        train_batch_size={
+            "help": "Examples per step, over all devices. The other texts of the batch are the "
+            "negatives, so more are better; --gradient_accumulation_steps saves memory and keeps all of "
+            "them."
+        }
     )
+    model: ModelOptions = changes(
+        max_seq_length={
+            "help": "WordPieces of a text, with [CLS] and [SEP]. Default: that of the model of "
+            "run_embeddings or sentence-transformers that the program begins with, else 128 (or the "
+            "model's number of positions, if lower)."
+        }
+    )
+    fine_tuning: FineTuningOptions
+    table: TableOptions
+    texts: TextsOptions
     loss: str | None = option(
         "Loss. Default: that of the model if it fits the examples; else multiple_negatives_ranking for "
         "anchors with positives, cosent for scores, contrastive for scores of 0 and 1, "
@@ -133,14 +137,9 @@ class EmbeddingOptions(TextFilesOptions):
         'Put before every other text, such as "passage: ". Default: that of the model.',
         default=None,
     )
-    train_batch_size: int = option(
-        "Examples per step, over all devices. The other texts of the batch are the negatives, so more "
-        "are better; --gradient_accumulation_steps saves memory and keeps all of them.",
-        group="Training",
-        default=32,
-        min=1,
-        on_resume="warn",
-    )
+
+    def __post_init__(self) -> None:
+        check_data(self, self.texts.data_set, self.texts.data_dir)
 
     @property
     def widths(self) -> tuple[int, ...] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import keras
@@ -16,11 +17,23 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import check_best_metric
 from bert_tf.finetuning.run import Run, start
 from bert_tf.interop.sidecar import find_vocabulary, load_tokenizer
+from bert_tf.options import ModelOptions, changes, make_options
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.options import TrainingOptions
+from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerOptions:
+    """The options of `Trainer`."""
+
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions = changes(
+        bert_config_file=None, vocab_file=None, do_lower_case=None, max_seq_length=None
+    )
 
 
 class Trainer:
@@ -45,7 +58,7 @@ class Trainer:
         num_warmup_steps: steps of linear warm-up. Default: a tenth.
         config: architecture. Default: that of the checkpoint.
         tokenizer: written next to the weights. Default: that of the checkpoint.
-        **options: other fields of `TrainingOptions`, the flags that all programs share, such as
+        **options: other flags that all programs that train share, such as
             `learning_rate`, `train_batch_size`, `precision`, `evaluate_steps`, `seed`.
 
     Attributes:
@@ -71,15 +84,16 @@ class Trainer:
         tokenizer: FullTokenizer | None = None,
         **options: Any,
     ):
-        given = TrainingOptions(
+        given = make_options(
+            TrainerOptions,
             output_dir=os.fspath(output_dir),
             init_checkpoint=None if init_checkpoint is None else os.fspath(init_checkpoint),
             do_train=True,
             **options,
         )
-        check_best_metric(given.best_metric, task.metric_keys)
+        check_best_metric(given.training.best_metric, task.metric_keys)
         self.task = task
-        self._run: Run[Task, TrainingOptions] = start(given, config=config)
+        self._run: Run[Task, TrainerOptions] = start(given, config=config)
         self.tokenizer = tokenizer or _tokenizer_beside(self._run)
         if self.tokenizer is not None:
             self._run.vocabulary = list(self.tokenizer.vocab)
@@ -133,7 +147,7 @@ class Trainer:
         return results
 
     def _metrics(self, source: list[str] | tf.data.Dataset) -> Mapping[str, float]:
-        size = self._run.options.eval_batch_size
+        size = self._run.options.training.eval_batch_size
         if isinstance(source, tf.data.Dataset):
             size = loop.batch_size(source)
         return self.task.metrics(loop.run_model(self._run.trainer, self.task, source, size))

@@ -17,7 +17,7 @@ from bert_tf.training.options import TrainingOptions
 
 
 def with_init_layers(
-    options: TrainingOptions, checkpoint: PretrainedCheckpoint | None, config: BertConfig
+    training: TrainingOptions, checkpoint: PretrainedCheckpoint | None, config: BertConfig
 ) -> tuple[PretrainedCheckpoint | None, BertConfig]:
     """Return the weights and the architecture with the layers of `init_layers`, if given.
 
@@ -27,18 +27,17 @@ def with_init_layers(
     Raises:
         ValueError: the checkpoint lacks a layer.
     """
-    if checkpoint is None or options.init_layers is None:
+    if checkpoint is None or training.init_layers is None:
         return checkpoint, config
-    layers = parse_layers(options.init_layers, name="init_layers")
+    layers = parse_layers(training.init_layers, name="init_layers")
     chosen = with_layers(checkpoint, layers)
     return chosen, replace(config, num_hidden_layers=len(layers))
 
 
 def with_direction(
-    options: TrainingOptions, checkpoint: PretrainedCheckpoint | None
+    checkpoint: PretrainedCheckpoint | None, direction: str | None
 ) -> PretrainedCheckpoint | None:
-    """Return the weights as those of a model of the direction that the options set, if they do."""
-    direction = options.config_changes.get("attention_direction")
+    """Return the weights as those of a model of a direction, if one is given."""
     config = None if checkpoint is None else checkpoint.config
     if checkpoint is None or config is None or direction in (None, config.attention_direction):
         return checkpoint

@@ -33,7 +33,7 @@ LENGTHS = ("full", "trimmed", "bucketed", "packed")
 
 
 def check_lengths(
-    options: TrainingOptions,
+    training: TrainingOptions,
     devices: tf.distribute.Strategy,
     files: Sequence[str],
     lengths: str = "trimmed",
@@ -49,9 +49,9 @@ def check_lengths(
         ValueError: the devices need static shapes or parts of one size, which the options prevent, or
             there are fewer examples than one batch needs.
     """
-    lengths = possible_lengths("packed" if options.pack_sequences else lengths, devices)
-    size = size or options.train_batch_size
-    num_parts = devices.num_replicas_in_sync * options.gradient_accumulation_steps
+    lengths = possible_lengths("packed" if training.pack_sequences else lengths, devices)
+    size = size or training.train_batch_size
+    num_parts = devices.num_replicas_in_sync * training.gradient_accumulation_steps
     if (lengths == "packed" or strategy.needs_static_shapes(devices)) and size % num_parts:
         raise OptionError(
             "train_batch_size",
@@ -86,7 +86,7 @@ def stream(
     trainer: TrainLoop,
     task: Task,
     data: Sequence[str] | tf.data.Dataset,
-    options: TrainingOptions,
+    training: TrainingOptions,
     size: int,
     lengths: str,
 ) -> Callable[[int], tf.data.Dataset]:
@@ -102,15 +102,15 @@ def stream(
     """
     batches = data if isinstance(data, tf.data.Dataset) else None
     files = [] if isinstance(data, tf.data.Dataset) else data
-    if options.pack_sequences and (batches is not None or len(task.features[0].shape) != 1):
+    if training.pack_sequences and (batches is not None or len(task.features[0].shape) != 1):
         raise OptionError("pack_sequences", "is for record files with one sequence per example.")
     devices = trainer.strategy
-    lengths = check_lengths(options, devices, files, lengths, size)
+    lengths = check_lengths(training, devices, files, lengths, size)
     id_limits = task.id_limits(trainer.model.config)
-    num_parts = devices.num_replicas_in_sync * options.gradient_accumulation_steps
+    num_parts = devices.num_replicas_in_sync * training.gradient_accumulation_steps
     if batches is None:
         return lambda step: training_batches(
-            task, files, options, lengths, step, num_parts, id_limits
+            task, files, training, lengths, step, num_parts, id_limits
         )
     # The model checks the inputs.
     labels = [spec.name for spec in task.record_features if spec.role == "label"]
@@ -122,7 +122,7 @@ def stream(
         return batch
 
     batches = batches.map(checked).repeat()
-    return lambda step: task.complete(batches.skip(step), options.seed, first_batch=step)
+    return lambda step: task.complete(batches.skip(step), training.seed, first_batch=step)
 
 
 def batch_size(dataset: tf.data.Dataset) -> int:
@@ -134,7 +134,7 @@ def batch_size(dataset: tf.data.Dataset) -> int:
 def training_batches(
     task: Task,
     files: Sequence[str],
-    options: TrainingOptions,
+    training: TrainingOptions,
     lengths: str,
     first_batch: int = 0,
     num_parts: int = 1,
@@ -150,16 +150,16 @@ def training_batches(
     dataset = read_records(
         files,
         task.record_features,
-        batch_size=options.train_batch_size,
+        batch_size=training.train_batch_size,
         shuffle=True,
-        seed=options.seed,
+        seed=training.seed,
         repeat=True,
         drop_remainder=True,
         skip_batches=first_batch,
         by_length=lengths == "bucketed",
         id_limits=id_limits,
     )
-    dataset = task.complete(dataset, options.seed, first_batch=first_batch)
+    dataset = task.complete(dataset, training.seed, first_batch=first_batch)
     dataset = without_needless_padding(dataset, task, lengths)
     if lengths != "packed":
         return dataset
@@ -177,13 +177,13 @@ class Evaluations:
     def __init__(
         self,
         trainer: TrainLoop,
-        options: TrainingOptions,
+        training: TrainingOptions,
         evaluate: Callable[[], Mapping[str, float]] | None,
         best: BestCheckpoint | None,
     ):
         self._trainer = trainer
         self._evaluate: Any = evaluate
-        self._evaluate_steps = options.evaluate_steps
+        self._evaluate_steps = training.evaluate_steps
         self._best: Any = best
         self._last: tuple[int, Mapping[str, float]] | None = None
 
@@ -222,13 +222,14 @@ class Evaluations:
         return results, is_new
 
 
-def describe(trainer: TrainLoop, options: TrainingOptions, size: int) -> str:
+def describe(trainer: TrainLoop, options: Any, size: int) -> str:
     """Return one line for the log: devices, batch of each, precision."""
     devices = strategy.describe(trainer.strategy, size)
-    num_parts = options.gradient_accumulation_steps
+    num_parts = options.training.gradient_accumulation_steps
     parts = f" in {num_parts} parts" if num_parts > 1 else ""
-    compiled = f", --jit_compile={options.jit_compile}" if options.jit_compile != "auto" else ""
-    return f"{devices}{parts}; {options.policy}{compiled}"
+    jit = options.training.jit_compile
+    compiled = f", --jit_compile={jit}" if jit != "auto" else ""
+    return f"{devices}{parts}; {options.devices.policy}{compiled}"
 
 
 def run_model(

@@ -15,13 +15,15 @@ import numpy as np
 from bert_tf.data.files import json_line, open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
+from bert_tf.finetuning.options import FILES, FineTuningOptions, require_files, wanted_files
 from bert_tf.finetuning.run import Run, renamed, start
 from bert_tf.limits import DataError
 from bert_tf.metrics.basic import largest_class, softmax
+from bert_tf.options import ModelOptions, require_one_of
 from bert_tf.report.multiple_choice import choice_sections
 from bert_tf.report.page import write_report
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +31,17 @@ Splits = dict[str, list[Question]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwagOptions(ThreeFilesOptions):
+class SwagOptions:
     """The flags of run_swag. Files: .csv (SWAG, ARC), .jsonl, or a folder of RACE."""
 
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions
+    fine_tuning: FineTuningOptions
+
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_files((wanted, file) for _, wanted, file in SPLITS)
+        require_one_of(self, FILES)
+        require_files(self)
 
 
 SwagRun = Run[MultipleChoiceTask, SwagOptions]
@@ -59,15 +66,15 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
     run.prepare(task, splits)
 
     def dev_metrics() -> dict[str, float]:
-        return task.metrics(run.outputs(splits["dev"], "eval", options.eval_batch_size))
+        return task.metrics(run.outputs(splits["dev"], "eval", options.training.eval_batch_size))
 
-    if options.do_train:
-        run.train(splits["train"], dev_metrics if options.do_eval else None, "questions")
+    if options.training.do_train:
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None, "questions")
     results = {}
-    if options.do_eval:
-        results = answer(run, splits["dev"], "eval", options.eval_batch_size)
-    if options.do_predict:
-        answer(run, splits["test"], "test", options.predict_batch_size)
+    if options.training.do_eval:
+        results = answer(run, splits["dev"], "eval", options.training.eval_batch_size)
+    if options.fine_tuning.do_predict:
+        answer(run, splits["test"], "test", options.fine_tuning.predict_batch_size)
     return results
 
 
@@ -78,16 +85,13 @@ def read_data(options: SwagOptions) -> Splits:
         ValueError: a file cannot be read or is empty, has invalid rows, or lacks required answers.
     """
     splits = {}
-    for split, wanted, flag in SPLITS:
-        if not getattr(options, wanted):
-            continue
-        file = getattr(options, flag)
-        questions = read_questions(file)
+    for split, file in wanted_files(options).items():
+        questions = read_questions(str(file))
         unknown = [question for question in questions if question.label is None]
         if unknown and split != "test":
             raise DataError(
                 unknown[0].origin,
-                f"no answer, as {len(unknown)} of {len(questions)}, but {wanted} needs one for each.",
+                f"no answer, as {len(unknown)} of {len(questions)}, but the {split} set needs all.",
             )
         splits[split] = questions
     return splits
@@ -111,7 +115,7 @@ def answer(
     loop.write_results(run.path(f"{name}_results.txt"), results, title)
     if name == "eval":
         sections = choice_sections(questions, kept["logits"])
-        title = f"Choices of {os.path.basename(str(options.eval_file))}"
+        title = f"Choices of {os.path.basename(str(options.fine_tuning.eval_file))}"
         largest = largest_class(np.array([question.label for question in questions]))
         shown = {"examples": len(questions), "eval_accuracy_of_largest_class": largest}
         command = run.command("run_swag")

@@ -1,36 +1,18 @@
-"""Flags of the fine-tuning programs."""
+"""Options of the fine-tuning programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from bert_tf.options import EncoderFilesOptions, OptionError, option, require_one_of
-from bert_tf.training.options import TrainingOptions
-
-# Name of the split, flag that needs it, flag of its file.
-SPLITS = (
-    ("train", "do_train", "train_file"),
-    ("dev", "do_eval", "eval_file"),
-    ("test", "do_predict", "predict_file"),
-)
+from bert_tf.options import OptionError, flag_values, option, require_one_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
-    """Flags of every fine-tuning program."""
+class FineTuningOptions:
+    """Epochs, teacher, head and files of a fine-tuning program."""
 
-    actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict")
-
-    max_seq_length: int | None = option(
-        "WordPieces of an input, with [CLS] and [SEP]. Default: that of the model in --output_dir; "
-        "without --do_train, that of --init_checkpoint; else 128 (or the model's number of positions, "
-        "if lower).",
-        group="Model",
-        default=None,
-        on_resume="model",
-    )
     do_predict: bool = option("Predict the test set.", group="Actions", default=False)
     predict_batch_size: int = option("Examples per prediction batch.", default=8, min=1)
     num_train_epochs: float = option(
@@ -62,36 +44,41 @@ class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
         default=None,
         min=0,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_one_of(self, self.actions)
-
-    @property
-    def config_changes(self) -> dict[str, Any]:
-        """Fields of the configuration set by flags."""
-        layers = self.num_bilstm_layers
-        return {} if layers is None else {"num_bilstm_layers": layers}
-
-    def require_files(self, files: Iterable[tuple[str, str]]) -> None:
-        """Raise ValueError if a file of the pairs (flag of an action, flag of its file) is missing."""
-        for wanted, file in files:
-            if getattr(self, wanted) and not getattr(self, file):
-                raise OptionError(file, f"is needed by `{wanted}`.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThreeFilesOptions(FineTuningOptions):
-    """Flags of a program that reads a training, a dev and a test file."""
-
     train_file: str | None = option("File to train on.", group="Data", default=None)
     eval_file: str | None = option("File to evaluate on.", group="Data", default=None)
     predict_file: str | None = option("File to predict.", group="Data", default=None)
 
-    def check_data(self, task_name: str | None, data_dir: str | None) -> None:
-        """Raise ValueError unless there are either a data set and its folder, or the files."""
-        files = any(getattr(self, name) for _, _, name in SPLITS)
-        if bool(task_name) == files or bool(task_name) > bool(data_dir):
-            raise OptionError("task_name", "give it with data_dir, or files of your own.")
-        if not task_name:
-            self.require_files((wanted, file) for _, wanted, file in SPLITS)
+
+# Flag of an action -> flag of its file.
+FILES = {"do_train": "train_file", "do_eval": "eval_file", "do_predict": "predict_file"}
+
+
+def wanted_files(options: Any) -> dict[str, str | None]:
+    """Return split -> file of the splits that a run needs: "train", "dev" and "test"."""
+    training, fine_tuning = options.training, options.fine_tuning
+    files = {}
+    if training.do_train:
+        files["train"] = fine_tuning.train_file
+    if training.do_eval:
+        files["dev"] = fine_tuning.eval_file
+    if fine_tuning.do_predict:
+        files["test"] = fine_tuning.predict_file
+    return files
+
+
+def require_files(options: Any, files: Mapping[str, str] = FILES) -> None:
+    """Raise unless each action that is set has its file."""
+    values = flag_values(options)
+    for action, file in files.items():
+        if values[action] and not values[file]:
+            raise OptionError(file, f"is needed by `{action}`.")
+
+
+def check_data(options: Any, task_name: str | None, data_dir: str | None) -> None:
+    """Raise unless there is something to do, with a data set in its folder or with files."""
+    require_one_of(options, FILES)
+    has_files = any(flag_values(options)[file] for file in FILES.values())
+    if bool(task_name) == has_files or bool(task_name) > bool(data_dir):
+        raise OptionError("task_name", "give it with data_dir, or files of your own.")
+    if not task_name:
+        require_files(options)

@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,11 +25,11 @@ from bert_tf.data.question_answering import (
     read_squad,
 )
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.options import FineTuningOptions
+from bert_tf.finetuning.options import FineTuningOptions, require_files
 from bert_tf.finetuning.run import Run, start
 from bert_tf.finetuning.run_folder import check_output_folder
 from bert_tf.limits import DataError
-from bert_tf.options import OptionError, option
+from bert_tf.options import ModelOptions, OptionError, changes, option, require_one_of
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
 from bert_tf.tasks.answer_decoding import (
@@ -49,24 +49,31 @@ from bert_tf.tasks.question_answering import (
     official_metrics,
 )
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadOptions(FineTuningOptions):
+class SquadOptions:
     """The flags of run_squad."""
 
-    actions: ClassVar[tuple[str, ...]] = (*FineTuningOptions.actions, "predictions")
-
-    train_file: str | None = option("SQuAD JSON to train on.", group="Data", default=None)
-    predict_file: str | None = option("SQuAD JSON to answer.", group="Data", default=None)
-    max_seq_length: int | None = option(
-        "Tokens of a question and a window of its passage. Default: that of the model in --output_dir, "
-        "else 384 (or the model's number of positions, if lower).",
-        group="Model",
-        default=None,
-        on_resume="model",
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions = changes(
+        max_seq_length={
+            "help": "Tokens of a question and a window of its passage. Default: that of the model in "
+            "--output_dir, else 384 (or the model's number of positions, if lower)."
+        }
+    )
+    fine_tuning: FineTuningOptions = changes(
+        do_predict={
+            "help": "Answer --predict_file. If it contains answers, exact match and F1 are written too."
+        },
+        predict_batch_size={"help": "Windows per prediction batch."},
+        train_file={"help": "SQuAD JSON to train on."},
+        eval_file=None,
+        predict_file={"help": "SQuAD JSON to answer."},
     )
     doc_stride: int = option(
         "Tokens from one window of a passage to the next. An evaluation alone also takes this value, "
@@ -83,12 +90,6 @@ class SquadOptions(FineTuningOptions):
         min=1,
         on_resume="warn",
     )
-    do_predict: bool = option(
-        "Answer --predict_file. If it contains answers, exact match and F1 are written too.",
-        group="Actions",
-        default=False,
-    )
-    predict_batch_size: int = option("Windows per prediction batch.", default=8, min=1)
     n_best_size: int = option("Answers in nbest_predictions.json.", default=20, min=1)
     max_answer_length: int = option("Longest answer, in tokens.", group="Model", default=30, min=1)
     verbose_logging: bool = option("Log every malformed question.", default=False)
@@ -119,16 +120,16 @@ class SquadOptions(FineTuningOptions):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.predictions and self.do_train:
-            raise OptionError("predictions", "combines finished runs: omit do_train.")
         asking = ("do_predict", "do_eval", "predictions")
-        self.require_files([("do_train", "train_file"), *((ask, "predict_file") for ask in asking)])
+        require_one_of(self, ("do_train", *asking))
+        if self.predictions and self.training.do_train:
+            raise OptionError("predictions", "combines finished runs: omit do_train.")
+        require_files(self, {"do_train": "train_file"} | dict.fromkeys(asking, "predict_file"))
 
     @property
     def asks(self) -> bool:
         """True if --predict_file is answered."""
-        return self.do_predict or self.do_eval
+        return self.fine_tuning.do_predict or self.training.do_eval
 
     def answer_settings(
         self, version_2_with_negative: bool, answer_spans: str = "words"
@@ -172,8 +173,8 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
         asked = read_questions(options, task.unlabeled(), run.tokenizer)
         splits["dev"] = asked.questions
         nothing = {each.qas_id: Prediction("", (), "") for each in asked.examples}
-        metric_keys = list(asked.metrics(nothing)) if options.best_metric else None
-    if options.do_train:
+        metric_keys = list(asked.metrics(nothing)) if options.training.best_metric else None
+    if options.training.do_train:
         splits["train"] = read_training_set(options, task, run.tokenizer)
     run.prepare(task, splits, metric_keys=metric_keys)
 
@@ -182,9 +183,9 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
         return asked.predict(outputs)
 
     def dev_metrics() -> dict[str, float]:
-        return asked.metrics(predictions(options.eval_batch_size, "eval"))
+        return asked.metrics(predictions(options.training.eval_batch_size, "eval"))
 
-    if options.do_train:
+    if options.training.do_train:
         is_scored = asked is not None and has_answers(asked.examples, version_2)
         if asked is not None:  # now, so that a full disk is found early
             run.records(asked.questions, "eval", asked.task)
@@ -193,7 +194,7 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
         return {}
     logger.info("***** Running predictions *****")
     logger.info("  %d questions", len(asked.examples))
-    answers = predictions(options.predict_batch_size, "predict")
+    answers = predictions(options.fine_tuning.predict_batch_size, "predict")
     about = {"global_step": run.trainer.step}
     return write_answers(
         asked.examples, answers, version_2, about, run.output_dir, run.command("run_squad")
@@ -209,21 +210,23 @@ def version_of(options: SquadOptions, trained: QuestionAnsweringTask | None) -> 
 
 def combine_runs(options: SquadOptions) -> dict[str, float]:
     """Combine the answers of the runs in `predictions`, and write them like those of one run."""
-    examples = read_squad(str(options.predict_file))
+    examples = read_squad(str(options.fine_tuning.predict_file))
     names = [example.qas_id for example in examples]
     folders = [folder for folder in map(str.strip, str(options.predictions).split(",")) if folder]
     for path in folders:
         folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
-        if os.path.abspath(folder) == os.path.abspath(options.output_dir):
+        if os.path.abspath(folder) == os.path.abspath(options.training.output_dir):
             raise OptionError("output_dir", "is one of `predictions`. Use another.")
-    check_output_folder(options.output_dir)
+    check_output_folder(options.training.output_dir)
     version_2 = bool(options.version_2_with_negative)
     check_answers(examples, options, version_2)
     runs = [read_nbest(path, names, version_2) for path in folders]
     logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
     predictions = combine(runs, names, options.answer_settings(version_2))
     about, command = {"num_runs": len(runs)}, Command("run_squad", options)
-    return write_answers(examples, predictions, version_2, about, options.output_dir, command)
+    return write_answers(
+        examples, predictions, version_2, about, options.training.output_dir, command
+    )
 
 
 def write_answers(
@@ -249,14 +252,16 @@ def write_answers(
         write_text(path, json.dumps(values, indent=4) + "\n")
         logger.info("Wrote %s", path)
     if not has_answers(examples, version_2_with_negative):
-        logger.info("%s lacks answers, so there are no metrics.", command.options.predict_file)
+        logger.info(
+            "%s lacks answers, so there are no metrics.", command.options.fine_tuning.predict_file
+        )
         return {}
     metrics = official_metrics(examples, predictions, version_2_with_negative)
     results = {**about, **metrics}
     path = os.path.join(folder, "eval_results.txt")
     loop.write_results(path, results, "Eval results")
     sections = answer_sections(examples, predictions, version_2_with_negative)
-    title = f"Answers to {os.path.basename(command.options.predict_file)}"
+    title = f"Answers to {os.path.basename(command.options.fine_tuning.predict_file)}"
     shown: dict[str, float] = {"questions": len(examples)}
     if version_2_with_negative:
         shown["exact_of_no_answer"] = 100.0 * sum(not e.answers for e in examples) / len(examples)
@@ -277,7 +282,7 @@ def read_training_set(
     Raises:
         ValueError: the file cannot be read, or has no usable question.
     """
-    path, findings = str(options.train_file), Findings()
+    path, findings = str(options.fine_tuning.train_file), Findings()
     examples = read_squad(path)
     chosen = examples_to_train(examples, task.version_2_with_negative, findings)
     workers = _workers_for(examples)
@@ -295,7 +300,7 @@ def read_questions(
     Raises:
         ValueError: the file cannot be read, lacks answers for an evaluation, or has only empty passages.
     """
-    path = str(options.predict_file)
+    path = str(options.fine_tuning.predict_file)
     examples = read_squad(path)
     check_answers(examples, options, task.version_2_with_negative)
     passages, findings = _passages_of(examples, options, tokenizer), Findings()
@@ -337,12 +342,13 @@ def check_answers(
     examples: Sequence[SquadExample], options: SquadOptions, version_2_with_negative: bool
 ) -> None:
     """Raise ValueError if the options want metrics, but answers of --predict_file are unknown."""
-    wanted = "do_eval" if options.do_eval else "evaluate_steps"
-    if getattr(options, wanted) and not has_answers(examples, version_2_with_negative):
+    wanted = "do_eval" if options.training.do_eval else "evaluate_steps"
+    is_measured = options.training.do_eval or options.training.evaluate_steps
+    if is_measured and not has_answers(examples, version_2_with_negative):
         raise OptionError(
             wanted,
-            f"{options.predict_file} does not contain an answer to each question. Use do_predict; "
-            "for SQuAD 2.0 add version_2_with_negative.",
+            f"{options.fine_tuning.predict_file} does not contain an answer to each question. Use "
+            "do_predict; for SQuAD 2.0 add version_2_with_negative.",
         )
 
 

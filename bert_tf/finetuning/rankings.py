@@ -99,24 +99,24 @@ def train_and_rank(
     options, results = run.options, {}
 
     def dev_metrics() -> dict[str, float]:
-        return answer("dev", "eval", options.eval_batch_size)[0]
+        return answer("dev", "eval", options.training.eval_batch_size)[0]
 
-    if options.do_train:
-        run.train(splits["train"], dev_metrics if options.do_eval else None, name)
-    if options.do_eval:
+    if options.training.do_train:
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None, name)
+    if options.training.do_eval:
         logger.info("***** Running evaluation *****")
         logger.info("  Num examples = %d", len(splits["dev"]))
-        metrics, found = answer("dev", "eval", options.eval_batch_size)
+        metrics, found = answer("dev", "eval", options.training.eval_batch_size)
         results = _write_results(run, "eval", metrics)
-        source = options.task_name or os.path.basename(options.eval_file or "")
+        source = options.texts.task_name or os.path.basename(options.fine_tuning.eval_file or "")
         shown = {**results, "examples": len(splits["dev"])}
         title, command = f"{program} on {source}", run.command(program)
         sections = _sections(splits["dev"], found)
         write_report(run.path("report.html"), title, shown, sections, command)
-    if options.do_predict:
+    if options.fine_tuning.do_predict:
         logger.info("***** Running prediction *****")
         logger.info("  Num examples = %d", len(splits["test"]))
-        metrics, found = answer("test", "test", options.predict_batch_size)
+        metrics, found = answer("test", "test", options.fine_tuning.predict_batch_size)
         _write_results(run, "test", metrics)
         _write_predictions(run.path("test_predictions.jsonl"), splits["test"], found)
     return results

@@ -9,42 +9,47 @@ import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
+from bert_tf.data.tables import TableOptions
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, source_of
-from bert_tf.finetuning.embeddings_options import TextFilesOptions
+from bert_tf.finetuning.embeddings_options import TextsOptions
+from bert_tf.finetuning.options import FineTuningOptions, check_data
 from bert_tf.finetuning.rankings import Found, Ranking, metric_keys, train_and_rank
 from bert_tf.finetuning.run import Run, start
 from bert_tf.limits import DataError
 from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others, unit
-from bert_tf.options import OptionError, option
+from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.predictor import Predictor
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
 from bert_tf.training.embedding_losses import CLASSES, PAIRS, SCORES
+from bert_tf.training.options import DeviceOptions, TrainingOptions
 from bert_tf.training.progress import Progress
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RerankerOptions(TextFilesOptions):
+class RerankerOptions:
     """The flags of run_reranker."""
 
-    program: ClassVar[str] = "run_reranker"  # in the model card, because others train classifiers
-
-    max_seq_length: int | None = option(
-        "WordPieces of a query with its document, with [CLS] and two [SEP]. Default: that of the "
-        "reranker or CrossEncoder that the program begins with, else 128 (or the model's number of "
-        "positions, if lower).",
-        group="Model",
-        default=None,
-        on_resume="warn",
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions = changes(
+        max_seq_length={
+            "help": "WordPieces of a query with its document, with [CLS] and two [SEP]. Default: that "
+            "of the reranker or CrossEncoder that the program begins with, else 128 (or the model's "
+            "number of positions, if lower).",
+            "on_resume": "warn",
+        }
     )
+    fine_tuning: FineTuningOptions
+    table: TableOptions
+    texts: TextsOptions
     loss: str | None = option(
         "binary: cross-entropy of each score. pairwise: the positive against each negative. listwise: "
         "the positive among all documents of its query. Default: binary for scores, else listwise.",
@@ -67,6 +72,9 @@ class RerankerOptions(TextFilesOptions):
         default=None,
     )
 
+    def __post_init__(self) -> None:
+        check_data(self, self.texts.data_set, self.texts.data_dir)
+
 
 RerankerRun = Run[RerankingTask, RerankerOptions]
 
@@ -88,6 +96,7 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
         test_results.txt          the step, and its metrics if it has scores or negatives
     """
     run: RerankerRun = start(options, ClassificationTask.name)
+    run.program = "run_reranker"  # others train classifiers
     types, splits = read_examples(options)
     if options.retriever is None:
         score_each_pair(types, splits)
@@ -128,11 +137,12 @@ def make_task(
     """
     options, example_type = run.options, next(iter(types.values()))
     if example_type == PAIRS and "train" in splits:
-        splits["train"] = with_negatives(splits["train"], options.num_negatives, options.seed)
+        num_negatives, seed = options.num_negatives, options.training.seed
+        splits["train"] = with_negatives(splits["train"], num_negatives, seed)
     most = max((len(each.texts) - 1 for each in splits.get("train", ())), default=1)
     loss = options.loss or ("binary" if example_type == SCORES else "listwise")
     best = _BEST_METRIC[types.get("dev", example_type)]
-    length = options.max_seq_length or _length_of_reranker(run.known) or run.max_seq_length
+    length = options.model.max_seq_length or _length_of_reranker(run.known) or run.max_seq_length
     return RerankingTask(length, most, loss, best)
 
 

@@ -20,6 +20,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import keras
@@ -36,7 +37,6 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, check_best_metric
 from bert_tf.finetuning.distillation import Teacher, load_teacher
 from bert_tf.finetuning.initial_weights import load_weights, with_direction, with_init_layers
-from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.run_folder import (
     RunFolder,
     RunRecord,
@@ -70,7 +70,6 @@ from bert_tf.training.checkpoints import folder_lock, list_checkpoints
 from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
 from bert_tf.training.loop import TrainLoop
 from bert_tf.training.optimization import OPTIMIZERS
-from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.strategy import is_chief
@@ -78,7 +77,7 @@ from bert_tf.training.strategy import is_chief
 logger = logging.getLogger(__name__)
 
 AnyTask = TypeVar("AnyTask", bound=Task)
-AnyOptions = TypeVar("AnyOptions", bound=TrainingOptions)
+AnyOptions = TypeVar("AnyOptions", bound=Any)  # with groups `devices`, `training` and `model`
 Metrics = Mapping[str, float]
 Splits = Mapping[str, Sequence[Any]]
 
@@ -87,34 +86,39 @@ _SAMPLED_EXAMPLES, _SAMPLED_LENGTH = 500, 1_000
 
 
 def start(
-    options: AnyOptions,
+    options: Any,
     task_type: str | None = None,
     default_length: int = 128,
     config: BertConfig | None = None,
-) -> Run[Any, AnyOptions]:
+    attention: str | None = None,
+) -> Run[Any, Any]:
     """Resolve the devices, `output_dir`, initial weights and architecture of a run.
 
     Args:
         task_type: key of `registry.TYPES`. With it also the tokenizer, S, and the task of the weights.
         default_length: S if neither the options nor an earlier training set it.
         config: architecture. Default: that of the flags or of the weights.
+        attention: direction of the model. Default: that of the architecture.
 
     Raises:
         ValueError: there are no weights, or they are for another type of task.
     """
-    devices, folder = options.make_strategy(), RunFolder.read(options.output_dir)
-    path = options.init_checkpoint or folder.checkpoint
-    if not path and not options.do_train:
+    devices, folder = options.devices.make_strategy(), RunFolder.read(options.training.output_dir)
+    path = options.training.init_checkpoint or folder.checkpoint
+    if not path and not options.training.do_train:
         raise OptionError(
             "init_checkpoint", f"give it, or train: output_dir={folder.path} has no checkpoint."
         )
     checkpoint = read_checkpoint(path) if path else None
     if config is None:
-        config = find_config(getattr(options, "bert_config_file", None), checkpoint)
-    checkpoint, config = with_init_layers(options, checkpoint, config)
-    config = replace(config, **options.config_changes)
-    checkpoint = with_direction(options, checkpoint)
-    length = getattr(options, "max_seq_length", None)
+        config = find_config(options.model.bert_config_file, checkpoint)
+    checkpoint, config = with_init_layers(options.training, checkpoint, config)
+    if attention is not None:
+        config = replace(config, attention_direction=attention)
+    if task_type is not None and options.fine_tuning.num_bilstm_layers is not None:
+        config = replace(config, num_bilstm_layers=options.fine_tuning.num_bilstm_layers)
+    checkpoint = with_direction(checkpoint, attention)
+    length = options.model.max_seq_length
     if length is not None:
         config.check_sequence_length(length)
         default_length = length
@@ -124,7 +128,7 @@ def start(
         run.trained = trained_task(run, task_type)
         if run.trained is not None and length is None:
             run.max_seq_length = run.trained.max_seq_length
-        files = run.options.vocab_file, run.options.do_lower_case
+        files = options.model.vocab_file, options.model.do_lower_case
         run.set_tokenizer(load_tokenizer(*files, checkpoint, config))
     return run
 
@@ -140,7 +144,7 @@ def trained_task(run: Run, task_type: str) -> Task | None:
     resumes = run.folder.checkpoint is not None
     if resumes:
         source, task = run.folder.path, run.known
-    elif run.options.do_train or run.checkpoint is None:
+    elif run.options.training.do_train or run.checkpoint is None:
         return None
     else:
         source = folder_of(run.checkpoint.source)
@@ -165,6 +169,8 @@ class Run(Generic[AnyTask, AnyOptions]):
         checkpoint: initial weights, None for random ones.
         max_seq_length: S.
         vocabulary, do_lower_case: of the texts; None if unknown.
+        learning_rates: see `make_optimizer`.
+        program: for the model card, if its flags do not tell it.
 
     Attributes:
         trained: task that a resumed or evaluated model was trained for; None for a new model, or if no
@@ -184,6 +190,8 @@ class Run(Generic[AnyTask, AnyOptions]):
     vocabulary: Sequence[str] | None = None
     do_lower_case: bool | None = None
     trained: Any = None
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
+    program: str | None = None
     tokenizer: FullTokenizer = field(init=False)
     task: AnyTask = field(init=False)
     trainer: TrainLoop = field(init=False)
@@ -230,14 +238,15 @@ class Run(Generic[AnyTask, AnyOptions]):
             metric_keys: keys of the metrics; default: of the task, None if unknown before an evaluation.
         """
         options: Any = self.options
-        check_best_metric(options.best_metric, metric_keys or task.metric_keys)
+        check_best_metric(options.training.best_metric, metric_keys or task.metric_keys)
         num_steps = num_warmup_steps = 0
-        if options.do_train:
+        if options.training.do_train:
             num_examples = num_examples or len(splits["train"])
             num_steps, num_warmup_steps = count_steps(num_examples, options)
         if is_chief(self.devices):
             warn_of_unknown_words(_sample_texts(task, splits), self.tokenizer)
-        self.make_model(task, num_steps, num_warmup_steps, label_names)
+        teacher = options.fine_tuning.teacher
+        self.make_model(task, num_steps, num_warmup_steps, label_names, teacher)
         self._num_examples = num_examples
 
     def make_model(
@@ -246,6 +255,8 @@ class Run(Generic[AnyTask, AnyOptions]):
         num_train_steps: int = 0,
         num_warmup_steps: int = 0,
         label_names: Sequence[str] = (),
+        teacher: str | None = None,
+        init_optimizer: bool = False,
         resolved: Mapping[str, Any] | None = None,
     ) -> None:
         """Make the model of a task, with its weights in place.
@@ -253,6 +264,8 @@ class Run(Generic[AnyTask, AnyOptions]):
         Args:
             num_train_steps: all steps of the training; 0 for a model that is only evaluated.
             label_names: second names of the labels of `task`, in their order.
+            teacher: path of a model whose outputs the model learns.
+            init_optimizer: also read moments and step of `init_checkpoint`.
             resolved: name -> value of options whose default depends on the data.
 
         Raises:
@@ -263,27 +276,30 @@ class Run(Generic[AnyTask, AnyOptions]):
         self.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
         self.task, self.num_train_steps = task, num_train_steps
         self._values = {**compared_options(options), **(resolved or {})}
+        if "" in self.learning_rates:
+            self._values["learning_rate"] = self.learning_rates[""]
         self._changes = self.changes_since(self.folder, self.config, self.vocabulary)
         self.record = self.folder.record
         if is_chief(self.devices):
             check_output_folder(self.folder.path)
         self.checkpoint = self._with_labels_of(task, label_names)
         self.best = None
-        if options.evaluate_steps:
-            metric = options.best_metric or task.best_metric
+        if options.training.evaluate_steps:
+            metric = options.training.best_metric or task.best_metric
             self.best = BestCheckpoint(
                 self.folder.path,
                 metric,
                 lower_is_better=metric in task.lower_is_better,
                 is_new_run=self.folder.checkpoint is None,
-                patience=options.early_stopping,
+                patience=options.training.early_stopping,
             )
         self.teacher: Teacher | None = None
         is_over = self.folder.step >= num_train_steps or (self.best and self.best.is_over)
-        if getattr(options, "teacher", None) and not is_over:
-            self.teacher = load_teacher(self, label_names)
+        if teacher and not is_over:
+            self.teacher = load_teacher(self, teacher, label_names)
         self.learned = task if self.teacher is None else self.teacher.student
-        self.trainer = make_trainer(self, self.learned, num_train_steps, num_warmup_steps)
+        steps = num_train_steps, num_warmup_steps
+        self.trainer = make_trainer(self, self.learned, *steps, init_optimizer)
         logger.info("%s", loop.describe_model(self.trainer.model))
         self.output_dir = self.folder.path if self.trainer.is_chief else _scratch_folder()
 
@@ -318,7 +334,7 @@ class Run(Generic[AnyTask, AnyOptions]):
             return self.checkpoint
         if not getattr(task, "labels", ()):
             return self.checkpoint
-        will_train = self.options.do_train
+        will_train = self.options.training.do_train
         return align_head(self.checkpoint, self.known, task, label_names, will_train=will_train)
 
     # ---------------------------------------------------------------------------------- the training
@@ -373,16 +389,18 @@ class Run(Generic[AnyTask, AnyOptions]):
             ValueError: there are fewer examples than one batch needs, or there is nothing to evaluate
                 every `evaluate_steps`.
         """
-        options, trainer, task = self.options, self.trainer, self.learned
-        if options.evaluate_steps and evaluate is None:
+        training, trainer, task = self.options.training, self.trainer, self.learned
+        if training.evaluate_steps and evaluate is None:
             raise OptionError("evaluate_steps", "needs an evaluation: give do_eval or `evaluate`.")
         files = [] if isinstance(data, tf.data.Dataset) else data
         size = (
-            loop.batch_size(data) if isinstance(data, tf.data.Dataset) else options.train_batch_size
+            loop.batch_size(data)
+            if isinstance(data, tf.data.Dataset)
+            else training.train_batch_size
         )
-        stream = loop.stream(trainer, task, data, options, size, lengths)
+        stream = loop.stream(trainer, task, data, training, size, lengths)
         logger.info("***** Running training *****")
-        logger.info("  %s", loop.describe(trainer, options, size))
+        logger.info("  %s", loop.describe(trainer, self.options, size))
         last_step, first_step = stop_step or self.num_train_steps, trainer.step
         if self.best is not None and self.best.is_over:
             logger.info("Training ended early, at step %d", first_step)
@@ -393,7 +411,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         if first_step < self.num_train_steps:
             texts = model_files(self.config, self.task, self.vocabulary, self.do_lower_case)
             write_files(self.output_dir, texts)
-        evaluations = loop.Evaluations(trainer, options, evaluate, self.best)
+        evaluations = loop.Evaluations(trainer, training, evaluate, self.best)
         flops = flops_per_token(
             trainer.model.config, task.max_seq_length, task.predictions_per_token
         )
@@ -402,24 +420,23 @@ class Run(Generic[AnyTask, AnyOptions]):
                 stream,
                 last_step,
                 output_dir=self.output_dir,
-                save_checkpoints_steps=options.save_checkpoints_steps,
-                max_steps_per_loop=options.iterations_per_loop,
-                keep_checkpoint_max=options.keep_checkpoint_max,
+                save_checkpoints_steps=training.save_checkpoints_steps,
+                max_steps_per_loop=training.iterations_per_loop,
+                keep_checkpoint_max=training.keep_checkpoint_max,
                 evaluate=evaluations,
-                evaluate_steps=options.evaluate_steps,
+                evaluate_steps=training.evaluate_steps,
                 evaluate_first=evaluations.are_missing_at(first_step),
-                tensorboard=options.tensorboard,
+                tensorboard=training.tensorboard,
                 speed=Speed(size, flops),
             )
         if trainer.is_chief and (not is_over or described_step(self.output_dir) != trainer.step):
-            program = getattr(options, "program", None)
             parameters = loop.num_parameters(trainer.model)
             write_training_card(
-                self.output_dir, self.record, program, self.task, parameters, trainer.step
+                self.output_dir, self.record, self.program, self.task, parameters, trainer.step
             )
         results, is_new = evaluations.at(trainer.step)
         if is_new and trainer.is_chief:
-            MetricsLog(self.output_dir, options.tensorboard).write(
+            MetricsLog(self.output_dir, training.tensorboard).write(
                 "eval", trainer.step, results or {}
             )
         return results
@@ -432,8 +449,9 @@ class Run(Generic[AnyTask, AnyOptions]):
         rows = {name: text for name, text in data if name != HASH or name in known}
         self.folder.changes(rows, dict.fromkeys(rows, "warn"))
         flags = changed_options(options)
-        if options.init_checkpoint:
-            path = options.init_checkpoint  # an absolute path is valid in every working folder
+        if options.training.init_checkpoint:
+            # An absolute path is valid in every working folder.
+            path = options.training.init_checkpoint
             flags["init_checkpoint"] = path if "://" in path else os.path.abspath(path)
         if before.flags:
             flags = {name: value for name, value in flags.items() if name not in INITIAL}
@@ -443,7 +461,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         values = dict(self._values)
         if not files:  # the size of given batches is not an option to compare
             values.pop("train_batch_size", None)
-        used = resolved_values(batch_size, self.trainer.optimizer.schedule, options.policy)
+        used = resolved_values(batch_size, self.trainer.optimizer.schedule, options.devices.policy)
         resumed = [*before.resumed, *([text] if changes else [])]
         self.record = RunRecord(values, self.num_train_steps, flags, used, data, resumed)
         self.record.save(self.output_dir)
@@ -493,7 +511,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         outputs = loop.run_model(
             self.trainer, task, files, batch_size, label=label or name, lengths="bucketed"
         )
-        if self.options.evaluate_steps:
+        if self.best is not None:
             same_step = {each: v for each, v in self._outputs.items() if each[0] == key[0]}
             self._outputs = {**same_step, key: outputs}
         return dict(outputs)
@@ -513,23 +531,28 @@ def _sample_texts(task: Any, splits: Splits) -> Iterator[str]:
             yield from (text[:_SAMPLED_LENGTH] for text in task.texts(example))
 
 
-def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int]:
+def count_steps(num_examples: int, options: Any) -> tuple[int, int]:
     """Return the numbers of training steps and of warm-up steps.
 
     Raises:
         ValueError: there are too few examples for one step.
     """
-    num_train_steps = int(num_examples / options.train_batch_size * options.num_train_epochs)
+    num_epochs = options.fine_tuning.num_train_epochs
+    num_train_steps = int(num_examples / options.training.train_batch_size * num_epochs)
     if num_train_steps == 0:
         raise OptionError(
             "train_batch_size",
-            f"{num_examples} examples make no step in {options.num_train_epochs} epochs. Lower it.",
+            f"{num_examples} examples make no step in {num_epochs} epochs. Lower it.",
         )
-    return num_train_steps, int(num_train_steps * options.warmup_proportion)
+    return num_train_steps, int(num_train_steps * options.fine_tuning.warmup_proportion)
 
 
 def make_trainer(
-    run: Run, task: Task, num_train_steps: int = 0, num_warmup_steps: int = 0
+    run: Run,
+    task: Task,
+    num_train_steps: int = 0,
+    num_warmup_steps: int = 0,
+    init_optimizer: bool = False,
 ) -> TrainLoop:
     """Return a TrainLoop with its weights in place.
 
@@ -540,20 +563,23 @@ def make_trainer(
         ValueError: the weights do not fit, an evaluation has untrained weights, a layer to freeze does
             not exist, or the moments to carry over are for another task or other labels.
     """
-    options, devices, num_layers = run.options, run.devices, run.config.num_hidden_layers
-    keras.utils.set_random_seed(options.seed)
+    options: Any = run.options
+    training, devices, num_layers = options.training, run.devices, run.config.num_hidden_layers
+    keras.utils.set_random_seed(training.seed)
     with devices.scope():
-        config = replace(run.config, **options.dropouts)
-        model = task.build_model(config, dtype=options.policy)
+        config = replace(run.config, **training.dropouts)
+        model = task.build_model(config, dtype=options.devices.policy)
         optimizer = None
         if num_train_steps:
-            frozen = freeze(model, options.freeze or "", num_layers)
+            frozen = freeze(model, training.freeze or "", num_layers)
             if frozen:
                 logger.info("%d of %d variables are frozen", len(frozen), len(model.weights))
-            optimizer = make_optimizer(options, num_layers, num_train_steps, num_warmup_steps)
+            optimizer = make_optimizer(
+                options, num_layers, num_train_steps, num_warmup_steps, run.learning_rates
+            )
     if num_train_steps and is_chief(devices):  # other workers write elsewhere
-        check_writable(options.output_dir)
-        with folder_lock(options.output_dir):
+        check_writable(training.output_dir)
+        with folder_lock(training.output_dir):
             pass  # detect another run in the folder before replacing files
     trainer = TrainLoop(
         model,
@@ -561,9 +587,9 @@ def make_trainer(
         strategy=devices,
         input_names=(*task.input_names, *PACKED_FEATURES),
         optimizer=optimizer,
-        gradient_accumulation_steps=options.gradient_accumulation_steps,
-        seed=options.seed,
-        jit_compile=options.jit_compile,
+        gradient_accumulation_steps=training.gradient_accumulation_steps,
+        seed=training.seed,
+        jit_compile=training.jit_compile,
     )
     if run.folder.checkpoint is not None:
         step = trainer.resume(run.folder.checkpoint)
@@ -571,8 +597,8 @@ def make_trainer(
         logger.info("Weights: %s", run.folder.checkpoint)
         return trainer
     if num_train_steps:
-        _warn_of_unnamed_checkpoints(options.output_dir)
-    if num_train_steps and getattr(options, "init_optimizer", False):
+        _warn_of_unnamed_checkpoints(training.output_dir)
+    if num_train_steps and init_optimizer:
         _carry_over(run, trainer)
     elif run.checkpoint is not None:
         load_weights(model, run.checkpoint, task, will_train=bool(num_train_steps))
@@ -593,7 +619,7 @@ def _warn_of_unnamed_checkpoints(folder: str) -> None:
 
 def _carry_over(run: Run, trainer: TrainLoop) -> None:
     """Load the weights, moments and step of another run, of its latest or a named checkpoint."""
-    source = str(run.options.init_checkpoint)
+    source = str(run.options.training.init_checkpoint)
     run.changes_since(RunFolder.read(folder_of(source)))
     if trainer.resume(source) is None:
         raise OptionError("init_optimizer", f"init_checkpoint={source} has no checkpoint of a run.")
@@ -603,22 +629,32 @@ def _carry_over(run: Run, trainer: TrainLoop) -> None:
 
 
 def make_optimizer(
-    options: TrainingOptions, num_hidden_layers: int, num_train_steps: int, num_warmup_steps: int
+    options: Any,
+    num_hidden_layers: int,
+    num_train_steps: int,
+    num_warmup_steps: int,
+    learning_rates: Mapping[str, float] = MappingProxyType({}),
 ) -> keras.optimizers.Optimizer:
-    """Return the optimizer of the flags with its schedule. Call it under `strategy.scope()`."""
-    rate = options.base_learning_rate
-    schedule = WarmupDecay(rate, num_train_steps, num_warmup_steps, options.lr_schedule)
+    """Return the optimizer of the flags with its schedule. Call it under `strategy.scope()`.
+
+    Args:
+        learning_rates: regular expression of paths -> peak learning rate of those variables; "": of all
+            others, instead of `learning_rate`.
+    """
+    training, policy = options.training, options.devices.policy
+    rate = learning_rates.get("") or training.learning_rate
+    schedule = WarmupDecay(rate, num_train_steps, num_warmup_steps, training.lr_schedule)
     settings: dict[str, Any] = {}
-    if options.optimizer == "muon" and options.policy == "mixed_bfloat16":
+    if training.optimizer == "muon" and policy == "mixed_bfloat16":
         settings["product_dtype"] = "bfloat16"
-    factors = {path: own / rate for path, own in options.own_learning_rates.items()}
-    if options.layer_lr_decay < 1:
-        factors |= layer_learning_rate_factors(num_hidden_layers, options.layer_lr_decay)
-    return OPTIMIZERS[options.optimizer](
+    factors = {path: own / rate for path, own in learning_rates.items() if path}
+    if training.layer_lr_decay < 1:
+        factors |= layer_learning_rate_factors(num_hidden_layers, training.layer_lr_decay)
+    return OPTIMIZERS[training.optimizer](
         schedule,
-        weight_decay_rate=options.weight_decay_rate,
+        weight_decay_rate=training.weight_decay_rate,
         learning_rate_factors=factors,
-        skip_nonfinite=options.policy == "mixed_float16",
+        skip_nonfinite=policy == "mixed_float16",
         **settings,
     )
 

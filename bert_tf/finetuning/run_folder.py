@@ -18,11 +18,10 @@ from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import file_beside
 from bert_tf.interop.tokenizer_files import stated_cases
 from bert_tf.limits import read_json
-from bert_tf.options import OptionError
+from bert_tf.options import OptionError, flag_values, flags_of
 from bert_tf.registry import TASK_FILE
 from bert_tf.report.run_facts import shown_value
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
-from bert_tf.training.options import TrainingOptions
 from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
@@ -143,18 +142,19 @@ class RunFolder:
         return {name: there for name, (there, _) in changes.items()}
 
 
-def resume_rules(options: TrainingOptions) -> dict[str, str]:
+def resume_rules(options: Any) -> dict[str, str]:
     """Return name -> `on_resume` of the options that have it."""
-    rules = {each.name: each.metadata.get("on_resume") for each in fields(options)}
-    return {name: rule for name, rule in rules.items() if rule is not None}
+    flags = flags_of(type(options)).items()
+    return {
+        name: flag.metadata["on_resume"] for name, flag in flags if "on_resume" in flag.metadata
+    }
 
 
-def compared_options(options: TrainingOptions) -> dict[str, Any]:
+def compared_options(options: Any) -> dict[str, Any]:
     """Return name -> value of the options that a run which resumes is compared with."""
-    values = vars(options)  # so that `cli` does not take the options for read
+    values = flag_values(options)
     compared = {name: values[name] for name in resume_rules(options)}
-    compared["learning_rate"] = options.base_learning_rate
-    return {**compared, "precision": options.policy}  # auto may differ between machines
+    return {**compared, "precision": options.devices.policy}  # auto may differ between machines
 
 
 def model_values(

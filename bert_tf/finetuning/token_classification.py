@@ -18,17 +18,18 @@ from bert_tf.data.label_schemes import SCHEMES, WORDS, breaks, complete_labels, 
 from bert_tf.data.token_classification import Columns, Sentence, read_conll, relabelled_lines
 from bert_tf.data.word_splitting import WordSpan, are_spaced, choose_rule, join_words, split_words
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
+from bert_tf.finetuning.options import FILES, FineTuningOptions, require_files, wanted_files
 from bert_tf.finetuning.run import Run, renamed, start
 from bert_tf.limits import DataError
 from bert_tf.metrics.basic import largest_class
 from bert_tf.metrics.conlleval import Counts, entities, report, word_report
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
-from bert_tf.options import OptionError, option
+from bert_tf.options import ModelOptions, OptionError, option, require_one_of
 from bert_tf.report.page import write_report
 from bert_tf.report.token_classification import entity_sections, word_sections
 from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
 from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +38,13 @@ _CRF_LEARNING_RATE = 1e-2  # of the transitions, which start at zero
 
 
 @dataclass(frozen=True, kw_only=True)
-class NerOptions(ThreeFilesOptions):
+class NerOptions:
     """The flags of run_ner."""
 
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions
+    fine_tuning: FineTuningOptions
     data_dir: str | None = option(
         "Folder with the three files under usual names, such as train.txt, dev.txt (or valid.txt) and "
         "test.txt. --train_file, --eval_file and --predict_file take precedence.",
@@ -91,17 +96,9 @@ class NerOptions(ThreeFilesOptions):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        require_one_of(self, FILES)
         if self.data_dir is None:
-            self.require_files((wanted, file) for _, wanted, file in SPLITS)
-
-    @property
-    def base_learning_rate(self) -> float:
-        return _BILSTM_LEARNING_RATE if self.feature_based else self.learning_rate
-
-    @property
-    def own_learning_rates(self) -> dict[str, float]:
-        return {"^crf/": _CRF_LEARNING_RATE} if self.crf else {}
+            require_files(self)
 
 
 _OVERALL = (
@@ -135,6 +132,7 @@ def run_ner(options: NerOptions) -> dict[str, float]:
     run: NerRun = start(options, "token_classification")
     if options.feature_based:
         check_feature_layers(options.feature_layers, run.config.num_hidden_layers)
+    run.learning_rates = learning_rates(options)
     known_labels = run.known_labels("token_classification")
     task, splits = read_data(options, run.trained, run.max_seq_length, known_labels)
     dev_labels = [sentence.labels or () for sentence in splits.get("dev", ())]
@@ -146,14 +144,20 @@ def run_ner(options: NerOptions) -> dict[str, float]:
     )
 
     def dev_metrics() -> dict[str, float]:
-        return task.metrics(run.outputs(splits["dev"], "eval", options.eval_batch_size))
+        return task.metrics(run.outputs(splits["dev"], "eval", options.training.eval_batch_size))
 
-    if options.do_train:
-        run.train(splits["train"], dev_metrics if options.do_eval else None, "sentences")
-    results = evaluate(run, splits["dev"]) if options.do_eval else {}
-    if options.do_predict:
+    if options.training.do_train:
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None, "sentences")
+    results = evaluate(run, splits["dev"]) if options.training.do_eval else {}
+    if options.fine_tuning.do_predict:
         predict(run, splits["test"])
     return results
+
+
+def learning_rates(options: NerOptions) -> dict[str, float]:
+    """Return the peak learning rates that the program sets itself; see `make_optimizer`."""
+    rates = {"": _BILSTM_LEARNING_RATE} if options.feature_based else {}
+    return rates | ({"^crf/": _CRF_LEARNING_RATE} if options.crf else {})
 
 
 def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
@@ -161,7 +165,7 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     task, options = run.task, run.options
     logger.info("***** Running evaluation *****")
     logger.info("  Num sentences = %d", len(sentences))
-    kept = run.outputs(sentences, "eval", options.eval_batch_size)
+    kept = run.outputs(sentences, "eval", options.training.eval_batch_size)
     gold = [label for sentence in sentences for label in sentence.labels or ()]
     _write_predictions(run, kept, sentences[0].file, "eval", gold)
     f1 = task.scores(kept).overall.f1
@@ -185,7 +189,7 @@ def predict(run: NerRun, sentences: Sequence[Sentence]) -> None:
     """Write the test file with predicted labels, and its metrics if it has labels."""
     logger.info("***** Running prediction *****")
     logger.info("  Num sentences = %d", len(sentences))
-    kept = run.outputs(sentences, "test", run.options.predict_batch_size)
+    kept = run.outputs(sentences, "test", run.options.fine_tuning.predict_batch_size)
     _write_predictions(run, kept, sentences[0].file, "test")
     if sentences[0].labels is not None:
         _write_scores(run, kept, "test", {})
@@ -226,7 +230,7 @@ def _compare_with_text(run: NerRun, sentences: Sequence[Sentence], f1: float) ->
             found.append((number, spans))
     if [sentence.words for sentence in joined] == [sentence.words for sentence in sentences]:
         return {}
-    kept = run.outputs(joined, "eval_text", run.options.eval_batch_size)
+    kept = run.outputs(joined, "eval_text", run.options.training.eval_batch_size)
     rows = task.sentence_labels(kept, "predictions")
     for (number, spans), labels in zip(found, rows, strict=True):
         predicted |= _entities_in_text(number, labels, spans)
@@ -289,18 +293,16 @@ def find_files(options: NerOptions) -> dict[str, str]:
     found = {}
     folder = options.data_dir or ""
     names = set(tf.io.gfile.listdir(folder)) if folder else set()
-    for split, wanted, flag in SPLITS:
-        if not getattr(options, wanted):
-            continue
-        if getattr(options, flag):
-            found[split] = getattr(options, flag)
+    for split, file in wanted_files(options).items():
+        if file:
+            found[split] = file
             continue
         matching = [name for name in FILE_NAMES[split] if name in names]
         if not matching:
             raise OptionError(
                 "data_dir",
                 f"{folder} has none of {', '.join(FILE_NAMES[split])}, but "
-                f"{', '.join(sorted(names)) or 'nothing'}. Give {flag}.",
+                f"{', '.join(sorted(names)) or 'nothing'}. Name the file.",
             )
         found[split] = os.path.join(folder, matching[0])
     return found
@@ -333,7 +335,7 @@ def read_data(
     known = {"train": splits["train"]} if "train" in splits else splits
     labelled = [row.labels for rows in known.values() for row in rows if row.labels is not None]
     scheme = find_scheme(labelled) if stated == "auto" else stated
-    if options.do_train:
+    if options.training.do_train:
         order = known_labels if trained is None else trained.labels
         task = _new_task(options, splits["train"], scheme, order, max_seq_length)
     elif trained is None:

@@ -25,7 +25,7 @@ from bert_tf.pretraining.instances import InstanceRows, pretraining_features
 from bert_tf.pretraining.manifest import Counts, DoneGroup, Shard
 from bert_tf.pretraining.masking import Masker, check_special_tokens, continuation_ids
 from bert_tf.pretraining.sentence_pairs import Document, make_sequences
-from bert_tf.pretraining.settings import RecordSettings
+from bert_tf.pretraining.settings import PretrainingDataOptions
 from bert_tf.tokenization import FullTokenizer
 
 # Bit in the id of a token without "##" that continues a word of a segmented text. The record does not
@@ -77,7 +77,7 @@ def load_tokenizer(vocab_file: str, do_lower_case: bool) -> FullTokenizer:
 
 
 def make_group(
-    job: GroupJob, settings: RecordSettings, on_progress: OnProgress | None = None
+    job: GroupJob, settings: PretrainingDataOptions, on_progress: OnProgress | None = None
 ) -> GroupResult:
     """Read a group and write its files.
 
@@ -88,7 +88,7 @@ def make_group(
     work = _Work(settings.dupe_factor, on_progress)
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     specs = pretraining_features(
-        settings.max_seq_length, settings.max_predictions_per_seq, settings.objective
+        settings.max_seq_length, settings.masks.max_predictions_per_seq, settings.objective
     )
     with ExitStack() as stack:
         # Opened before the long work, so that a folder without write access fails at once.
@@ -116,10 +116,10 @@ def make_group(
 
 
 def read_documents(
-    group: Group, tokenizer: FullTokenizer, settings: RecordSettings
+    group: Group, tokenizer: FullTokenizer, settings: PretrainingDataOptions
 ) -> list[Document]:
     """Return the documents of a group in order, without those that have no tokens."""
-    encode = _segmented_encoder(tokenizer) if settings.segmented_text else tokenizer.encode
+    encode = _segmented_encoder(tokenizer) if settings.masks.segmented_text else tokenizer.encode
     new_document = functools.partial(Document, typecode=id_typecode(tokenizer, settings))
     documents = [new_document()]
     for line in group_lines(group):
@@ -132,29 +132,29 @@ def read_documents(
     return documents
 
 
-def id_typecode(tokenizer: FullTokenizer, settings: RecordSettings) -> str:
+def id_typecode(tokenizer: FullTokenizer, settings: PretrainingDataOptions) -> str:
     """Return the typecode of arrays of token ids: two bytes if that is enough."""
-    short = max(tokenizer.vocab.values()) < 1 << 16 and not settings.segmented_text
+    short = max(tokenizer.vocab.values()) < 1 << 16 and not settings.masks.segmented_text
     return "H" if short and settings.max_seq_length < 1 << 16 else "i"
 
 
-def make_masker(tokenizer: FullTokenizer, settings: RecordSettings) -> Masker:
+def make_masker(tokenizer: FullTokenizer, settings: PretrainingDataOptions) -> Masker:
     continuations = continuation_ids(tokenizer.vocab)
-    if settings.segmented_text:
+    if settings.masks.segmented_text:
         continuations |= {index | _CONTINUES for index in tokenizer.vocab.values()}
-    return Masker(tokenizer.vocab, settings, continuations)
+    return Masker(tokenizer.vocab, settings.masks, continuations)
 
 
 def _make_instances(
     documents: Sequence[Document],
     tokenizer: FullTokenizer,
-    settings: RecordSettings,
+    settings: PretrainingDataOptions,
     rows: InstanceRows,
     rng: RandomWords,
     work: _Work,
 ) -> None:
     """Fill `rows`. Mask each sequence before drawing the next one, as in the reference."""
-    mask = make_masker(tokenizer, settings) if settings.max_predictions_per_seq else None
+    mask = make_masker(tokenizer, settings) if settings.masks.max_predictions_per_seq else None
     typecode = id_typecode(tokenizer, settings)
     cls, sep = (array(typecode, [tokenizer.vocab[token]]) for token in ("[CLS]", "[SEP]"))
     for _ in range(settings.dupe_factor):

@@ -31,7 +31,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from bert_tf.data.python_random import RandomWords, Threshold
-from bert_tf.pretraining.settings import MaskSettings, exact
+from bert_tf.pretraining.settings import MaskingOptions, exact
 
 
 class MaskedTokens(NamedTuple):
@@ -58,7 +58,7 @@ class Masker:
     def __init__(
         self,
         vocab: Mapping[str, int],
-        settings: MaskSettings,
+        settings: MaskingOptions,
         continuations: Collection[int] | None = None,
     ):
         check_special_tokens(vocab)

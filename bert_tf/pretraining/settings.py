@@ -1,18 +1,18 @@
-"""Settings that decide the bytes of pre-training records, each declared once.
+"""Options of pre-training records: flags of `create_pretraining_data` and arguments of its workers.
 
-They are flags of `create_pretraining_data` and arguments of its workers, and the manifest notes them.
+Those that decide the bytes of the records are noted in the manifest.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from bert_tf.interop.sidecar import find_case
-from bert_tf.options import OptionError, Options, option
+from bert_tf.options import OptionError, flag_values, option, require_packages
 from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.vocabulary import load_vocab
 
@@ -22,8 +22,8 @@ MASKINGS = ("static", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskingOptions(Options):
-    """Options of masks in records and of new masks in each epoch."""
+class MaskingOptions:
+    """Masks in records, or new masks in each epoch."""
 
     do_whole_word_mask: bool = option(
         "Mask all pieces of a word together.", group="Masking", default=False, on_resume="warn"
@@ -48,23 +48,6 @@ class MaskingOptions(Options):
         between=(0, 1),
         on_resume="warn",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if exact(self.mask_token_prob) + exact(self.random_token_prob) > 1:
-            both = f"{self.random_token_prob} and mask_token_prob={self.mask_token_prob}"
-            raise OptionError("random_token_prob", f"{both} are more than 1 together.")
-
-
-def exact(value: float) -> Fraction:
-    """Return the number as it is written: a tenth for 0.1."""
-    return Fraction(repr(float(value)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaskSettings(MaskingOptions):
-    """Settings of the masks in records."""
-
     max_predictions_per_seq: int | None = option(
         "Most masked-LM predictions per sequence. Default: --max_seq_length times --masked_lm_prob, "
         "rounded up, which is the reference's 20 for 128.",
@@ -79,11 +62,26 @@ class MaskSettings(MaskingOptions):
         default=False,
     )
 
+    def __post_init__(self) -> None:
+        if exact(self.mask_token_prob) + exact(self.random_token_prob) > 1:
+            both = f"{self.random_token_prob} and mask_token_prob={self.mask_token_prob}"
+            raise OptionError("random_token_prob", f"{both} are more than 1 together.")
+
+
+def exact(value: float) -> Fraction:
+    """Return the number as it is written: a tenth for 0.1."""
+    return Fraction(repr(float(value)))
+
 
 @dataclass(frozen=True, kw_only=True)
-class RecordSettings(MaskSettings):
-    """Settings of the records, masks included."""
+class PretrainingDataOptions:
+    """The flags of create_pretraining_data: the reference's with its defaults, and others.
 
+    Raises:
+        ValueError: two values contradict each other.
+    """
+
+    masks: MaskingOptions
     vocab_file: str = option("The vocabulary of the model, one token per line.", group="Model")
     do_lower_case: bool | None = option(
         "Lower-case the text: True for uncased models, False for cased ones. Default: from "
@@ -124,38 +122,71 @@ class RecordSettings(MaskSettings):
         default="static",
         choices=MASKINGS,
     )
+    input_file: str = option(
+        "Plain UTF-8 text, one sentence per line, an empty line between documents: a comma list of "
+        "files, globs or folders; .gz is read as well.",
+        group="Data",
+    )
+    output_file: str = option(
+        "TFRecord file or comma list of files, filled in turn. A corpus of several groups makes "
+        "<file>-00000-of-00009 and so on of each. <first file>.manifest.json is written next to them.",
+        group="Data",
+    )
+    num_workers: int = option(
+        "Processes, each with a group at a time. Each needs room for its instances in the temporary "
+        "folder, which the environment variable TMPDIR sets.",
+        group="Machine",
+        default=1,
+        min=1,
+    )
+    runner: str | None = option(
+        "Run as an Apache Beam pipeline: DirectRunner, FlinkRunner, SparkRunner, DataflowRunner. "
+        "Flags of Beam follow after --, for example: -- --project=... --region=...",
+        group="Machine",
+        default=None,
+    )
+    runner_flags: tuple[str, ...] = option("Flags of Beam.", default=(), positional=True)
 
-    def resolved(self) -> RecordSettings:
-        """Return these settings with every default filled in.
+    def __post_init__(self) -> None:
+        if self.runner:
+            require_packages("runner", ["apache_beam"], "beam")
+        elif self.runner_flags:
+            raise ValueError(
+                f"Unknown argument {self.runner_flags[0]!r}: flags of Beam need `runner`."
+            )
 
-        `max_predictions_per_seq` is None for records without masks.
-        """
-        values = {f.name: getattr(self, f.name) for f in fields(RecordSettings)}
-        values["do_lower_case"] = self._find_case()
-        values["max_predictions_per_seq"] = self._find_max_predictions()
-        return RecordSettings(**values)
 
-    def noted(self) -> dict[str, Any]:
-        """Return what the manifest notes: not the path of the vocabulary, whose hash it has."""
-        return {
-            f.name: getattr(self, f.name) for f in fields(RecordSettings) if f.name != "vocab_file"
-        }
+# Flags that do not decide on the bytes, and the vocabulary, of which the manifest has the hash.
+_NOT_NOTED = {"vocab_file", "input_file", "output_file", "num_workers", "runner", "runner_flags"}
 
-    def _find_case(self) -> bool:
-        if self.do_lower_case is not None:
-            return self.do_lower_case
-        found = find_case(None, None, list(load_vocab(self.vocab_file)), self.vocab_file)
-        if found is None:
-            return True
-        logger.info("do_lower_case = %s, as the vocabulary is", found)
-        return found
 
-    def _find_max_predictions(self) -> int | None:
-        if self.masking == "none":
-            return None
-        if self.max_predictions_per_seq is not None:
-            return self.max_predictions_per_seq
-        return most_predictions(self.max_seq_length, self.masked_lm_prob)
+def noted_settings(options: PretrainingDataOptions) -> dict[str, Any]:
+    """Return the settings that the manifest notes."""
+    return {name: v for name, v in flag_values(options).items() if name not in _NOT_NOTED}
+
+
+def resolve_settings(options: PretrainingDataOptions) -> PretrainingDataOptions:
+    """Return the options with every default filled in.
+
+    `max_predictions_per_seq` is None for records without masks.
+    """
+    most = options.masks.max_predictions_per_seq
+    if options.masking == "none":
+        most = None
+    elif most is None:
+        most = most_predictions(options.max_seq_length, options.masks.masked_lm_prob)
+    masks = replace(options.masks, max_predictions_per_seq=most)
+    return replace(options, do_lower_case=_find_case(options), masks=masks)
+
+
+def _find_case(options: PretrainingDataOptions) -> bool:
+    if options.do_lower_case is not None:
+        return options.do_lower_case
+    found = find_case(None, None, list(load_vocab(options.vocab_file)), options.vocab_file)
+    if found is None:
+        return True
+    logger.info("do_lower_case = %s, as the vocabulary is", found)
+    return found
 
 
 def most_predictions(max_seq_length: int, masked_lm_prob: float) -> int:

@@ -34,7 +34,7 @@ from bert_tf.data.records import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.interop.tokenizer_files import stated_cases
 from bert_tf.limits import DataError
-from bert_tf.options import OptionError, option, require_packages
+from bert_tf.options import OptionError
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
 from bert_tf.pretraining.make_group import (
     GroupJob,
@@ -52,7 +52,11 @@ from bert_tf.pretraining.manifest import (
     manifest_path,
     read_manifest,
 )
-from bert_tf.pretraining.settings import RecordSettings
+from bert_tf.pretraining.settings import (
+    PretrainingDataOptions,
+    noted_settings,
+    resolve_settings,
+)
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import ByteProgress, duration
 from bert_tf.vocabulary import vocabulary_digest
@@ -60,49 +64,6 @@ from bert_tf.vocabulary import vocabulary_digest
 logger = logging.getLogger(__name__)
 
 MAX_GROUP_BYTES = 64_000_000  # of text; bounds the memory of a worker
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretrainingDataOptions(RecordSettings):
-    """The reference's flags with its defaults, and others.
-
-    Raises:
-        ValueError: a value is out of its range, or two contradict each other.
-    """
-
-    input_file: str = option(
-        "Plain UTF-8 text, one sentence per line, an empty line between documents: a comma list of "
-        "files, globs or folders; .gz is read as well.",
-        group="Data",
-    )
-    output_file: str = option(
-        "TFRecord file or comma list of files, filled in turn. A corpus of several groups makes "
-        "<file>-00000-of-00009 and so on of each. <first file>.manifest.json is written next to them.",
-        group="Data",
-    )
-    num_workers: int = option(
-        "Processes, each with a group at a time. Each needs room for its instances in the temporary "
-        "folder, which the environment variable TMPDIR sets.",
-        group="Machine",
-        default=1,
-        min=1,
-    )
-    runner: str | None = option(
-        "Run as an Apache Beam pipeline: DirectRunner, FlinkRunner, SparkRunner, DataflowRunner. "
-        "Flags of Beam follow after --, for example: -- --project=... --region=...",
-        group="Machine",
-        default=None,
-    )
-    runner_flags: tuple[str, ...] = option("Flags of Beam.", default=(), positional=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.runner:
-            require_packages("runner", ["apache_beam"], "beam")
-        elif self.runner_flags:
-            raise ValueError(
-                f"Unknown argument {self.runner_flags[0]!r}: flags of Beam need `runner`."
-            )
 
 
 @dataclass(frozen=True)
@@ -141,14 +102,14 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     outputs = [file for part in options.output_file.split(",") if (file := part.strip())]
     if not outputs or len(set(outputs)) < len(outputs):
         raise OptionError("output_file", "name one file, or different ones.")
-    settings = options.resolved()
+    settings = resolve_settings(options)
     load_tokenizer.cache_clear()  # the file may have changed since an earlier call
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     _check_case(tokenizer, settings)
     jobs = _plan_jobs(plan_groups(input_files, MAX_GROUP_BYTES), outputs, options.random_seed)
     check_not_an_input([file for job in jobs for file in job.output_files], input_files)
     wanted = Manifest(
-        flags={**settings.noted(), "output_file": ",".join(map(os.path.basename, outputs))},
+        flags={**noted_settings(settings), "output_file": ",".join(map(os.path.basename, outputs))},
         input=[
             {"file": file, "bytes": found["bytes"], "mtime_nsec": found["modified_ns"]}
             for file, found in zip(input_files, map(file_identity, input_files), strict=True)
@@ -190,7 +151,7 @@ def _make_missing(
     manifest: Manifest,
     jobs: Sequence[GroupJob],
     options: PretrainingDataOptions,
-    settings: RecordSettings,
+    settings: PretrainingDataOptions,
 ) -> None:
     """Make the groups that `manifest` lacks, and add them."""
     path = jobs[0].manifest_file
@@ -226,7 +187,7 @@ def _plan_jobs(groups: Sequence[Group], outputs: Sequence[str], random_seed: int
     return jobs
 
 
-def _check_case(tokenizer: FullTokenizer, settings: RecordSettings) -> None:
+def _check_case(tokenizer: FullTokenizer, settings: PretrainingDataOptions) -> None:
     """Raise if a file next to the vocabulary sets the other case; warn if its tokens look like it."""
     stated = next(stated_cases(os.path.dirname(settings.vocab_file)), None)
     if stated is not None:
@@ -249,7 +210,7 @@ def _check_case(tokenizer: FullTokenizer, settings: RecordSettings) -> None:
 
 
 def run_workers(
-    jobs: Sequence[GroupJob], settings: RecordSettings, num_workers: int
+    jobs: Sequence[GroupJob], settings: PretrainingDataOptions, num_workers: int
 ) -> Iterator[GroupResult]:
     """Yield the result of each group: one at a time in this process, or several in new processes.
 
@@ -281,7 +242,7 @@ def run_workers(
 
 
 def run_beam(
-    jobs: Sequence[GroupJob], settings: RecordSettings, runner: str, flags: Sequence[str]
+    jobs: Sequence[GroupJob], settings: PretrainingDataOptions, runner: str, flags: Sequence[str]
 ) -> Iterator[GroupResult]:
     """Yield the result of each group of an Apache Beam pipeline, after its end."""
     import apache_beam as beam
@@ -298,7 +259,7 @@ def run_beam(
         yield GroupResult(group_from_json(values["done"]), tuple(values["logged"]))
 
 
-def make_and_note(job: GroupJob, settings: RecordSettings) -> int:
+def make_and_note(job: GroupJob, settings: PretrainingDataOptions) -> int:
     """Make a group in a worker of Beam, and leave its result for the process that started it."""
     result = make_group(job, settings)
     write_text(_note_path(job), json.dumps(asdict(result)) + "\n")

@@ -29,13 +29,13 @@ from bert_tf.data.files import (
     open_whole,
 )
 from bert_tf.data.lines import STANDARD_INPUT, count_lines, place_of, read_lines
-from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table
+from bert_tf.data.tables import TABLE_FORMATS, TableOptions, TableRow, ending_of, read_table
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.finetuning.run_folder import RunRecord
 from bert_tf.interop.hub import local_path
 from bert_tf.limits import DataError, listed
 from bert_tf.modeling.pooling import POOLINGS
-from bert_tf.options import TableOptions, option
+from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskFiller, corpus_pseudo_perplexity
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.predictor import Predictor

@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
@@ -22,7 +21,13 @@ from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.interop.hub import SCHEME
 from bert_tf.model_files import read_task
-from bert_tf.options import EncoderFilesOptions, OptionError, option, require_one_of
+from bert_tf.options import (
+    ModelOptions,
+    OptionError,
+    changes,
+    option,
+    require_one_of,
+)
 from bert_tf.pretraining.manifest import (
     RecordSet,
     check_record_sets,
@@ -38,7 +43,7 @@ from bert_tf.pretraining.settings import MaskingOptions, most_predictions
 from bert_tf.report.page import write_report
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.training.options import TrainingOptions
+from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +51,7 @@ _NUM_WARMUP_STEPS = 10_000  # the reference's default
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(EncoderFilesOptions, TrainingOptions, MaskingOptions):
+class PretrainingOptions:
     """The flags of run_pretraining.
 
     Records without masks (`create_pretraining_data --masking=none`) are detected and get new masks in
@@ -54,6 +59,33 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions, MaskingOptions):
     masks of an evaluation depend only on --eval_batch_size.
     """
 
+    masks: MaskingOptions = changes(
+        max_predictions_per_seq={
+            "help": "Most masked tokens per example. Default: that of records with masks. For records "
+            "without masks --max_seq_length times --masked_lm_prob, rounded up.",
+            "on_resume": "warn",
+        },
+        max_ngram_size=None,
+        segmented_text=None,
+    )
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions = changes(
+        vocab_file={
+            "help": "Vocabulary of the records, copied into --output_dir so that the folder works "
+            "alone. Default: the one next to --bert_config_file or --init_checkpoint, if any. Required "
+            "for records without masks."
+        },
+        do_lower_case={
+            "help": "The records are lower-cased; stored in --output_dir. Default: by the manifest of "
+            "the records, else by the checkpoint, else by the vocabulary."
+        },
+        max_seq_length={
+            "help": "Tokens per example, as in the records.",
+            "default": 128,
+            "min": MIN_SEQ_LENGTH,
+        },
+    )
     input_file: str = option("TFRecord files to train on; comma list of globs.", group="Data")
     eval_file: str | None = option(
         "Held-out TFRecord files to evaluate on. Default: --input_file, as in the reference, which "
@@ -61,39 +93,11 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions, MaskingOptions):
         group="Data",
         default=None,
     )
-    vocab_file: str | None = option(
-        "Vocabulary of the records, copied into --output_dir so that the folder works alone. Default: "
-        "the one next to --bert_config_file or --init_checkpoint, if any. Required for records without "
-        "masks.",
-        group="Model",
-        default=None,
-    )
-    do_lower_case: bool | None = option(
-        "The records are lower-cased; stored in --output_dir. Default: by the manifest of the records, "
-        "else by the checkpoint, else by the vocabulary.",
-        group="Model",
-        default=None,
-    )
     attention: str | None = option(
         "left_to_right: a token sees itself and those before it, as in the paper's ablation. Stored in "
         "the bert_config.json of --output_dir. Default: the value in --bert_config_file.",
         default=None,
         choices=ATTENTION_DIRECTIONS,
-    )
-    max_seq_length: int = option(
-        "Tokens per example, as in the records.",
-        group="Model",
-        default=128,
-        min=MIN_SEQ_LENGTH,
-        on_resume="model",
-    )
-    max_predictions_per_seq: int | None = option(
-        "Most masked tokens per example. Default: that of records with masks. For records without masks "
-        "--max_seq_length times --masked_lm_prob, rounded up.",
-        group="Model",
-        default=None,
-        min=1,
-        on_resume="warn",
     )
     objective: str | None = option(
         "mlm_nsp: masked words and next sentence; mlm: only masked words; mlm_sop: masked words and the "
@@ -129,15 +133,14 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions, MaskingOptions):
     max_eval_steps: int = option("Most batches to evaluate on.", default=100, min=1)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_one_of(self, ("do_train", "do_eval"))
         if (self.stop_step or 0) > self.num_train_steps:
             raise OptionError(
                 "stop_step", f"{self.stop_step} is above num_train_steps={self.num_train_steps}."
             )
-        if self.init_optimizer and (self.init_checkpoint or SCHEME).startswith(SCHEME):
+        if self.init_optimizer and (self.training.init_checkpoint or SCHEME).startswith(SCHEME):
             raise OptionError("init_optimizer", "needs init_checkpoint, the output_dir of a run.")
-        if self.do_train and not (
+        if self.training.do_train and not (
             0 <= self.num_warmup_steps <= self.num_train_steps
             or self.num_warmup_steps == _NUM_WARMUP_STEPS
         ):
@@ -147,25 +150,13 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions, MaskingOptions):
                 f"{self.num_warmup_steps}. A tenth of it is usual.",
             )
 
-    def max_predictions_for(self, records: RecordSet) -> int:
-        """Return `max_predictions_per_seq`, with its default for these records filled in."""
-        if self.max_predictions_per_seq is not None:
-            return self.max_predictions_per_seq
-        if records.is_masked:
-            return records.max_predictions_per_seq
-        return most_predictions(self.max_seq_length, self.masked_lm_prob)
-
-    @property
-    def config_changes(self) -> dict[str, Any]:
-        return {} if self.attention is None else {"attention_direction": self.attention}
-
 
 PretrainingRun = Run[PretrainingTask, PretrainingOptions]
 
 
 def _num_warmup_steps(options: PretrainingOptions) -> int:
     """Return `num_warmup_steps`; a tenth of the steps if the training is shorter than the default."""
-    if not options.do_train or options.num_warmup_steps <= options.num_train_steps:
+    if not options.training.do_train or options.num_warmup_steps <= options.num_train_steps:
         return options.num_warmup_steps
     return options.num_train_steps // 10
 
@@ -176,18 +167,19 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     Write `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `report.html`, `README.md` (the model
     card) and the files that model_files.py lists.
     """
-    run: PretrainingRun = start(options)
+    run: PretrainingRun = start(options, attention=options.attention)
     vocab_file, run.vocabulary = find_vocabulary(options, run.checkpoint)
     sidecar.compare_vocabularies(vocab_file, run.checkpoint)
     record_sets, tasks = read_data(run, vocab_file)
-    task = tasks["train" if options.do_train else "eval"]
-    stated = sidecar.find_case(options.do_lower_case, run.checkpoint, None, vocab_file)
+    task = tasks["train" if options.training.do_train else "eval"]
+    stated = sidecar.find_case(options.model.do_lower_case, run.checkpoint, None, vocab_file)
     case = find_case_of_records(list(record_sets.values()), stated)
     run.do_lower_case = sidecar.find_case(case, None, run.vocabulary)
     run.make_model(
         task,
-        options.num_train_steps if options.do_train else 0,
+        options.num_train_steps if options.training.do_train else 0,
         _num_warmup_steps(options),
+        init_optimizer=options.init_optimizer,
         resolved={
             "objective": task.objective,
             "max_predictions_per_seq": task.max_predictions_per_seq,
@@ -201,10 +193,13 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
 
     results: Mapping[str, float] | None = None
     first_step = run.trainer.step
-    if options.do_train:
-        files, metrics = record_sets["train"].files, evaluate_now if options.do_eval else None
+    if options.training.do_train:
+        files, metrics = (
+            record_sets["train"].files,
+            evaluate_now if options.training.do_eval else None,
+        )
         results = run.train_on(files, metrics, "trimmed", options.stop_step)
-    if not options.do_eval:
+    if not options.training.do_eval:
         if run.trainer.step > first_step or not tf.io.gfile.exists(run.path("report.html")):
             write_page(run, {"global_step": run.trainer.step})
         return {}
@@ -223,25 +218,28 @@ def read_data(
         ValueError: the records do not fit the options, the model or the devices.
     """
     options, config, tokens, record_sets = run.options, run.config, run.vocabulary, {}
-    for name, is_needed in (("train", options.do_train), ("eval", options.do_eval)):
+    for name, is_needed in (
+        ("train", options.training.do_train),
+        ("eval", options.training.do_eval),
+    ):
         if is_needed:
             given = options.input_file if name == "train" else options.eval_file
             files = expand_record_files(given or options.input_file)
-            record_sets[name] = read_record_set(files, options.max_seq_length)
+            record_sets[name] = read_record_set(files, run.max_seq_length)
     if tokens is not None:
         for record_set in record_sets.values():
             check_vocabulary_of_records(record_set, tokens, vocab_file)
         vocab = {token: index for index, token in enumerate(tokens)}
         sidecar.check_vocabulary(vocab, config, vocab_file or "of the checkpoint")
-    tasks = make_tasks(options, record_sets, run.checkpoint)
-    if options.do_eval:
-        check_best_metric(options.best_metric, tasks["eval"].metric_keys)
+    tasks = make_tasks(options, record_sets, run.checkpoint, run.max_seq_length)
+    if options.training.do_eval:
+        check_best_metric(options.training.best_metric, tasks["eval"].metric_keys)
     for name, task in tasks.items():
         found = record_sets[name]
         check_records(found.files, task.record_features, task.id_limits(config))
         check_record_sets(found.files, set_limits(config, task, found.is_masked))
-    if options.do_train:
-        loop.check_lengths(options, run.devices, record_sets["train"].files)
+    if options.training.do_train:
+        loop.check_lengths(options.training, run.devices, record_sets["train"].files)
     logger.info("The objective is %s", next(iter(tasks.values())).objective)
     for name, record_set in record_sets.items():
         masked = f"are masked while {'training' if name == 'train' else 'evaluating'}"
@@ -259,20 +257,24 @@ def make_tasks(
     options: PretrainingOptions,
     record_sets: Mapping[str, RecordSet],
     checkpoint: PretrainedCheckpoint | None,
+    max_seq_length: int,
 ) -> dict[str, PretrainingTask]:
     """Return a task for each set of records, with one objective. Records without masks get a masker.
 
     Raises:
         ValueError: records contradict --objective or each other; see also `make_masker`.
     """
-    trained = None if options.do_train else trained_objective(checkpoint)
+    trained = None if options.training.do_train else trained_objective(checkpoint)
     objective = choose_objective(options.objective, list(record_sets.values()), trained)
     tasks = {}
     for name, record_set in record_sets.items():
-        masker, most = None, options.max_predictions_for(record_set)
-        if not record_set.is_masked:
-            masker = make_masker(options, record_set, checkpoint)
-        tasks[name] = PretrainingTask(options.max_seq_length, most, objective, masker)
+        masker, most = None, options.masks.max_predictions_per_seq
+        if record_set.is_masked:
+            most = most or record_set.max_predictions_per_seq
+        else:
+            most = most or most_predictions(max_seq_length, options.masks.masked_lm_prob)
+            masker = make_masker(options, record_set, checkpoint, most)
+        tasks[name] = PretrainingTask(max_seq_length, most, objective, masker)
     return tasks
 
 
@@ -289,6 +291,7 @@ def make_masker(
     options: PretrainingOptions,
     record_set: RecordSet,
     checkpoint: PretrainedCheckpoint | None,
+    max_predictions_per_seq: int,
 ) -> DynamicMasker:
     """Return a masker with the settings of the flags.
 
@@ -299,7 +302,7 @@ def make_masker(
     if tokens is None:
         raise OptionError("vocab_file", f"needed to mask the records of {record_set.files[0]}.")
     vocab = {token: index for index, token in enumerate(tokens)}
-    return DynamicMasker(vocab, options, options.max_predictions_for(record_set))
+    return DynamicMasker(vocab, options.masks, max_predictions_per_seq)
 
 
 _LOGGED = (
@@ -314,7 +317,11 @@ def evaluate(run: PretrainingRun, task: PretrainingTask, files: Sequence[str]) -
     """Return and log the metrics of the current model."""
     options, step = run.options, run.trainer.step
     kept = loop.run_model(
-        run.trainer, task, files, options.eval_batch_size, max_batches=options.max_eval_steps
+        run.trainer,
+        task,
+        files,
+        options.training.eval_batch_size,
+        max_batches=options.max_eval_steps,
     )
     results = {"global_step": step, **task.metrics(kept)}
     line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
@@ -343,9 +350,9 @@ def find_vocabulary(
     options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
 ) -> tuple[str | None, Sequence[str] | None]:
     """Return the file of the vocabulary and its tokens, None for what is unknown."""
-    vocab_file = options.vocab_file
-    if not vocab_file and options.bert_config_file:
-        vocab_file = file_beside(os.path.dirname(options.bert_config_file), "vocab.txt")
+    vocab_file = options.model.vocab_file
+    if not vocab_file and options.model.bert_config_file:
+        vocab_file = file_beside(os.path.dirname(options.model.bert_config_file), "vocab.txt")
     if not vocab_file and checkpoint is not None:
         vocab_file = checkpoint.vocab_file
     return vocab_file, sidecar.find_vocabulary(vocab_file, checkpoint)

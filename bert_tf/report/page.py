@@ -169,7 +169,7 @@ def write_report(
         sections: in the order of the page.
         command: shown at the end with the checkpoint; None to leave it out.
     """
-    newest = results if command is not None and command.options.do_train else {}
+    newest = results if command is not None and command.options.training.do_train else {}
     curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"), newest)
     metrics = {
         name.removeprefix("eval_"): value

@@ -1,4 +1,4 @@
-"""Flags of devices and of training, shared by the programs that have them."""
+"""Options of devices and of training, groups of the programs that have them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.modeling.pooling import parse_layers
-from bert_tf.options import OptionError, Options, option, require_packages
+from bert_tf.options import OptionError, option, require_packages
 from bert_tf.training import strategy
 from bert_tf.training.encoder_parts import parse_frozen
 from bert_tf.training.optimization import OPTIMIZERS
@@ -18,7 +18,7 @@ from bert_tf.training.strategy import PRECISIONS, choose_precision
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceOptions(Options):
+class DeviceOptions:
     """Options of devices and precision."""
 
     distribution_strategy: str = option(
@@ -57,7 +57,7 @@ class DeviceOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions(DeviceOptions):
+class TrainingOptions:
     """Options of training, shared by pre-training and fine-tuning."""
 
     output_dir: str = option("Folder for checkpoints and results.", group="Model")
@@ -192,7 +192,6 @@ class TrainingOptions(DeviceOptions):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.gradient_accumulation_steps > self.train_batch_size:
             raise OptionError(
                 "gradient_accumulation_steps",
@@ -216,18 +215,3 @@ class TrainingOptions(DeviceOptions):
             "attention_probs_dropout_prob": self.attention_dropout,
         }
         return {name: value for name, value in given.items() if value is not None}
-
-    @property
-    def config_changes(self) -> dict[str, Any]:
-        """Fields of the configuration that the options set."""
-        return {}
-
-    @property
-    def base_learning_rate(self) -> float:
-        """Learning rate of the variables without one in `own_learning_rates`."""
-        return self.learning_rate
-
-    @property
-    def own_learning_rates(self) -> dict[str, float]:
-        """Regular expression of paths -> peak learning rate of those variables."""
-        return {}

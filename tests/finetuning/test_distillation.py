@@ -34,8 +34,8 @@ def taught(folder, **changes):
     given = options("classifier", folder, **TRAINING | changes)
     run = start(given, "classification")
     run.task, splits = read_data(given, run.trained, run.max_seq_length)
-    run.output_dir = given.output_dir
-    teacher = load_teacher(run)
+    run.output_dir = given.training.output_dir
+    teacher = load_teacher(run, given.fine_tuning.teacher)
     batches = read_records(
         [teacher.write_records(run, splits["train"])],
         teacher.student.record_features,

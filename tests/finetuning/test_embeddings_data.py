@@ -156,7 +156,7 @@ def test_a_data_set_of_glue_gives_pairs_or_scores(tmp_path, name, files, rows, k
 
 def test_a_data_set_is_named_in_any_case(tmp_path):
     given = {"do_eval": True, "data_dir": str(tmp_path)}
-    assert options(tmp_path, task_name="STSB", **given).task_name == "STSB"
+    assert options(tmp_path, task_name="STSB", **given).texts.task_name == "STSB"
     with refused("task_name"):
         options(tmp_path, task_name="cola", **given)
 

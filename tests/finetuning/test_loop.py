@@ -29,8 +29,8 @@ def classifier_options(folder, **changes):
 
 
 def run_of(options, num_train_steps=3, num_warmup_steps=0, config=CONFIG):
-    folder = RunFolder.read(options.output_dir)
-    run = Run(options, options.make_strategy(), folder, None, config, max_seq_length=48)
+    folder = RunFolder.read(options.training.output_dir)
+    run = Run(options, options.devices.make_strategy(), folder, None, config, max_seq_length=48)
     task = ClassificationTask(("no", "yes"), max_seq_length=48)
     run.make_model(task, num_train_steps, num_warmup_steps)
     return run
@@ -208,7 +208,7 @@ def test_batches_for_a_tpu_have_one_shape(tmp_path):
     assert loop.without_needless_padding(data, task, "full") is data
     packed = classifier_options(tmp_path, pack_sequences=True)
     with refused("pack_sequences"):
-        loop.check_lengths(packed, Tpu(), [])
+        loop.check_lengths(packed.training, Tpu(), [])
     odd = classifier_options(tmp_path, train_batch_size=6, gradient_accumulation_steps=2)
     with refused("train_batch_size"):
-        loop.check_lengths(odd, Tpu(), [])
+        loop.check_lengths(odd.training, Tpu(), [])

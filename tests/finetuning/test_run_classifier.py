@@ -1,6 +1,5 @@
 """run_classifier: tables and labels, what is its own beside tests/contracts, and bad input."""
 
-import dataclasses
 import json
 import logging
 
@@ -12,7 +11,7 @@ from models import DATA, copy_of, golden, options, train
 from bert_tf import cli
 from bert_tf.finetuning.classification import ClassifierOptions, read_data, run_classifier
 from bert_tf.model_files import read_task
-from bert_tf.options import make_options
+from bert_tf.options import make_options, with_values
 
 COLUMNS = {"text_a_column": "sentence", "label_column": "mood"}
 SCENES = {"text_a_column": "text", "label_column": "label"}
@@ -106,7 +105,7 @@ def test_rows_without_a_label_are_left_out(tmp_path, caplog, train, dev, labels)
     assert [example.text_a for example in splits["train"]][:3] == ["a0", "a2", "a3"]
     assert [example.text_a for example in splits["dev"]] == ["a1"]
     assert f"1 of {len(train)} rows" in caplog.text and "1 of 2 rows" in caplog.text
-    evaluation = dataclasses.replace(given, do_train=False)
+    evaluation = with_values(given, do_train=False)
     assert len(read_data(evaluation, task)[1]["dev"]) == 1  # by the trained model
 
 
@@ -118,7 +117,7 @@ def test_labels_are_of_the_table_the_flag_or_the_model(tmp_path):
     given = table_options(tmp_path, rows, labels="pos, neg")
     task, _ = read_data(given)
     assert task.labels == ("pos", "neg")
-    without = dataclasses.replace(given, labels=None)
+    without = with_values(given, labels=None)
     assert read_data(without, task)[0].labels == ("pos", "neg")
     assert read_data(without, known_labels=("POS", "NEG"))[0].labels == ("pos", "neg")
     assert read_data(without, known_labels=("wet", "dry"))[0].labels == ("neg", "pos")
@@ -141,7 +140,7 @@ def test_the_log_shows_classes_with_counts(tmp_path, caplog):
     assert read_data(given)[0].labels == ("rude", "threat")
     assert "rude (1), threat (0)" in caplog.text
     with refused("class_weights"):
-        read_data(dataclasses.replace(given, class_weights="balanced"))
+        read_data(with_values(given, class_weights="balanced"))
 
 
 def test_shared_examples_of_train_and_dev_are_counted(tmp_path, caplog):

@@ -1,6 +1,5 @@
 """run_ner: CoNLL columns, labels of words, the CRF, the feature-based way, and bad input."""
 
-import dataclasses
 import itertools
 import json
 import random
@@ -16,10 +15,16 @@ from tiny_checkpoints import arrays_of, write_tf1
 from bert_tf.data.token_classification import read_conll
 from bert_tf.data.word_splitting import join_words
 from bert_tf.finetuning.run import make_optimizer
-from bert_tf.finetuning.token_classification import NerOptions, find_files, read_data, run_ner
+from bert_tf.finetuning.token_classification import (
+    NerOptions,
+    find_files,
+    learning_rates,
+    read_data,
+    run_ner,
+)
 from bert_tf.metrics.conlleval import conlleval, entities
 from bert_tf.modeling.models import BertForTokenClassification
-from bert_tf.options import make_options
+from bert_tf.options import make_options, with_values
 from bert_tf.predictor import load
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
@@ -227,11 +232,12 @@ def test_raw_text_is_one_sentence_for_a_crf_however_long():
 def test_transitions_have_a_learning_rate_of_their_own():
     for feature_based in (False, True):
         given = options("crf", "output", feature_based=feature_based)
-        optimizer = make_optimizer(given, 2, 100, 0)
-        base = 1e-3 if feature_based else given.learning_rate
+        optimizer = make_optimizer(given, 2, 100, 0, learning_rates(given))
+        base = 1e-3 if feature_based else given.training.learning_rate
+        assert optimizer.schedule.learning_rate == base
         assert optimizer.learning_rate_factor("crf/transitions") == pytest.approx(1e-2 / base)
         assert optimizer.learning_rate_factor("bert/embeddings/word_embeddings") == 1.0
-        plain = make_optimizer(dataclasses.replace(given, crf=False), 2, 100, 0)
+        plain = make_optimizer(given, 2, 100, 0)
         assert plain.learning_rate_factor("crf/transitions") == 1.0
 
 
@@ -246,7 +252,7 @@ def test_labels_that_break_the_scheme_are_read_as_conlleval_reads_them(tmp_path,
     labels = [[task.labels[label] for label in row["label_ids"]] for row in rows]
     assert [row[:3] for row in labels[4:6]] == [["O", "B-A", "O"], ["B-B", "I-B", "B-A"]]
     assert "2 labels break the scheme iob2" in caplog.text
-    plain, splits = read_data(dataclasses.replace(given, crf=False))
+    plain, splits = read_data(with_values(given, crf=False))
     assert plain.crf is None and splits["train"][4].labels == ("O", "I-A")
 
 

@@ -1,6 +1,5 @@
 """run_squad: answers and odds, ensembles, odd questions, and bad input."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from helpers import read_json_lines, read_results, refused, write
 from models import DATA, copy_of, golden, options, train
 
 from bert_tf.finetuning.question_answering import SquadOptions, run_squad
-from bert_tf.options import make_options
+from bert_tf.options import make_options, with_values
 
 TEST, DEV = DATA / "squad/test.json", DATA / "squad/dev.json"
 WITHOUT_TRAINING = {"do_train": False, "init_checkpoint": str(golden("squad"))}
@@ -76,7 +75,7 @@ def test_a_test_set_is_answered_without_metrics(tmp_path, eagerly):
     training = {"do_train": True, "train_file": f"{DATA}/squad/train.json"}
     for name, changes in (("do_eval", {"do_eval": True}), ("evaluate_steps", training)):
         with refused(name):
-            run_squad(dataclasses.replace(given, **{**changes, name: 1}))
+            run_squad(with_values(given, **{**changes, name: 1}))
 
 
 def test_a_model_trained_with_characters_cuts_its_answers_by_characters(tmp_path, eagerly):

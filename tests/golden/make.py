@@ -19,6 +19,8 @@ if __name__ == "__main__":
 import models
 from models import ANIMALS, BAD, GOOD, PLACES
 
+from bert_tf.options import flag_values
+
 CONFIG = {
     "hidden_size": 16,
     "num_hidden_layers": 2,
@@ -229,7 +231,7 @@ def main() -> None:
     shutil.rmtree(models.RUNS, ignore_errors=True)
     for kind in models.KINDS:
         # Paths in the records of a run are relative to this folder, wherever the checkout is.
-        values = vars(models.options(kind, models.golden(kind)))
+        values = flag_values(models.options(kind, models.golden(kind)))
         paths = {
             name: os.path.relpath(value)
             for name, value in values.items()

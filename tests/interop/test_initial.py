@@ -199,7 +199,7 @@ def test_another_direction_of_attention_is_set_by_a_flag(tmp_path):
         **{"init_checkpoint": write_tf1(tmp_path, ENCODER), "attention": "left_to_right"},
         max_seq_length=8,
     )
-    run = start(options)
+    run = start(options, attention=options.attention)
     assert run.config.attention_direction == "left_to_right"
     assert not initialize(BertModel(run.config), run.checkpoint).missing
 

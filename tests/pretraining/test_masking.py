@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_tf.data.python_random import RandomWords
+from bert_tf.options import make_options
 from bert_tf.pretraining.masking import Masker
-from bert_tf.pretraining.settings import MaskingOptions, MaskSettings
+from bert_tf.pretraining.settings import MaskingOptions
 from reference import pretraining_data as reference
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]
@@ -25,7 +26,7 @@ def ids(text):
 
 def masker(prob=0.15, most=20, whole_words=False, continuations=None, **changes):
     """A function of token ids and a seed (or what it left of its words)."""
-    settings = MaskSettings(
+    settings = MaskingOptions(
         masked_lm_prob=prob,
         max_predictions_per_seq=most,
         do_whole_word_mask=whole_words,
@@ -93,7 +94,7 @@ def test_the_given_sequence_is_not_changed():
 def test_a_vocabulary_without_mask_is_refused():
     vocab = {token: i for token, i in VOCAB.items() if token not in ("[MASK]", "[SEP]")}
     with pytest.raises(ValueError, match=r"\[SEP\], \[MASK\]"):
-        Masker(vocab, MaskSettings(max_predictions_per_seq=20))
+        Masker(vocab, MaskingOptions(max_predictions_per_seq=20))
 
 
 # ----------------------------------------------------------------------------------------- mixtures
@@ -118,16 +119,15 @@ def test_the_mixture_of_the_papers_table_8_is_what_was_asked_for(mask, random_):
 
 
 def test_shares_that_are_none_are_refused():
-    for options_class in (MaskSettings, MaskingOptions):
-        for option, changes in (
-            ("mask_token_prob", {"mask_token_prob": 1.1, "random_token_prob": 0.0}),
-            ("random_token_prob", {"random_token_prob": -0.1}),
-            ("random_token_prob", {"random_token_prob": 0.3}),
-            ("random_token_prob", {"mask_token_prob": 0.95}),
-            ("masked_lm_prob", {"masked_lm_prob": 1.5}),
-        ):
-            assert cause_of(options_class, **changes) == option, changes
-    assert cause_of(MaskSettings, max_ngram_size=0) == "max_ngram_size"
+    for option, changes in (
+        ("mask_token_prob", {"mask_token_prob": 1.1, "random_token_prob": 0.0}),
+        ("random_token_prob", {"random_token_prob": -0.1}),
+        ("random_token_prob", {"random_token_prob": 0.3}),
+        ("random_token_prob", {"mask_token_prob": 0.95}),
+        ("masked_lm_prob", {"masked_lm_prob": 1.5}),
+        ("max_ngram_size", {"max_ngram_size": 0}),
+    ):
+        assert cause_of(make_options, MaskingOptions, **changes) == option, changes
 
 
 # ------------------------------------------------------------------------------------ runs of words

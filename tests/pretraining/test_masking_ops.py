@@ -13,7 +13,7 @@ from bert_tf.data.python_random import RandomWords
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.masking import Masker
 from bert_tf.pretraining.masking_ops import DynamicMasker
-from bert_tf.pretraining.settings import MaskingOptions, MaskSettings
+from bert_tf.pretraining.settings import MaskingOptions
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]
 VOCAB = {w: i for i, w in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
@@ -131,7 +131,7 @@ def test_special_tokens_and_padding_are_never_chosen():
 def test_as_many_pieces_are_predicted_as_in_static_records():
     texts = ["[CLS] " + "dog " * count + "[SEP]" for count in range(1, 40)]
     for prob, most in itertools.product([0.01, 0.15, 0.25, 0.5], [1, 3, 20]):
-        options = MaskSettings(masked_lm_prob=prob, max_predictions_per_seq=most)
+        options = MaskingOptions(masked_lm_prob=prob, max_predictions_per_seq=most)
         masked = DynamicMasker(VOCAB, options, max_predictions_per_seq=most)(batch(*texts), 0, 0)
         static = Masker(VOCAB, options)
         for text, positions in zip(texts, chosen(masked), strict=True):
@@ -182,7 +182,7 @@ def test_a_word_is_left_out_only_if_it_would_be_too_much(lengths, limit, number)
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_each_position_is_chosen_as_often_as_in_static_records(whole_words):
     draws = 3000
-    options = MaskSettings(
+    options = MaskingOptions(
         masked_lm_prob=0.3, max_predictions_per_seq=9, do_whole_word_mask=whole_words
     )
     masker = DynamicMasker(VOCAB, options, max_predictions_per_seq=9)

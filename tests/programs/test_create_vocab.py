@@ -1,6 +1,5 @@
 """create_vocab: a corpus -> vocab.txt and bert_config.json."""
 
-import dataclasses
 import gzip
 import hashlib
 import re
@@ -11,7 +10,7 @@ from helpers import cause_of
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.sidecar import vocab_is_cased
-from bert_tf.options import make_options
+from bert_tf.options import make_options, with_values
 from bert_tf.pretraining.wordpieces import first_tokens
 from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
@@ -46,7 +45,7 @@ def test_it_writes_a_vocabulary_a_matching_config_and_the_case(options, tmp_path
 
 
 def test_a_cased_vocabulary_keeps_capitals_and_accents(options):
-    summary = create_vocab(dataclasses.replace(options, do_lower_case=False, vocab_size=160))
+    summary = create_vocab(with_values(options, do_lower_case=False, vocab_size=160))
     assert {"T", "##ü"} <= set(load_vocab(summary.vocab_file))
     tokenizer = FullTokenizer.from_pretrained(options.output_dir)
     assert not tokenizer.do_lower_case
@@ -63,7 +62,7 @@ def test_existing_files_are_kept(options):
 
 def test_a_text_that_cannot_be_read_is_named(options, tmp_path):
     file = tmp_path / "a.txt"
-    options = dataclasses.replace(options, input_file=str(file))
+    options = with_values(options, input_file=str(file))
     for content, cause in ((b"\n \n", "vocab_size"), (b"low\nZ\xfcrich\n", f"{file}:2")):
         file.write_bytes(content)
         assert cause_of(create_vocab, options) == cause
@@ -72,8 +71,8 @@ def test_a_text_that_cannot_be_read_is_named(options, tmp_path):
 def test_characters_that_are_left_out_are_counted(options, tmp_path, caplog):
     caplog.set_level("INFO")
     (tmp_path / "a.txt").write_text("한국어는 아름답다\n서울은 수도이다\n" * 50, encoding="utf-8")
-    options = dataclasses.replace(options, input_file=f"{tmp_path}/a.txt", do_lower_case=False)
-    create_vocab(dataclasses.replace(options, character_coverage=0.9, vocab_size=135))
+    options = with_values(options, input_file=f"{tmp_path}/a.txt", do_lower_case=False)
+    create_vocab(with_values(options, character_coverage=0.9, vocab_size=135))
     assert "1 of the 14 characters are left out by --character_coverage=0.9." in caplog.text
     assert "They are 6.667% of the text" in caplog.text
 

@@ -1,6 +1,5 @@
 """extract_features: `output.jsonl` in the reference's format, with the numbers of the NumPy BERT."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ from helpers import cause_of, read_json_lines, write_vocab
 from tiny_checkpoints import write_tf1
 from tiny_config import tiny_config
 
-from bert_tf.options import make_options
+from bert_tf.options import make_options, with_values
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from reference import numpy_bert
 
@@ -45,7 +44,7 @@ def options(checkpoint, tmp_path):
 
 
 def extracted(options, **changes):
-    options = dataclasses.replace(options, **changes)
+    options = with_values(options, **changes)
     extract_features(options)
     return read_json_lines(options.output_file)
 
@@ -125,7 +124,7 @@ def test_files_batches_and_formats_do_not_change_values(options, tmp_path):
     files = f"{tmp_path}/a.txt,{tmp_path}/b.txt"
     expected = extracted(options)
     changes = {"input_file": files, "batch_size": 1, "output_format": "npz"}
-    extract_features(dataclasses.replace(options, output_file=str(path), **changes))
+    extract_features(with_values(options, output_file=str(path), **changes))
     with np.load(path) as arrays:
         splits, vectors, tokens = arrays["row_splits"], arrays["vectors"], arrays["tokens"]
         assert arrays["layers"].tolist() == [-1, 0] and vectors.dtype == np.float32

@@ -1,6 +1,5 @@
 """run_pretraining on every kind of records: without masks, single sequences, order of sentences."""
 
-import dataclasses
 import json
 import math
 import shutil
@@ -25,6 +24,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records, read_records
 from bert_tf.model_files import read_task
 from bert_tf.model_folder import load_model
+from bert_tf.options import with_values
 from bert_tf.programs.run_pretraining import run_pretraining
 
 pytestmark = pytest.mark.night
@@ -92,7 +92,7 @@ def test_an_invalid_id_after_the_first_records_is_named(
     make_options, tmp_path, eagerly, kind, flag
 ):
     made = make_options(kind, num_train_steps=10)
-    vocab_size = BertConfig.from_json_file(made.bert_config_file).vocab_size
+    vocab_size = BertConfig.from_json_file(made.model.bert_config_file).vocab_size
     path = str(tmp_path / "bad.tf_record")
     with tf.io.TFRecordWriter(path) as writer:
         records = tf.data.TFRecordDataset(getattr(made, flag)).repeat().take(150)
@@ -101,7 +101,7 @@ def test_an_invalid_id_after_the_first_records_is_named(
             if number == 150:
                 example.features.feature["input_ids"].int64_list.value[1] = vocab_size
             writer.write(example.SerializeToString())
-    found = cause_of(run_pretraining, dataclasses.replace(made, **{flag: path}))
+    found = cause_of(run_pretraining, with_values(made, **{flag: path}))
     assert found == f"{path}: record 150"
 
 
@@ -113,26 +113,26 @@ def test_new_masks_have_the_same_bits_in_a_resumed_run(make_options, tmp_path):
     made = make_options("unmasked_nsp", do_eval=False, train_batch_size=40, **masks)
     assert 5 * 40 < count_records([made.input_file]) < 12 * 40  # the second epoch is begun
     whole = str(tmp_path / "whole")
-    run_pretraining(dataclasses.replace(made, output_dir=whole))
-    run_pretraining(dataclasses.replace(made, stop_step=8))
+    run_pretraining(with_values(made, output_dir=whole))
+    run_pretraining(with_values(made, stop_step=8))
     run_pretraining(made)
     found, expected = (
-        checkpoint_arrays(f"{folder}/model.ckpt-12") for folder in (made.output_dir, whole)
+        checkpoint_arrays(f"{folder}/model.ckpt-12") for folder in (made.training.output_dir, whole)
     )
     assert_bit_equal(found, expected)
-    most = math.ceil(0.4 * made.max_seq_length)
-    assert read_task(made.output_dir).max_predictions_per_seq == most
+    most = math.ceil(0.4 * made.model.max_seq_length)
+    assert read_task(made.training.output_dir).max_predictions_per_seq == most
 
 
 def test_masked_words_are_learned_from_records_without_masks(make_options):
     made = make_options("unmasked_nsp", num_train_steps=150, save_checkpoints_steps=1000)
     results = run_pretraining(made)
     assert results["masked_lm_accuracy"] > 0.3
-    assert read_task(made.output_dir).objective == "mlm_nsp"
+    assert read_task(made.training.output_dir).objective == "mlm_nsp"
     # The masks of an evaluation are the same whatever the seed, and others with other settings.
-    again = dataclasses.replace(made, do_train=False, seed=99)
+    again = with_values(made, do_train=False, seed=99)
     assert run_pretraining(again) == results
-    assert run_pretraining(dataclasses.replace(again, masked_lm_prob=0.05)) != results
+    assert run_pretraining(with_values(again, masked_lm_prob=0.05)) != results
 
 
 # ---- What does not fit ---------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_records_that_do_not_fit_are_refused_and_nothing_written(make_options, k
         made = make_options(kind, **{"do_eval": False, **changes})
         with pytest.raises(ValueError, match=named):
             run_pretraining(made)
-        assert not Path(made.output_dir).exists(), changes
+        assert not Path(made.training.output_dir).exists(), changes
 
 
 def test_the_case_is_that_of_the_records(make_options, tmp_path, eagerly):
@@ -186,7 +186,7 @@ def test_the_case_is_that_of_the_records(make_options, tmp_path, eagerly):
         made = make_options("masked_nsp", **{**given, **changes})
         with pytest.raises(ValueError, match="do_lower_case"):
             run_pretraining(made)
-        assert not Path(made.output_dir).exists()
+        assert not Path(made.training.output_dir).exists()
     start["do_lower_case"] = False  # the file next to the checkpoint sets True
     for name, changes in (("records", {}), ("flag", start)):
         run_pretraining(
@@ -205,12 +205,12 @@ PAIRS = ["next_sentence_accuracy", "next_sentence_loss"]
 def test_single_sequences_have_masked_words_only(make_options, tmp_path):
     made = make_options("masked_mlm")
     run_pretraining(made)
-    folder = Path(made.output_dir)
+    folder = Path(made.training.output_dir)
     assert list(read_results(folder)) == WORDS
     lines = read_json_lines(folder / "metrics.jsonl")
     assert all("masked_lm_loss" in line for line in lines)
     assert not any("next_sentence_loss" in line for line in lines)
-    assert read_task(made.output_dir).objective == "mlm"
+    assert read_task(made.training.output_dir).objective == "mlm"
     # The head of pairs stays as it was.
     early, late = (checkpoint_arrays(folder / f"model.ckpt-{step}") for step in (5, 12))
     for name in ("cls/seq_relationship/output_weights", "bert/pooler/dense/kernel"):
@@ -220,21 +220,21 @@ def test_single_sequences_have_masked_words_only(make_options, tmp_path):
     # Nor does it disturb a run that goes on.
     parts = shutil.copytree(folder, tmp_path / "parts")
     remove_last_checkpoint(parts)
-    run_pretraining(dataclasses.replace(made, output_dir=str(parts)))
+    run_pretraining(with_values(made, output_dir=str(parts)))
     assert_bit_equal(checkpoint_arrays(parts / "model.ckpt-12"), late)
 
 
 def test_records_of_ordered_pairs_have_the_keys_of_next_sentences(make_options, kinds):
     made = make_options("unmasked_sop")
     run_pretraining(made)
-    assert list(read_results(Path(made.output_dir))) == [*WORDS, *PAIRS]
-    task, file = read_task(made.output_dir), kinds["masked_sop"].held_out
+    assert list(read_results(Path(made.training.output_dir))) == [*WORDS, *PAIRS]
+    task, file = read_task(made.training.output_dir), kinds["masked_sop"].held_out
     assert task.objective == "mlm_sop"
-    found = run_pretraining(dataclasses.replace(made, do_train=False, eval_file=file))
+    found = run_pretraining(with_values(made, do_train=False, eval_file=file))
     once = {"shuffle": False, "repeat": False, "drop_remainder": False}
     (rows,) = read_records([file], task.features, batch_size=9999, **once)
     inputs = {name: rows[name] for name in task.input_names}
-    outputs = load_model(made.output_dir).model(inputs, training=False)
+    outputs = load_model(made.training.output_dir).model(inputs, training=False)
     hits = (
         np.argmax(outputs["next_sentence_logits"], -1)
         == rows["next_sentence_labels"].numpy().ravel()
@@ -247,9 +247,9 @@ def test_the_labels_of_pairs_can_be_left_alone(make_options, eagerly):
     made = make_options("masked_nsp", objective="mlm", **steps)
     assert "next_sentence_loss" not in run_pretraining(made)
     # Nor are they looked at when that model is evaluated, since its head is not trained.
-    alone = dataclasses.replace(made, objective=None, do_train=False)
+    alone = with_values(made, objective=None, do_train=False)
     assert "next_sentence_loss" not in run_pretraining(alone)
-    told = dataclasses.replace(alone, objective="mlm_nsp")
+    told = with_values(alone, objective="mlm_nsp")
     assert "next_sentence_loss" in run_pretraining(told)
 
 
@@ -265,9 +265,9 @@ def test_a_left_to_right_model_stays_one(make_options, eagerly):
     changes = {"num_train_steps": 2, "max_eval_steps": 2, "attention": "left_to_right"}
     made = make_options("masked_mlm", **changes)
     results = run_pretraining(made)
-    config = BertConfig.from_json_file(f"{made.output_dir}/bert_config.json")
+    config = BertConfig.from_json_file(f"{made.training.output_dir}/bert_config.json")
     assert config.attention_direction == "left_to_right"
-    again = dataclasses.replace(made, do_train=False, attention=None, bert_config_file=None)
+    again = with_values(made, do_train=False, attention=None, bert_config_file=None)
     assert run_pretraining(again) == pytest.approx(results, rel=1e-6)
     with pytest.raises(ValueError, match="attention_direction"):
-        run_pretraining(dataclasses.replace(made, attention=None))
+        run_pretraining(with_values(made, attention=None))

@@ -8,7 +8,8 @@ import pytest
 from helpers import write_json_lines
 from pages import cells, data_of, in_browser, needs_browser, part_of
 
-from bert_tf.finetuning.options import ThreeFilesOptions
+from bert_tf.finetuning.fit import TrainerOptions
+from bert_tf.options import make_options
 from bert_tf.report.classification import evaluation_sections
 from bert_tf.report.page import Command, learning_curve, line_chart, write_report
 from bert_tf.report.sections import calibration
@@ -122,7 +123,9 @@ def test_line_chart_has_few_points_and_none_that_is_not_finite():
 
 def test_report_tells_the_checkpoint_and_the_changed_flags(tmp_path):
     start = "my folder/bert"
-    options = ThreeFilesOptions(output_dir=str(tmp_path), init_checkpoint=start, do_eval=True)
+    options = make_options(
+        TrainerOptions, output_dir=str(tmp_path), init_checkpoint=start, do_eval=True
+    )
 
     def texts(checkpoint=None):
         path = tmp_path / "r.html"

@@ -67,8 +67,8 @@ def batches_of(task, folder, batch_size=B):
     with RecordWriter(path, task.record_features) as writer:
         for _ in range(2 * batch_size):
             writer.write({s.name: np.ones(s.shape, s.dtype) for s in task.record_features})
-    options = TrainingOptions(output_dir=str(folder), train_batch_size=batch_size)
-    return loop.training_batches(task, [path], options, "full")
+    training = TrainingOptions(output_dir=str(folder), train_batch_size=batch_size)
+    return loop.training_batches(task, [path], training, "full")
 
 
 def all_nodes(graph):
