@@ -85,6 +85,7 @@ def test_json_lines_may_have_lists_of_negatives(tmp_path, name):
     for rows, place in (
         ([first | {name: ["you", 3]}], "t.jsonl:1"),
         ([first | {"positive": ["y", "z"]}], "t.jsonl:1"),
+        ([{"anchor": "a", "label": "x", name: ["b"]}], "t.jsonl:1"),
         ([first, second, {"anchor": "a", "positive": "b", "score": 1}], "t.jsonl:3"),
     ):
         write_json_lines(file, rows)

@@ -179,6 +179,23 @@ def test_odd_questions_to_predict_are_answered_and_named(tmp_path, caplog, versi
 # ------------------------------------------------------------------------------------------- bad input
 
 
+def test_questions_that_cannot_be_evaluated_or_answered_are_refused(tmp_path):
+    data = json.loads((DATA / "squad/dev.json").read_text())
+    paragraphs = [paragraph for each in data["data"] for paragraph in each["paragraphs"]]
+    paragraphs[0]["qas"][0].pop("answers")
+    unknown = write(tmp_path / "unknown.json", json.dumps(data))
+    for paragraph in paragraphs:
+        paragraph["context"], paragraph["qas"] = "", [{"id": "0", "question": "who ?"}]
+    empty = write(tmp_path / "empty.json", json.dumps({"data": [{"paragraphs": paragraphs[:1]}]}))
+    for changes, name in (
+        ({"predict_file": unknown, "do_eval": True}, "do_eval"),
+        ({"predict_file": empty}, "empty.json"),
+    ):
+        given = options("squad", tmp_path / "out", **WITHOUT_TRAINING | changes)
+        with refused(name):
+            run_squad(given)
+
+
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
     for changes, name in (
         ({"train_batch_size": 161, "num_train_epochs": 0.8}, "train_batch_size"),

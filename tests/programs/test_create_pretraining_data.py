@@ -427,6 +427,13 @@ def test_a_set_of_other_settings_or_with_a_file_of_another_run_is_refused(tmp_pa
         assert cause_of(check_record_sets, files, limits) == summary.manifest_file, limits
 
 
+def test_a_run_with_another_vocabulary_does_not_go_on_with_a_set(tmp_path):
+    summary = run_groups(tmp_path, "out")
+    with open(tmp_path / "vocab.txt", "a") as file:
+        file.write("more\n")
+    assert cause_of(run_groups, tmp_path, "out") == summary.manifest_file
+
+
 def test_a_glob_of_the_records_leaves_out_their_manifest(tmp_path):
     run_with(tmp_path)
     (manifest,) = tmp_path.rglob("*.manifest.json")
