@@ -28,7 +28,7 @@ WHOLE = {
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 6,
-    "lines of tests": 23_979,
+    "lines of tests": 24_004,
     "lines of documents": 6_912,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
