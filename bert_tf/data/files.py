@@ -11,7 +11,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 import tensorflow as tf
@@ -27,11 +27,11 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def file_identity(file: str) -> dict[str, Any]:
-    """Return the name, size and time of a file, to detect changes."""
+    """Return the name, size and time of a file, to detect changes, as a manifest has them."""
     found = tf.io.gfile.stat(file)
     # TensorFlow rounds the time to seconds.
     modified = os.stat(file).st_mtime_ns if os.path.exists(file) else found.mtime_nsec
-    return {"name": file, "bytes": found.length, "modified_ns": modified}
+    return {"file": file, "bytes": found.length, "mtime_nsec": modified}
 
 
 def file_facts(path: str) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _only_writer(
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike, *, wait: bool = False, lock: bool = True) -> Iterator[str]:
+def whole_file(path: str | os.PathLike, *, wait: bool = False) -> Iterator[str]:
     """Yield a temporary name for a file, and rename it to `path` if the block succeeds.
 
     That name is `path` + ".tmp" in the same folder, which is made if missing. The target of a symbolic
@@ -150,7 +150,6 @@ def whole_file(path: str | os.PathLike, *, wait: bool = False, lock: bool = True
 
     Args:
         wait: True to wait while another process writes the file.
-        lock: False if a lock on another file protects this one. A lock is an open file.
 
     Raises:
         ValueError: another process writes the file.
@@ -162,7 +161,7 @@ def whole_file(path: str | os.PathLike, *, wait: bool = False, lock: bool = True
     target = os.path.realpath(path) if os.path.islink(path) else path
     temporary = target + TEMPORARY_SUFFIX
     tf.io.gfile.makedirs(os.path.dirname(target) or ".")
-    with _only_writer(temporary, target, wait=wait) if lock else nullcontext():
+    with _only_writer(temporary, target, wait=wait):
         try:
             yield temporary
             if os.path.isfile(target):
@@ -213,12 +212,8 @@ def json_line(values: Any) -> str:
     return escaped(json.dumps(values, ensure_ascii=False)) + "\n"
 
 
-def check_writable(output_dir: str, name: str = "output_dir") -> None:
-    """Make the folder, and raise ValueError before the long work if no file can be written there.
-
-    Args:
-        name: of the parameter or flag, for the message.
-    """
+def check_writable(output_dir: str) -> None:
+    """Make the folder, and raise ValueError before the long work if no file can be written there."""
     probe = os.path.join(output_dir, f".writable{TEMPORARY_SUFFIX}")
     try:
         tf.io.gfile.makedirs(output_dir)
@@ -228,7 +223,7 @@ def check_writable(output_dir: str, name: str = "output_dir") -> None:
             with suppress(tf.errors.NotFoundError):  # gs:// has no locks
                 tf.io.gfile.remove(probe)
     except (OSError, tf.errors.OpError) as error:
-        raise ValueError(f"Cannot write into {name}={output_dir} ({error}).") from error
+        raise ValueError(f"Cannot write into output_dir={output_dir} ({error}).") from error
 
 
 @contextmanager
@@ -328,9 +323,7 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
             matches = [file for file in matches if not os.path.basename(file).startswith(".")]
         subfolders = []
         if folders:
-            with ThreadPoolExecutor(
-                _REQUESTS
-            ) as pool:  # each takes a request if it is remote (gs://)
+            with ThreadPoolExecutor(_REQUESTS) as pool:  # a request each if remote (gs://)
                 subfolders = list(itertools.compress(matches, pool.map(tf.io.gfile.isdir, matches)))
         matches = [file for file in matches if file not in subfolders]
         matches += [file for folder in subfolders for file in _files_below(folder)]

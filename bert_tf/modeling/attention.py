@@ -34,9 +34,8 @@ def attention_bias(mask, left_to_right=False):
         float32 [B, 1, 1, T] or [B, 1, F, T].
     """
     mask = ops.cast(mask, "float32")
-    mask = ops.expand_dims(
-        mask, (1, 2) if len(mask.shape) == 2 else 1
-    )  # as a slice TFLite has no op
+    # As a slice TFLite has no operation.
+    mask = ops.expand_dims(mask, (1, 2) if len(mask.shape) == 2 else 1)
     if left_to_right:
         position = ops.arange(ops.shape(mask)[-1], dtype="int32")
         mask = mask * ops.cast(position[:, None] >= position, "float32")  # [B, 1, F, T]

@@ -13,7 +13,6 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.attention import attention_bias
-from bert_tf.modeling.bilstm import bidirectional_lstm
 from bert_tf.modeling.configured_model import ConfiguredModel
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
@@ -182,3 +181,31 @@ def _last_real(hidden, input_mask):
     mask = _real(input_mask)
     last = ops.max(mask * ops.arange(ops.shape(mask)[1], dtype="int32"), axis=1)
     return gather_positions(hidden, last[:, None])
+
+
+class _Bidirectional(keras.layers.Bidirectional):
+    """A layer whose outputs have no mask, which the layers after it would not support."""
+
+    def compute_mask(self, _, mask):
+        return None
+
+
+def bidirectional_lstm(
+    units: int, name: str, dtype: keras.DTypePolicy
+) -> keras.layers.Bidirectional:
+    """Return a layer [B, S, F] -> [B, S, 2 * units].
+
+    Args:
+        units: of each direction.
+    """
+    # Keras' default, orthogonal, needs a decomposition that TensorFlow has in float32 only. Models whose
+    # weights are of another type are never trained from random weights.
+    is_float32 = dtype.variable_dtype == "float32"
+    lstm = keras.layers.LSTM(
+        units,
+        return_sequences=True,
+        recurrent_initializer="orthogonal" if is_float32 else "glorot_uniform",
+        dtype=dtype,
+        name="lstm",
+    )
+    return _Bidirectional(lstm, name=name, dtype=dtype)

@@ -14,8 +14,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling.bert import BertModel
-from bert_tf.modeling.bilstm import bidirectional_lstm
+from bert_tf.modeling.bert import BertModel, bidirectional_lstm
 from bert_tf.modeling.configured_model import ConfiguredModel
 from bert_tf.modeling.crf import make_crf
 from bert_tf.modeling.dropout import Dropout

@@ -110,10 +110,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     check_not_an_input([file for job in jobs for file in job.output_files], input_files)
     wanted = Manifest(
         flags={**noted_settings(settings), "output_file": ",".join(map(os.path.basename, outputs))},
-        input=[
-            {"file": file, "bytes": found["bytes"], "mtime_nsec": found["modified_ns"]}
-            for file, found in zip(input_files, map(file_identity, input_files), strict=True)
-        ],
+        input=[file_identity(file) for file in input_files],
         vocabulary={
             "file": options.vocab_file,
             "sha256": vocabulary_digest(tokenizer.vocab),

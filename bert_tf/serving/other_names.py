@@ -54,14 +54,12 @@ def from_examples(
             single = spec.shape.rank == 1
             wrong = tf.where(lengths != 1 if single else lengths < 1)[:1, 0]
             number = "one string" if single else "one string or more"
-            data = [
+            rule = (
                 f"A tf.train.Example needs the feature `{spec.name}` with {number}, but in `{EXAMPLES}` "
-                "the one with this index:",
-                wrong,
-                "has this many:",
-                tf.gather(lengths, wrong),
-                f"The model reads {all_names}.",
-            ]
+                "the one with this index:"
+            )
+            data = [rule, wrong, "has this many:", tf.gather(lengths, wrong)]
+            data.append(f"The model reads {all_names}.")
             checks.append(tf.debugging.Assert(tf.equal(tf.size(wrong), 0), data))
         columns = []
         with tf.control_dependencies(checks):
@@ -109,11 +107,8 @@ def checked_ids(
 
     def checked(**ids: tf.Tensor) -> Outputs:
         shape = tf.shape(ids[first])
-        data = [
-            f"`{first}` has this length:",
-            shape[-1],
-            f"but the model has {max_length} positions (`max_position_embeddings`). Truncate the ids.",
-        ]
+        rule = f"but the model has {max_length} positions (`max_position_embeddings`). Truncate the ids."
+        data = [f"`{first}` has this length:", shape[-1], rule]
         checks = [tf.debugging.Assert(shape[-1] <= max_length, data)]
         for name in others:
             found = tf.shape(ids[name])
@@ -121,30 +116,17 @@ def checked_ids(
             data.append("Pad all inputs to one shape.")
             checks.append(tf.debugging.Assert(tf.reduce_all(tf.equal(found, shape)), data))
         for name, field in sizes.items():
-            last = getattr(config, field) - 1
-            least, most = _range(ids[name])
-            data = [
-                f"`{name}` must be from 0 to {last} (`{field}` - 1), but is from",
-                least,
-                "to",
-                most,
-            ]
-            checks.append(tf.debugging.Assert((least >= 0) & (most <= last), data))
+            last, (least, most) = getattr(config, field) - 1, _range(ids[name])
+            rule = f"`{name}` must be from 0 to {last} (`{field}` - 1), but is from"
+            is_valid = (least >= 0) & (most <= last)
+            checks.append(tf.debugging.Assert(is_valid, [rule, least, "to", most]))
         for name in (each for each in ids if each not in names):
-            rows, least, most = tf.shape(ids[name])[0], *_range(ids[name])
+            rows, (least, most) = tf.shape(ids[name])[0], _range(ids[name])
             before, between = f"`{first}` has this many rows:", f"but `{name}` has this many:"
             data = [before, shape[0], between, rows, "Send the positions of each row."]
             checks.append(tf.debugging.Assert(rows == shape[0], data))
-            end = f"but `{first}` has this length:"
-            data = [
-                f"`{name}` is from",
-                least,
-                "to",
-                most,
-                end,
-                shape[1],
-                "Count from 0 in each row.",
-            ]
+            data = [f"`{name}` is from", least, "to", most, f"but `{first}` has this length:"]
+            data += [shape[1], "Count from 0 in each row."]
             checks.append(tf.debugging.Assert((least >= 0) & (most < shape[1]), data))
         with tf.control_dependencies(checks):
             return function(**{name: tf.identity(value) for name, value in ids.items()})

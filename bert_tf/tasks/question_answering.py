@@ -167,11 +167,8 @@ class QuestionAnsweringTask(ExampleTask):
     ):
         for name, value, least in (
             ("max_query_length", max_query_length, 1),
-            (
-                "max_seq_length",
-                max_seq_length,
-                max_query_length + 4,
-            ),  # [CLS], [SEP], a token, [SEP]
+            # [CLS], [SEP], a token, [SEP]
+            ("max_seq_length", max_seq_length, max_query_length + 4),
             ("doc_stride", doc_stride, 1),
         ):
             if value < least:

@@ -174,9 +174,8 @@ def graph_windows(
     )
     offset = tf.gather(query_ids.row_lengths(), owner) + 2
     width = tf.shape(inputs["input_ids"], tf.int64)[1]
-    place = (
-        tf.range(width)[None, :] - offset[:, None]
-    )  # [W, S], in the window's part of the passage
+    # [W, S], in the window's part of the passage
+    place = tf.range(width)[None, :] - offset[:, None]
     is_passage = (place >= 0) & (place < length[:, None])
     context = tf.minimum(place, length[:, None] - 1 - place)
     # The first of equal windows wins. Other scores differ by more.
