@@ -44,12 +44,12 @@ class ExportedNetwork:
     Attributes:
         head: name of its type of task.
         config: architecture.
-        outputs: numeric outputs: name -> {"dtype", "shape"}.
+        outputs: numeric outputs: name -> dtype.
         answer_settings: of the answers to questions; {} for other tasks.
     """
 
     def __init__(self, runtime: Runtime, facts: Mapping[str, Any], source: str):
-        if TOKENS not in runtime.signatures:
+        if TOKENS not in facts["signatures"]:
             raise ValueError(
                 f"{source} has no signature {TOKENS}. Export it with that one too, or name the folder "
                 "that was exported."
@@ -58,9 +58,9 @@ class ExportedNetwork:
         self.head = without_task.get(facts["kind"]) or facts["task"]["task"]
         self.config = BertConfig.from_dict(facts["config"])
         self.answer_settings = facts.get("answer_settings", {})
-        self._runtime, self._inputs = runtime, runtime.signatures[TOKENS]["inputs"]
-        outputs = runtime.signatures[TOKENS]["outputs"].items()
-        self.outputs = {name: spec for name, spec in outputs if spec["dtype"] != "string"}
+        self._runtime, self._inputs = runtime, facts["signatures"][TOKENS]["inputs"]
+        outputs = facts["signatures"][TOKENS]["outputs"].items()
+        self.outputs = {name: s["dtype"] for name, s in outputs if s["dtype"] != "string"}
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         # A CRF gets no words: it labels whole texts in Python, from the scores of all windows.
@@ -73,10 +73,9 @@ class ExportedNetwork:
 
         def ask(*arrays: np.ndarray) -> list[np.ndarray]:
             outputs = self._runtime.ask(TOKENS, dict(zip(inputs, arrays, strict=True)))
-            return [outputs[name] for name in self.outputs]
+            return [np.asarray(outputs[name], dtype) for name, dtype in self.outputs.items()]
 
-        dtypes = [spec["dtype"] for spec in self.outputs.values()]
-        found = tf.numpy_function(ask, list(inputs.values()), dtypes)
+        found = tf.numpy_function(ask, list(inputs.values()), list(self.outputs.values()))
         return dict(zip(self.outputs, found, strict=True))
 
 

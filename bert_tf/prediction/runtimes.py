@@ -1,7 +1,6 @@
 """Runtimes that answer with an export: TensorFlow, TFLite, ONNX Runtime, OpenVINO.
 
 runtime = load("onnx", "exported/model.onnx")
-runtime.signatures                                # {"tokens": {"inputs": ..., "outputs": ...}}
 runtime.ask("tokens", {"input_ids": ids, ...})    # name -> array
 """
 
@@ -11,7 +10,7 @@ import abc
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -22,27 +21,19 @@ TEXT, QUERY, TOKENS = "serving_default", "query", "tokens"
 
 
 class Runtime(abc.ABC):
-    """A loaded export.
-
-    Attributes:
-        signatures: name -> {"inputs": name -> {"dtype", "shape"}, "outputs": the same}.
-    """
-
-    signatures: dict[str, dict[str, Any]]
+    """A loaded export."""
 
     @abc.abstractmethod
-    def ask(self, signature: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Return the outputs of a signature by name; strings are bytes."""
+    def ask(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the outputs of a signature by name; strings are bytes.
+
+        Args:
+            inputs: int32 arrays, or lists of texts.
+        """
 
     def token_ids(self, texts: list[str]) -> list[list[int]] | None:
         """Return the ids of each text by the export's own tokenizer; None without a tokenizer."""
         return None
-
-
-def _signature(
-    spec: Callable[[Any], tuple[str, dict[str, Any]]], inputs: Iterable, outputs: Iterable
-) -> dict[str, Any]:
-    return {"inputs": dict(map(spec, inputs)), "outputs": dict(map(spec, outputs))}
 
 
 class SavedModel(Runtime):
@@ -58,12 +49,6 @@ class SavedModel(Runtime):
             self._device = "CPU:0" if b"FusedBatchNormV3" in file.read() else ""
         with tf.device(self._device):
             self._model = tf.saved_model.load(path)  # owns the weights
-        self.signatures = {
-            name: _signature(
-                _spec, each.structured_input_signature[1].items(), each.structured_outputs.items()
-            )
-            for name, each in self._model.signatures.items()
-        }
 
     def ask(self, signature, inputs):
         return {name: value.numpy() for name, value in self.call(signature, inputs).items()}
@@ -72,11 +57,7 @@ class SavedModel(Runtime):
         """Return the outputs as tensors, also in the graph of a function."""
         import tensorflow as tf
 
-        specs = self.signatures[signature]["inputs"]
-        tensors = {
-            name: tf.convert_to_tensor(value, specs[name]["dtype"])
-            for name, value in inputs.items()
-        }
+        tensors = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
         with tf.device(self._device):
             return self._model.signatures[signature](**tensors)
 
@@ -85,11 +66,6 @@ class SavedModel(Runtime):
 
         tokenizer = getattr(self._model, "tokenizer", None)
         return None if tokenizer is None else tokenizer(tf.constant(texts, tf.string)).to_list()
-
-
-def _spec(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
-    name, tensor = item
-    return name, {"dtype": tensor.dtype.name, "shape": tensor.shape.as_list()}
 
 
 class Lite(Runtime):
@@ -104,23 +80,11 @@ class Lite(Runtime):
         self._lock = threading.Lock()  # the signatures share the interpreter's tensors
         names = interpreter.get_signature_list()
         self._runners = {name: interpreter.get_signature_runner(name) for name in names}
-        self.signatures = {
-            name: _signature(
-                _lite_spec, each.get_input_details().items(), each.get_output_details().items()
-            )
-            for name, each in self._runners.items()
-        }
 
     def ask(self, signature, inputs):
         with self._lock:
             outputs = self._runners[signature](**inputs)
             return {name: value.copy() for name, value in outputs.items()}
-
-
-def _lite_spec(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
-    name, details = item
-    shape = [None if size < 0 else int(size) for size in details["shape_signature"]]
-    return name, {"dtype": np.dtype(details["dtype"]).name, "shape": shape}
 
 
 class Onnx(Runtime):
@@ -134,22 +98,10 @@ class Onnx(Runtime):
         self._session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
         )
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        self.signatures = {TOKENS: _signature(_onnx_spec, inputs, outputs)}
+        self._outputs = [output.name for output in self._session.get_outputs()]
 
     def ask(self, signature, inputs):
-        specs = self.signatures[TOKENS]
-        given = {name: np.asarray(v, specs["inputs"][name]["dtype"]) for name, v in inputs.items()}
-        names = list(specs["outputs"])
-        found = self._session.run(names, given)
-        return {name: found[place] for place, name in enumerate(names)}
-
-
-def _onnx_spec(found: Any) -> tuple[str, dict[str, Any]]:
-    dtype = found.type[len("tensor(") : -1]
-    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
-    shape = [size if isinstance(size, int) else None for size in found.shape]
-    return found.name, {"dtype": dtype, "shape": shape}
+        return dict(zip(self._outputs, self._session.run(self._outputs, inputs), strict=True))
 
 
 class OpenVino(Runtime):
@@ -176,21 +128,11 @@ class OpenVino(Runtime):
             settings["INFERENCE_NUM_THREADS"] = threads
         self._model = openvino.Core().compile_model(model, "CPU", settings)
         self._lock = threading.Lock()  # all calls share one request
-        inputs, outputs = self._model.inputs, self._model.outputs
-        self.signatures = {TOKENS: _signature(_openvino_spec, inputs, outputs)}
 
     def ask(self, signature, inputs):
-        specs = self.signatures[TOKENS]["inputs"]
-        given = {name: np.asarray(v, specs[name]["dtype"]) for name, v in inputs.items()}
         with self._lock:
-            found = self._model(given)
+            found = self._model(inputs)
             return {openvino_name(port): np.array(found[port]) for port in self._model.outputs}
-
-
-def _openvino_spec(port: Any) -> tuple[str, dict[str, Any]]:
-    shape = [None if size.is_dynamic else size.get_length() for size in port.get_partial_shape()]
-    dtype = np.dtype(port.get_element_type().to_dtype()).name
-    return openvino_name(port), {"dtype": dtype, "shape": shape}
 
 
 def openvino_name(port: Any) -> str:

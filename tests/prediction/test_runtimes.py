@@ -56,11 +56,10 @@ def openvino_file(folder):
 @pytest.mark.parametrize(("kind", "make"), [(Lite, lite_file), (OpenVino, openvino_file)])
 def test_two_threads_get_their_own_answers(tmp_path, quick_switches, kind, make):
     runtime = kind(make(tmp_path))
-    (signature,) = runtime.signatures
 
     def wrong(number):
         rows = np.full((33, SIZE), number, np.float32)  # any shift is the same
-        answers = (runtime.ask(signature, {"x": rows})["y"] for _ in range(100))
+        answers = (runtime.ask("serving_default", {"x": rows})["y"] for _ in range(100))
         return sum(not np.array_equal(answer, rows) for answer in answers)
 
     with ThreadPoolExecutor(2) as pool:
