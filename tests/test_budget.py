@@ -11,7 +11,7 @@ ROOMS = {
     "interop": (1_709, 14, 50),
     "metrics": (429, 4, 1),
     "modeling": (1_746, 17, 19),
-    "prediction": (914, 10, 12),
+    "prediction": (867, 10, 12),
     "pretraining": (1_314, 9, 13),
     "programs": (1_818, 8, 25),
     "report": (983, 9, 0),
@@ -21,14 +21,14 @@ ROOMS = {
     "training": (1_922, 15, 25),
 }
 WHOLE = {
-    "lines": 34_309,
-    "code lines": 22_382,
+    "lines": 34_250,
+    "code lines": 22_335,
     "files": 171,
     "raises": 342,
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 6,
-    "lines of tests": 24_004,
+    "lines of tests": 24_003,
     "lines of documents": 6_912,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
