@@ -75,10 +75,10 @@ def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
         train_batch_size=args.batch_size,
     )
     record_set = read_record_set([str(records)], args.max_seq_length)
-    task = make_tasks(options, {"train": record_set}, None, args.max_seq_length)["train"]
-    vocab_size = len(Path(args.vocab_file).read_text(encoding="utf-8").splitlines())
+    tokens = Path(args.vocab_file).read_text(encoding="utf-8").splitlines()
+    task = make_tasks(options, {"train": record_set}, tokens, args.max_seq_length)["train"]
     # The ids of each record are checked, as in training.
-    id_limits = task.id_limits(BertConfig.from_name("base", vocab_size))
+    id_limits = task.id_limits(BertConfig.from_name("base", len(tokens)))
     batches = iter(
         loop.training_batches(
             task, record_set.files, options.training, "trimmed", id_limits=id_limits

@@ -17,14 +17,13 @@ import numpy as np
 
 from bert_tf.data.files import write_text
 from bert_tf.data.tables import TableOptions
-from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import FineTuningOptions, check_data, wanted_files
 from bert_tf.finetuning.run import Run, start
 from bert_tf.limits import DataError, listed
 from bert_tf.metrics.basic import largest_class
 from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.report.classification import evaluation_sections
-from bert_tf.report.page import Section, write_report
+from bert_tf.report.page import Section
 from bert_tf.tasks.classification import PROBLEM_TYPES, ClassificationTask, InputExample
 from bert_tf.tasks.glue import (
     GLUE_TASKS,
@@ -144,7 +143,7 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
 
     The keys of "dev_mismatched" end in "_mismatched".
     """
-    results: dict[str, float] = {"global_step": run.trainer.step}
+    results: dict[str, float] = {}
     shown: dict[str, float] = {}  # only in the report
     sections: list[Section] = []
     for split, examples in splits.items():
@@ -166,10 +165,9 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
             largest = largest_class(kept["label_ids"])
             shown[f"eval_accuracy_of_largest_class{suffix}"] = largest
         sections += evaluation_sections(run.task, examples, kept, suffix)
-    loop.write_results(run.path("eval_results.txt"), results, "Eval results")
+    results = run.write_results("eval", results)
     title = run.options.task_name or os.path.basename(str(run.options.fine_tuning.eval_file))
-    command = run.command("run_classifier")
-    write_report(run.path("report.html"), title, results | shown, sections, command)
+    run.write_report("run_classifier", title, results | shown, sections)
     return results
 
 

@@ -131,7 +131,8 @@ class Trainer:
             return {"global_step": self._run.trainer.step}
         held_out = _held_out(evaluate, self.task)
         results = self._run.train_on(source, functools.partial(self._metrics, held_out))
-        return self._results(self._metrics(held_out) if results is None else results)
+        metrics = self._metrics(held_out) if results is None else results
+        return self._run.write_results("eval", metrics)
 
     def evaluate(self, data: Data) -> dict[str, float]:
         """Return the metrics of a data set. Write them to `eval_results.txt`.
@@ -139,12 +140,7 @@ class Trainer:
         Args:
             data: as `evaluate` in `fit`.
         """
-        return self._results(self._metrics(_held_out(data, self.task)))
-
-    def _results(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        results = {"global_step": self._run.trainer.step, **metrics}
-        loop.write_results(self._run.path("eval_results.txt"), results, "Eval results")
-        return results
+        return self._run.write_results("eval", self._metrics(_held_out(data, self.task)))
 
     def _metrics(self, source: list[str] | tf.data.Dataset) -> Mapping[str, float]:
         size = self._run.options.training.eval_batch_size

@@ -1,4 +1,4 @@
-"""Initial weights of a run: the chosen layers and the direction of a checkpoint, loaded into a model."""
+"""Initial weights of a run: the chosen layers of a checkpoint, loaded into a model."""
 
 from __future__ import annotations
 
@@ -32,16 +32,6 @@ def with_init_layers(
     layers = parse_layers(training.init_layers, name="init_layers")
     chosen = with_layers(checkpoint, layers)
     return chosen, replace(config, num_hidden_layers=len(layers))
-
-
-def with_direction(
-    checkpoint: PretrainedCheckpoint | None, direction: str | None
-) -> PretrainedCheckpoint | None:
-    """Return the weights as those of a model of a direction, if one is given."""
-    config = None if checkpoint is None else checkpoint.config
-    if checkpoint is None or config is None or direction in (None, config.attention_direction):
-        return checkpoint
-    return replace(checkpoint, config=replace(config, attention_direction=direction))
 
 
 def load_weights(

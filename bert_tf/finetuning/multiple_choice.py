@@ -14,14 +14,12 @@ import numpy as np
 
 from bert_tf.data.files import json_line, open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
-from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import FILES, FineTuningOptions, require_files, wanted_files
-from bert_tf.finetuning.run import Run, renamed, start
+from bert_tf.finetuning.run import Run, start
 from bert_tf.limits import DataError
 from bert_tf.metrics.basic import largest_class, softmax
 from bert_tf.options import ModelOptions, require_one_of
 from bert_tf.report.multiple_choice import choice_sections
-from bert_tf.report.page import write_report
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -110,16 +108,13 @@ def answer(
     write_predictions(run.path(f"{name}_predictions.jsonl"), questions, kept["logits"])
     if any(question.label is None for question in questions):
         return {}
-    results = {"global_step": run.trainer.step, **renamed(run.task.metrics(kept), name)}
-    title = f"{name.capitalize()} results"
-    loop.write_results(run.path(f"{name}_results.txt"), results, title)
+    results = run.write_results(name, run.task.metrics(kept))
     if name == "eval":
         sections = choice_sections(questions, kept["logits"])
         title = f"Choices of {os.path.basename(str(options.fine_tuning.eval_file))}"
         largest = largest_class(np.array([question.label for question in questions]))
         shown = {"examples": len(questions), "eval_accuracy_of_largest_class": largest}
-        command = run.command("run_swag")
-        write_report(run.path("report.html"), title, results | shown, sections, command)
+        run.write_report("run_swag", title, results | shown, sections)
     return results
 
 

@@ -11,11 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bert_tf.data.files import json_line, open_whole
-from bert_tf.finetuning import loop
-from bert_tf.finetuning.run import Run, renamed
+from bert_tf.finetuning.run import Run
 from bert_tf.metrics.retrieval import judged, retrieval_metrics, score_metrics
 from bert_tf.report.embeddings import pair_sections, query_sections
-from bert_tf.report.page import Section, write_report
+from bert_tf.report.page import Section
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.training.embedding_losses import SCORES
 
@@ -107,24 +106,16 @@ def train_and_rank(
         logger.info("***** Running evaluation *****")
         logger.info("  Num examples = %d", len(splits["dev"]))
         metrics, found = answer("dev", "eval", options.training.eval_batch_size)
-        results = _write_results(run, "eval", metrics)
+        results = run.write_results("eval", metrics)
         source = options.texts.task_name or os.path.basename(options.fine_tuning.eval_file or "")
         shown = {**results, "examples": len(splits["dev"])}
-        title, command = f"{program} on {source}", run.command(program)
-        sections = _sections(splits["dev"], found)
-        write_report(run.path("report.html"), title, shown, sections, command)
+        run.write_report(program, f"{program} on {source}", shown, _sections(splits["dev"], found))
     if options.fine_tuning.do_predict:
         logger.info("***** Running prediction *****")
         logger.info("  Num examples = %d", len(splits["test"]))
         metrics, found = answer("test", "test", options.fine_tuning.predict_batch_size)
-        _write_results(run, "test", metrics)
+        run.write_results("test", metrics)
         _write_predictions(run.path("test_predictions.jsonl"), splits["test"], found)
-    return results
-
-
-def _write_results(run: Run, name: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    results = {"global_step": run.trainer.step, **renamed(metrics, name)}
-    loop.write_results(run.path(f"{name}_results.txt"), results, f"{name.capitalize()} results")
     return results
 
 

@@ -36,7 +36,7 @@ from bert_tf.data.records import make_once, naming_damaged_file
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, check_best_metric
 from bert_tf.finetuning.distillation import Teacher, load_teacher
-from bert_tf.finetuning.initial_weights import load_weights, with_direction, with_init_layers
+from bert_tf.finetuning.initial_weights import load_weights, with_init_layers
 from bert_tf.finetuning.run_folder import (
     RunFolder,
     RunRecord,
@@ -54,7 +54,7 @@ from bert_tf.options import OptionError
 from bert_tf.pretraining.wordpieces import warn_of_unknown_words
 from bert_tf.registry import TASK_FILE, TYPES
 from bert_tf.report.model_card import described_step, write_training_card
-from bert_tf.report.page import Command
+from bert_tf.report.page import Command, Section, write_report
 from bert_tf.report.run_facts import (
     HASH,
     INITIAL,
@@ -115,9 +115,11 @@ def start(
     checkpoint, config = with_init_layers(options.training, checkpoint, config)
     if attention is not None:
         config = replace(config, attention_direction=attention)
+        if checkpoint is not None and checkpoint.config is not None:
+            there = replace(checkpoint.config, attention_direction=attention)
+            checkpoint = replace(checkpoint, config=there)
     if task_type is not None and options.fine_tuning.num_bilstm_layers is not None:
         config = replace(config, num_bilstm_layers=options.fine_tuning.num_bilstm_layers)
-    checkpoint = with_direction(checkpoint, attention)
     length = options.model.max_seq_length
     if length is not None:
         config.check_sequence_length(length)
@@ -284,7 +286,7 @@ class Run(Generic[AnyTask, AnyOptions]):
             check_output_folder(self.folder.path)
         self.checkpoint = self._with_labels_of(task, label_names)
         self.best = None
-        if options.training.evaluate_steps:
+        if num_train_steps and options.training.evaluate_steps:
             metric = options.training.best_metric or task.best_metric
             self.best = BestCheckpoint(
                 self.folder.path,
@@ -449,6 +451,8 @@ class Run(Generic[AnyTask, AnyOptions]):
         rows = {name: text for name, text in data if name != HASH or name in known}
         self.folder.changes(rows, dict.fromkeys(rows, "warn"))
         flags = changed_options(options)
+        if not files:
+            flags["train_batch_size"] = batch_size
         if options.training.init_checkpoint:
             # An absolute path is valid in every working folder.
             path = options.training.init_checkpoint
@@ -515,6 +519,24 @@ class Run(Generic[AnyTask, AnyOptions]):
             same_step = {each: v for each, v in self._outputs.items() if each[0] == key[0]}
             self._outputs = {**same_step, key: outputs}
         return dict(outputs)
+
+    def write_results(self, name: str, metrics: Metrics) -> dict[str, float]:
+        """Write and return the step and the metrics as `<name>_results.txt`.
+
+        `eval_loss` becomes `test_loss` for "test".
+        """
+        renamed = {key.replace("eval_", f"{name}_", 1): value for key, value in metrics.items()}
+        results = {"global_step": self.trainer.step, **renamed}
+        title = f"{name.capitalize()} results"
+        loop.write_results(self.path(f"{name}_results.txt"), results, title)
+        return results
+
+    def write_report(
+        self, program: str, title: str, results: Metrics, sections: Sequence[Section] = ()
+    ) -> None:
+        """Write `report.html`."""
+        path, command = self.path("report.html"), self.command(program)
+        write_report(path, title, results, sections, command)
 
     def command(self, program: str) -> Command:
         """Return the command of the run, for report.html."""
@@ -664,8 +686,3 @@ def _scratch_folder() -> str:
     folder = tempfile.mkdtemp(prefix="bert_tf-worker-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def renamed(metrics: Metrics, name: str) -> dict[str, float]:
-    """Return metrics of another split than "dev": `eval_loss` becomes `test_loss` for "test"."""
-    return {key.replace("eval_", f"{name}_", 1): value for key, value in metrics.items()}

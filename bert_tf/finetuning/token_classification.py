@@ -17,15 +17,13 @@ from bert_tf.data.files import open_whole, write_text
 from bert_tf.data.label_schemes import SCHEMES, WORDS, breaks, complete_labels, find_scheme
 from bert_tf.data.token_classification import Columns, Sentence, read_conll, relabelled_lines
 from bert_tf.data.word_splitting import WordSpan, are_spaced, choose_rule, join_words, split_words
-from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import FILES, FineTuningOptions, require_files, wanted_files
-from bert_tf.finetuning.run import Run, renamed, start
+from bert_tf.finetuning.run import Run, start
 from bert_tf.limits import DataError
 from bert_tf.metrics.basic import largest_class
 from bert_tf.metrics.conlleval import Counts, entities, report, word_report
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
 from bert_tf.options import ModelOptions, OptionError, option, require_one_of
-from bert_tf.report.page import write_report
 from bert_tf.report.token_classification import entity_sections, word_sections
 from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -180,8 +178,7 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     words = np.array([label for labels in actual for label in labels])
     of_all |= {"sentences": len(sentences), "words": len(words)}
     of_all["eval_accuracy_of_largest_class"] = largest_class(words)
-    command = run.command("run_ner")
-    write_report(run.path("report.html"), title, of_all, sections, command)
+    run.write_report("run_ner", title, of_all, sections)
     return results
 
 
@@ -198,7 +195,6 @@ def predict(run: NerRun, sentences: Sequence[Sentence]) -> None:
 def _write_scores(
     run: NerRun, kept: Mapping[str, np.ndarray], name: str, others: Mapping[str, float]
 ) -> dict[str, float]:
-    results = {"global_step": run.trainer.step, **run.task.metrics(kept), **others}
     scores = run.task.scores(kept)
     if not run.task.word_labels and scores.overall.actual and not scores.overall.predicted:
         logger.warning(
@@ -207,8 +203,7 @@ def _write_scores(
             scores.overall.actual,
         )
     text = word_report(scores) if run.task.word_labels else report(scores)
-    results = renamed(results, name)
-    loop.write_results(run.path(f"{name}_results.txt"), results, f"{name} results")
+    results = run.write_results(name, {**run.task.metrics(kept), **others})
     write_text(run.path(f"{name}_report.txt"), text)
     for line in text.splitlines():
         logger.info("%s", line)

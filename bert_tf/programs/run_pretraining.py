@@ -40,7 +40,6 @@ from bert_tf.pretraining.manifest import (
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.pretraining.settings import MaskingOptions, most_predictions
-from bert_tf.report.page import write_report
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.options import DeviceOptions, TrainingOptions
@@ -168,16 +167,12 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     card) and the files that model_files.py lists.
     """
     run: PretrainingRun = start(options, attention=options.attention)
-    vocab_file, run.vocabulary = find_vocabulary(options, run.checkpoint)
-    sidecar.compare_vocabularies(vocab_file, run.checkpoint)
-    record_sets, tasks = read_data(run, vocab_file)
-    task = tasks["train" if options.training.do_train else "eval"]
-    stated = sidecar.find_case(options.model.do_lower_case, run.checkpoint, None, vocab_file)
-    case = find_case_of_records(list(record_sets.values()), stated)
-    run.do_lower_case = sidecar.find_case(case, None, run.vocabulary)
+    training = options.training
+    record_sets, tasks = read_data(run)
+    task = tasks["train" if training.do_train else "eval"]
     run.make_model(
         task,
-        options.num_train_steps if options.training.do_train else 0,
+        options.num_train_steps if training.do_train else 0,
         _num_warmup_steps(options),
         init_optimizer=options.init_optimizer,
         resolved={
@@ -193,45 +188,41 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
 
     results: Mapping[str, float] | None = None
     first_step = run.trainer.step
-    if options.training.do_train:
-        files, metrics = (
-            record_sets["train"].files,
-            evaluate_now if options.training.do_eval else None,
-        )
-        results = run.train_on(files, metrics, "trimmed", options.stop_step)
-    if not options.training.do_eval:
+    if training.do_train:
+        metrics = evaluate_now if training.do_eval else None
+        results = run.train_on(record_sets["train"].files, metrics, "trimmed", options.stop_step)
+    if not training.do_eval:
         if run.trainer.step > first_step or not tf.io.gfile.exists(run.path("report.html")):
             write_page(run, {"global_step": run.trainer.step})
         return {}
-    found = dict(results or evaluate_now())
-    loop.write_results(run.path("eval_results.txt"), found, "Eval results")
-    write_page(run, found)
-    return found
+    results = run.write_results("eval", results or evaluate_now())
+    write_page(run, results)
+    return results
 
 
-def read_data(
-    run: PretrainingRun, vocab_file: str | None
-) -> tuple[dict[str, RecordSet], dict[str, PretrainingTask]]:
+def read_data(run: PretrainingRun) -> tuple[dict[str, RecordSet], dict[str, PretrainingTask]]:
     """Return the records and tasks of "train" and "eval" that the options need.
+
+    Set vocabulary and case of the run, which the records have.
 
     Raises:
         ValueError: the records do not fit the options, the model or the devices.
     """
-    options, config, tokens, record_sets = run.options, run.config, run.vocabulary, {}
-    for name, is_needed in (
-        ("train", options.training.do_train),
-        ("eval", options.training.do_eval),
-    ):
-        if is_needed:
-            given = options.input_file if name == "train" else options.eval_file
-            files = expand_record_files(given or options.input_file)
-            record_sets[name] = read_record_set(files, run.max_seq_length)
+    options, config, record_sets = run.options, run.config, {}
+    vocab_file, tokens = find_vocabulary(options.model, run.checkpoint)
+    sidecar.compare_vocabularies(vocab_file, run.checkpoint)
+    needed = {"train": options.training.do_train, "eval": options.training.do_eval}
+    for name in (name for name, is_needed in needed.items() if is_needed):
+        given = options.eval_file if name == "eval" else None
+        files = expand_record_files(given or options.input_file)
+        record_sets[name] = read_record_set(files, run.max_seq_length)
+        if tokens is not None:
+            check_vocabulary_of_records(record_sets[name], tokens, vocab_file)
     if tokens is not None:
-        for record_set in record_sets.values():
-            check_vocabulary_of_records(record_set, tokens, vocab_file)
         vocab = {token: index for index, token in enumerate(tokens)}
         sidecar.check_vocabulary(vocab, config, vocab_file or "of the checkpoint")
-    tasks = make_tasks(options, record_sets, run.checkpoint, run.max_seq_length)
+    trained = None if options.training.do_train else trained_objective(run.checkpoint)
+    tasks = make_tasks(options, record_sets, tokens, run.max_seq_length, trained)
     if options.training.do_eval:
         check_best_metric(options.training.best_metric, tasks["eval"].metric_keys)
     for name, task in tasks.items():
@@ -244,36 +235,45 @@ def read_data(
     for name, record_set in record_sets.items():
         masked = f"are masked while {'training' if name == 'train' else 'evaluating'}"
         logger.info("The %s records %s", name, "have masks" if record_set.is_masked else masked)
+    case = sidecar.find_case(options.model.do_lower_case, run.checkpoint, None, vocab_file)
+    case = find_case_of_records(list(record_sets.values()), case)
+    run.vocabulary, run.do_lower_case = tokens, sidecar.find_case(case, None, tokens)
     return record_sets, tasks
 
 
 def write_page(run: PretrainingRun, results: Mapping[str, float]) -> None:
     """Write `report.html`."""
-    title, command = f"run_pretraining on {run.options.input_file}", run.command("run_pretraining")
-    write_report(run.path("report.html"), title, results, [], command)
+    run.write_report("run_pretraining", f"run_pretraining on {run.options.input_file}", results)
 
 
 def make_tasks(
     options: PretrainingOptions,
     record_sets: Mapping[str, RecordSet],
-    checkpoint: PretrainedCheckpoint | None,
+    tokens: Sequence[str] | None,
     max_seq_length: int,
+    trained: str | None = None,
 ) -> dict[str, PretrainingTask]:
     """Return a task for each set of records, with one objective. Records without masks get a masker.
 
+    Args:
+        tokens: the vocabulary, which such records need.
+        trained: objective of the model that is evaluated, if known.
+
     Raises:
-        ValueError: records contradict --objective or each other; see also `make_masker`.
+        ValueError: records contradict --objective or each other, or the vocabulary is missing.
     """
-    trained = None if options.training.do_train else trained_objective(checkpoint)
     objective = choose_objective(options.objective, list(record_sets.values()), trained)
     tasks = {}
     for name, record_set in record_sets.items():
         masker, most = None, options.masks.max_predictions_per_seq
         if record_set.is_masked:
             most = most or record_set.max_predictions_per_seq
+        elif tokens is None:
+            raise OptionError("vocab_file", f"needed to mask the records of {record_set.files[0]}.")
         else:
             most = most or most_predictions(max_seq_length, options.masks.masked_lm_prob)
-            masker = make_masker(options, record_set, checkpoint, most)
+            vocab = {token: index for index, token in enumerate(tokens)}
+            masker = DynamicMasker(vocab, options.masks, most)
         tasks[name] = PretrainingTask(max_seq_length, most, objective, masker)
     return tasks
 
@@ -287,28 +287,8 @@ def trained_objective(checkpoint: PretrainedCheckpoint | None) -> str | None:
     return task.objective if isinstance(task, PretrainingTask) else None
 
 
-def make_masker(
-    options: PretrainingOptions,
-    record_set: RecordSet,
-    checkpoint: PretrainedCheckpoint | None,
-    max_predictions_per_seq: int,
-) -> DynamicMasker:
-    """Return a masker with the settings of the flags.
-
-    Raises:
-        ValueError: the vocabulary is missing.
-    """
-    _, tokens = find_vocabulary(options, checkpoint)
-    if tokens is None:
-        raise OptionError("vocab_file", f"needed to mask the records of {record_set.files[0]}.")
-    vocab = {token: index for index, token in enumerate(tokens)}
-    return DynamicMasker(vocab, options.masks, max_predictions_per_seq)
-
-
 _LOGGED = (
-    "masked_lm_loss",
-    "masked_lm_perplexity",
-    "masked_lm_accuracy",
+    *("masked_lm_loss", "masked_lm_perplexity", "masked_lm_accuracy"),
     "next_sentence_accuracy",
 )
 
@@ -316,13 +296,8 @@ _LOGGED = (
 def evaluate(run: PretrainingRun, task: PretrainingTask, files: Sequence[str]) -> dict[str, float]:
     """Return and log the metrics of the current model."""
     options, step = run.options, run.trainer.step
-    kept = loop.run_model(
-        run.trainer,
-        task,
-        files,
-        options.training.eval_batch_size,
-        max_batches=options.max_eval_steps,
-    )
+    size, most = options.training.eval_batch_size, options.max_eval_steps
+    kept = loop.run_model(run.trainer, task, files, size, max_batches=most)
     results = {"global_step": step, **task.metrics(kept)}
     line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
     data = "" if options.eval_file else " (of the training records; eval_file names held-out ones)"
@@ -334,25 +309,18 @@ def set_limits(
     config: BertConfig, task: PretrainingTask, is_masked: bool
 ) -> dict[str, tuple[str, int]]:
     """Return name -> (description, value) of the settings that the manifest must match."""
-    limits = {
-        "vocab_size": ("`vocab_size` of the model", config.vocab_size),
-        "max_seq_length": ("max_seq_length", task.max_seq_length),
-    }
-    if is_masked:
-        limits["max_predictions_per_seq"] = (
-            "max_predictions_per_seq",
-            task.max_predictions_per_seq,
-        )
-    return limits
+    names = ["max_seq_length", *(["max_predictions_per_seq"] if is_masked else [])]
+    limits = {name: (name, getattr(task, name)) for name in names}
+    return {"vocab_size": ("`vocab_size` of the model", config.vocab_size), **limits}
 
 
 def find_vocabulary(
-    options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
+    model: ModelOptions, checkpoint: PretrainedCheckpoint | None
 ) -> tuple[str | None, Sequence[str] | None]:
     """Return the file of the vocabulary and its tokens, None for what is unknown."""
-    vocab_file = options.model.vocab_file
-    if not vocab_file and options.model.bert_config_file:
-        vocab_file = file_beside(os.path.dirname(options.model.bert_config_file), "vocab.txt")
+    vocab_file = model.vocab_file
+    if not vocab_file and model.bert_config_file:
+        vocab_file = file_beside(os.path.dirname(model.bert_config_file), "vocab.txt")
     if not vocab_file and checkpoint is not None:
         vocab_file = checkpoint.vocab_file
     return vocab_file, sidecar.find_vocabulary(vocab_file, checkpoint)
