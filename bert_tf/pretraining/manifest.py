@@ -9,10 +9,11 @@ manifests tell about a set: masked or not, and the question about pairs.
 from __future__ import annotations
 
 import json
+import operator
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field
 from glob import escape
 from itertools import pairwise
 from typing import Any
@@ -44,7 +45,7 @@ class Counts:
     predictions: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+        return Counts(*map(operator.add, astuple(self), astuple(other)))
 
     def ratios(self, max_seq_length: int) -> dict[str, float]:
         """Return fractions and means that summarize the data."""
@@ -149,11 +150,6 @@ def group_ending(number: int, num_groups: int) -> str:
     return f"-{number:05d}-of-{num_groups:05d}" if num_groups > 1 else ""
 
 
-def possible_outputs(name: str) -> set[str]:
-    """Return the `output_file` of each set, of any number of groups, that can have a file `name`."""
-    return {name, re.sub(r"-\d{5,}-of-\d{5,}\Z", "", name)}
-
-
 def expand_record_files(pattern_list: str) -> list[str]:
     """Return the files of `expand_files` without manifests, which `train.tf_record*` matches too.
 
@@ -218,7 +214,8 @@ def _sets_of(files: Sequence[str]) -> Iterator[tuple[str, Manifest, set[str]]]:
     """
     for folder in sorted({os.path.dirname(file) for file in files}):
         here = {os.path.basename(file) for file in files if os.path.dirname(file) == folder}
-        possible = {name: possible_outputs(name) for name in here}
+        # The `output_file` of each set, of any number of groups, that can have the file.
+        possible = {name: {name, re.sub(r"-\d{5,}-of-\d{5,}\Z", "", name)} for name in here}
         paths = sorted(tf.io.gfile.glob(tf.io.gfile.join(escape(folder), "*" + SUFFIX)))
         owners = [os.path.basename(path).removesuffix(SUFFIX) for path in paths]
         for path, owner in zip(paths, owners, strict=True):
@@ -254,10 +251,6 @@ def _problem_of(
         if found != expected and not (name == "vocab_size" and found < expected):
             return f"the records were made with `{name}` = {found}, but {origin} is {expected}."
     return ""
-
-
-def _values(counts: Counts) -> list[int]:
-    return [getattr(counts, f.name) for f in fields(Counts)]
 
 
 @dataclass(frozen=True)

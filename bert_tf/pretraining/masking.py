@@ -71,7 +71,9 @@ class Masker:
         own = continuation_ids(vocab) if continuations is None else continuations
         self._continuations = frozenset(own)
         self._is_mask = Threshold.of(settings.mask_token_prob)
-        self._kept_prob = _kept_prob(settings.mask_token_prob, settings.random_token_prob)
+        # Fraction kept of the pieces that do not become [MASK]: 0.5 for 0.8 and 0.1.
+        others, random = 1 - exact(settings.mask_token_prob), exact(settings.random_token_prob)
+        self._kept_prob = float((others - random) / others) if others else 0.0
         # Cumulative fractions of the lengths 1, 2, ...; None if only single units are masked.
         weights = [1 / k for k in range(1, size + 1)] if size > 1 else None
         self._length_probs = weights and [w / sum(weights) for w in accumulate(weights)]
@@ -195,9 +197,3 @@ def check_special_tokens(vocab: Mapping[str, int]) -> None:
             f"The vocabulary has no {', '.join(missing)}, which masked-LM data needs. "
             "Use the vocabulary file of a BERT model, or one made by create_vocab."
         )
-
-
-def _kept_prob(mask_token_prob: float, random_token_prob: float) -> float:
-    """Return the fraction kept of the pieces that do not become [MASK]: 0.5 for 0.8 and 0.1."""
-    others = 1 - exact(mask_token_prob)
-    return float((others - exact(random_token_prob)) / others) if others else 0.0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -214,26 +214,19 @@ def merge_pairs(
         return ids[piece]
 
     words = [[piece_id("##" * (i > 0) + char) for i, char in enumerate(word)] for word in counts]
-    weights = list(counts.values())
-    frequency: defaultdict[Pair, int] = defaultdict(int)
-    # Pair -> words that had it at some point; some have lost it since.
-    places: defaultdict[Pair, list[int]] = defaultdict(list)
-    for index, word in enumerate(words):
-        for pair in pairwise(word):
-            frequency[pair] += weights[index]
-            places[pair].append(index)
+    corpus = _Corpus(words, list(counts.values()))
 
     # Entries may be out of date. Frequencies that fell are corrected at the top of the heap. Those that
     # grew are pushed again.
     def entry(pair: Pair) -> tuple[int, str, str, Pair]:
-        return -frequency[pair], text[pair[0]], text[pair[1]], pair
+        return -corpus.frequency[pair], text[pair[0]], text[pair[1]], pair
 
-    heap = [entry(pair) for pair in frequency]
+    heap = [entry(pair) for pair in corpus.frequency]
     heapq.heapify(heap)
     pieces: list[str] = []
     while heap and len(pieces) < num_pieces:
         pair = heap[0][-1]
-        current = frequency.get(pair, 0)
+        current = corpus.frequency.get(pair, 0)
         if current < min_frequency:
             heapq.heappop(heap)
             continue
@@ -246,24 +239,41 @@ def merge_pairs(
             pieces.append(piece)
             if on_progress is not None and len(pieces) % 100 == 0:
                 on_progress(len(pieces))
-        merged = piece_id(piece)
-        grown = set()
-        for index in places.pop(pair):
-            old, weight = words[index], weights[index]
-            new = words[index] = _with_pair_merged(old, pair, merged)
+        for grown in corpus.merge(pair, piece_id(piece)):
+            heapq.heappush(heap, entry(grown))
+    return pieces
+
+
+class _Corpus:
+    """Words as ids of pieces, with the frequencies of neighbours."""
+
+    def __init__(self, words: list[list[int]], weights: Sequence[int]):
+        self._words, self._weights = words, weights
+        self.frequency: defaultdict[Pair, int] = defaultdict(int)
+        # Pair -> words that had it at some point; some have lost it since.
+        self._places: defaultdict[Pair, list[int]] = defaultdict(list)
+        for index, word in enumerate(words):
+            for pair in pairwise(word):
+                self.frequency[pair] += weights[index]
+                self._places[pair].append(index)
+
+    def merge(self, pair: Pair, merged: int) -> set[Pair]:
+        """Replace a pair by one piece in all words. Return the pairs whose frequency grew."""
+        grown: set[Pair] = set()
+        for index in self._places.pop(pair):
+            old, weight = self._words[index], self._weights[index]
+            new = self._words[index] = _with_pair_merged(old, pair, merged)
             if len(new) == len(old):
                 continue
             for before in pairwise(old):
-                frequency[before] -= weight
+                self.frequency[before] -= weight
             for after in pairwise(new):
-                frequency[after] += weight
+                self.frequency[after] += weight
                 if merged in after:
-                    places[after].append(index)
+                    self._places[after].append(index)
                     grown.add(after)
-        del frequency[pair]
-        for pair in grown:
-            heapq.heappush(heap, entry(pair))
-    return pieces
+        del self.frequency[pair]
+        return grown
 
 
 def _with_pair_merged(word: list[int], pair: Pair, merged: int) -> list[int]:

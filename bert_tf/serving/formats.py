@@ -107,7 +107,7 @@ def _to_onnx(served: Served, *_: Any) -> Converted:
     import onnx
 
     served.prepare("formula")
-    function = served.numeric_tokens_of_weights()
+    function = served.numeric_tokens(weights_are_inputs=True)
     model = _fused(_converted(served, function))
     onnx.checker.check_model(model)  # tf2onnx only logs unknown operations
     content = model.SerializeToString()

@@ -176,41 +176,28 @@ class Served(tf.Module, abc.ABC):
                 found[name] = _graph(checked).get_concrete_function(*specs)
         return found
 
-    def numeric_tokens(self) -> Any:
-        """Return `tokens` as a graph with constant weights, for runtimes without strings and variables.
+    def numeric_tokens(self, weights_are_inputs: bool = False) -> Any:
+        """Return `tokens` as a graph without strings and variables, for other runtimes.
 
-        It takes the inputs of `ids_specs`, by position.
+        It takes the inputs of `ids_specs` by position, then `parameters` if the weights are inputs, for
+        formats that store them separately; else they are constants.
         """
-        arrays = [variable.numpy() for variable in self.parameters]
+        specs, num_ids = list(self.ids_specs().values()), len(self.ids_specs())
+        arrays = [] if weights_are_inputs else [variable.numpy() for variable in self.parameters]
+        if weights_are_inputs:
+            specs += [
+                tf.TensorSpec(variable.shape, variable.dtype, f"weight_{number}")
+                for number, variable in enumerate(self.parameters)
+            ]
 
-        @tf.function(input_signature=list(self.ids_specs().values()), autograph=False)
-        def numbers(*ids: tf.Tensor) -> Outputs:
-            return self._numbers(ids, [tf.constant(array) for array in arrays])
-
-        return numbers
-
-    def numeric_tokens_of_weights(self) -> Any:
-        """Return `tokens` as a graph without arrays, for formats that store weights separately.
-
-        It takes the inputs of `ids_specs`, then `parameters`, by position.
-        """
-        ids_specs = self.ids_specs().values()
-        weights = [
-            tf.TensorSpec(variable.shape, variable.dtype, f"weight_{number}")
-            for number, variable in enumerate(self.parameters)
-        ]
-
-        @tf.function(input_signature=[*ids_specs, *weights], autograph=False)
+        @tf.function(input_signature=specs, autograph=False)
         def numbers(*values: tf.Tensor) -> Outputs:
-            return self._numbers(values[: len(ids_specs)], values[len(ids_specs) :])
+            weights = values[num_ids:] or [tf.constant(array) for array in arrays]
+            with keras.StatelessScope(list(zip(self.parameters, weights, strict=True))):
+                outputs = self.tokens(**dict(zip(self.ids_specs(), values[:num_ids], strict=True)))
+            return {name: o for name, o in outputs.items() if o.dtype != tf.string}
 
         return numbers
-
-    def _numbers(self, ids: Sequence[tf.Tensor], weights: Sequence[tf.Tensor]) -> Outputs:
-        """Return the numeric outputs of a model with these weights."""
-        with keras.StatelessScope(list(zip(self.parameters, weights, strict=True))):
-            outputs = self.tokens(**dict(zip(self.ids_specs(), ids, strict=True)))
-        return {name: o for name, o in outputs.items() if o.dtype != tf.string}
 
     def call_model(self, **inputs: tf.Tensor) -> dict[str, Any]:
         """Return the model's outputs for a few rows."""

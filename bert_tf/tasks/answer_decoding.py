@@ -127,7 +127,9 @@ def predict_answer(
     spans = _best_spans(windows, start_logits, end_logits, settings)
     null = None
     if settings.version_2_with_negative:
-        null = _null_candidate(start_logits, end_logits)
+        # The logits of the [CLS] that scores no answer lowest.
+        of_cls = [(float(s[0]), float(e[0])) for s, e in zip(start_logits, end_logits, strict=True)]
+        null = Candidate("", *min(of_cls, key=sum, default=(0.0, 0.0)), 0.0)
     nbest = _with_texts(spans, null, windows, tokenizer, settings, report)
     best = next((candidate for candidate in nbest if candidate.text), None)
     if not nbest:  # the reference's text without candidates
@@ -142,18 +144,6 @@ def predict_answer(
     best_answer = best.text if best else ""
     is_null = null_odds > settings.null_score_diff_threshold
     return Prediction("" if is_null else best_answer, ranked, best_answer, null_odds)
-
-
-def _null_candidate(
-    start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray]
-) -> Candidate:
-    """Return "no answer" with the logits of the [CLS] that scores it lowest."""
-    pairs = [
-        (float(start[0]), float(end[0]))
-        for start, end in zip(start_logits, end_logits, strict=True)
-    ]
-    start, end = min(pairs, key=sum, default=(0.0, 0.0))
-    return Candidate("", start, end, 0.0)
 
 
 class _Spans(NamedTuple):

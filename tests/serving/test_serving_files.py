@@ -142,8 +142,8 @@ def test_servers_restore_the_variables_that_the_functions_read(exported):
 @pytest.mark.parametrize("gpus", [[], pytest.param(["a GPU"], marks=pytest.mark.night)])
 def test_bfloat16_layout_is_for_cpus_unless_there_is_a_gpu(tmp_path, monkeypatch, gpus):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
-    bert = BertModel(tiny.CONFIG, dtype="bfloat16")
-    model = ServedEncoder(dataclasses.replace(tiny.trained(None), model=bert), 11, with_text=False)
+    net = BertModel(tiny.CONFIG, dtype="bfloat16")
+    model = ServedEncoder(dataclasses.replace(tiny.trained(None), network=net), 11, with_text=False)
     write_saved_model(model, str(tmp_path / "1"), ["tokens"], precision="bfloat16")
     proto = SavedModel.FromString((tmp_path / "1" / "saved_model.pb").read_bytes())
     library = proto.meta_graphs[0].graph_def.library.function
