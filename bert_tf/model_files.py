@@ -18,18 +18,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
-from bert_tf.limits import read_json
-from bert_tf.registry import TASK_FILE, TYPES, UnknownTaskError, has_task
+from bert_tf.registry import TASK_FILE
 from bert_tf.tasks.base import Task
 
-# Values in a task.json of version 2 that are constants now.
-_EARLIER = {"margin": 0.5, "window_pooling": "mean"}
 BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", TASK_FILE)
 
 
@@ -49,7 +43,7 @@ def model_files(
     if config is not None:
         files["bert_config.json"] = config.to_json_string()
     if task is not None:
-        files[TASK_FILE] = task_text(task)
+        files[TASK_FILE] = json.dumps(task.values(), indent=2) + "\n"
     if vocab is not None:
         files["vocab.txt"] = "".join(f"{token}\n" for token in vocab)
     if do_lower_case is not None:
@@ -61,48 +55,3 @@ def write_files(folder: str, files: Mapping[str, str]) -> None:
     """Write name -> text, such as `model_files`, into a folder."""
     for name, text in files.items():
         write_text(os.path.join(folder, name), text)
-
-
-def task_text(task: Task) -> str:
-    """Return the content of `task.json`."""
-    return json.dumps({"task": task.name, **task.arguments()}, indent=2) + "\n"
-
-
-def read_task(folder: str) -> Task | None:
-    """Return the task in a run's --output_dir, or None without `task.json`.
-
-    Raises:
-        UnknownTaskError: the task is unknown.
-    """
-    path = os.path.join(folder, TASK_FILE)
-    if not tf.io.gfile.exists(path):
-        return None
-    return task_of_values(read_json(path), path)
-
-
-def task_of_values(values: Mapping[str, Any], path: str) -> Task:
-    """Return the task that `task.json` describes.
-
-    Args:
-        values: name and arguments.
-        path: origin of the values, for messages.
-
-    Raises:
-        UnknownTaskError: the task is unknown.
-    """
-    arguments = {
-        n: value for n, value in values.items() if n not in _EARLIER or _EARLIER[n] != value
-    }
-    name = arguments.pop("task", None)
-    if not has_task(name):
-        raise UnknownTaskError(path, f"`task` is {name!r}: call bert_tf.register_task first.")
-    return TYPES[name].load("task")(**arguments)
-
-
-def has_registered_task(folder: str) -> bool:
-    """Return True if task.json exists, unless it contains a custom task that is not registered."""
-    path = os.path.join(folder, TASK_FILE)
-    if not tf.io.gfile.exists(path):
-        return False
-    name = read_json(path).get("task")
-    return name is None or has_task(name)

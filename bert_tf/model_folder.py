@@ -15,19 +15,19 @@ from typing import Any
 
 import keras
 
-from bert_tf.checkpoint_task import fine_tuned_task, noted_task
 from bert_tf.interop.hub import local_path
-from bert_tf.interop.initial import LoadReport, initialize, untied_decoder
+from bert_tf.interop.initial import initialize, untied_decoder
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.limits import DataError, listed
-from bert_tf.model_files import has_registered_task
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
+from bert_tf.tasks.embeddings import EmbeddingTask
+from bert_tf.tasks.load import load_task
+from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.checkpoints import latest_checkpoint
 
 
 @dataclass(frozen=True)
@@ -58,42 +58,6 @@ class TrainedModel:
         return self.network
 
 
-def load_model_folder(
-    folder: str,
-    *,
-    dtype: str | None = None,
-    bert_config_file: str | None = None,
-    vocab_file: str | None = None,
-    do_lower_case: bool | None = None,
-) -> TrainedModel:
-    """Load the --output_dir of a run.
-
-    Args:
-        folder: its path, with task.json.
-        dtype: precision policy, default float32.
-        bert_config_file, vocab_file, do_lower_case: replace the files of the folder.
-
-    Raises:
-        ValueError: a file is missing or damaged; the message names it.
-    """
-    checkpoint = read_checkpoint(latest_checkpoint(folder) or folder)
-    task: Any = noted_task(checkpoint)
-    config = find_config(bert_config_file, checkpoint)
-    tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, config)
-    config.check_sequence_length(task.max_seq_length)
-    model = task.build_model(config, dtype=dtype)
-    _check_whole(initialize(model, checkpoint), ("",))
-    return TrainedModel(
-        model, tokenizer, task, task.max_seq_length, folder, checkpoint=checkpoint.source
-    )
-
-
-def _check_whole(report: LoadReport, needed: tuple[str, ...]) -> None:
-    """Raise ValueError if the checkpoint lacks variables whose names begin in this way."""
-    if missing := [name for name in report.missing if name.startswith(needed)]:
-        raise DataError(report.source, f"lacks {listed(missing, 3)}: copy it again.")
-
-
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 
 
@@ -120,46 +84,44 @@ def load_model(
         FileNotFoundError: the checkpoint does not exist.
     """
     path = local_path(path)
-    load = load_model_folder if has_registered_task(path) else _load_checkpoint
-    trained = load(
-        path,
-        dtype=dtype or "float32",  # not Keras' global policy
-        bert_config_file=bert_config_file,
-        vocab_file=vocab_file,
-        do_lower_case=do_lower_case,
-    )
-    trained = with_settings(trained, max_seq_length, doc_stride)
-    trained.model.task = trained.task  # for save_pretrained
-    return trained
-
-
-def _load_checkpoint(
-    path: str,
-    *,
-    dtype: str | None,
-    bert_config_file: str | None,
-    vocab_file: str | None,
-    do_lower_case: bool | None,
-) -> TrainedModel:
     checkpoint = read_checkpoint(path)
     config = find_config(bert_config_file, checkpoint)
     tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, config)
-    task, problem = fine_tuned_task(replace(checkpoint, config=config))
+    task, problem = load_task(replace(checkpoint, config=config))
+    if task is not None and checkpoint.task is None and _is_pretrained(task):
+        task = None
+    dtype = dtype or "float32"  # not Keras' global policy
+    unused: tuple[str, ...] = ()
     if task is not None:
-        model = task.build_model(config, dtype=dtype)
+        config.check_sequence_length(task.max_seq_length)
+        length, model = task.max_seq_length, task.build_model(config, dtype=dtype)
+        needed = ("",)
+        unused = () if task.uses_pooler else ("bert/pooler/",)
     else:
-        has_head = _MASKED_LM in checkpoint.arrays and not untied_decoder(checkpoint)
+        untied = untied_decoder(checkpoint)
+        has_head = _MASKED_LM in checkpoint.arrays and not untied
         model_class = BertForPreTraining if has_head else BertModel
-        model = model_class(config, dtype=dtype)
-    report = model.load_report = initialize(model, checkpoint)
-    needed = ["cls/predictions/", "cls/embedding/", "cls/squad/", "output_"]
-    if task is not None and task.uses_pooler:
-        needed.append("bert/pooler/")
-    _check_whole(report, tuple(needed))
-    length = checkpoint.longest_input(config) if task is None else task.max_seq_length
-    return TrainedModel(
-        model, tokenizer, task, length, path, checkpoint=checkpoint.source, unused_head=problem
+        length, model = checkpoint.longest_input(config), model_class(config, dtype=dtype)
+        needed, problem = ("cls/predictions/",), problem or untied
+    model.load_report = report = initialize(model, checkpoint)
+    missing = [name for name in report.missing if name.startswith(needed)]
+    if missing := [name for name in missing if not name.startswith(unused)]:
+        raise DataError(report.source, f"lacks {listed(missing, 3)}: copy it again.")
+    trained = TrainedModel(
+        *(model, tokenizer, task, length, path), checkpoint=checkpoint.source, unused_head=problem
     )
+    trained = with_settings(trained, max_seq_length, doc_stride)
+    model.task = trained.task  # for save_pretrained
+    return trained
+
+
+def _is_pretrained(task: Task) -> bool:
+    """Return True for the task of a model that only an encoder or its masked-LM head is used of."""
+    if not isinstance(task, EmbeddingTask):
+        return isinstance(task, PretrainingTask)
+    # The mean of an encoder is what `SentenceEncoder` gives without a task.
+    others = (task.projection_size, task.query_prefix, task.document_prefix)
+    return task.normalize and task.pooling == "mean" and not any(others)
 
 
 def with_settings(

@@ -10,18 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
 from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, as_float32, shape_of
 from bert_tf.interop.huggingface import POOLER_FILE, config_values, huggingface_tensors
 from bert_tf.interop.initial import check_path_of_encoder, initialize
-from bert_tf.interop.read import folder_of, read_checkpoint
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sentence_transformers import (
     CROSS_ENCODER_KEY,
     RAW_SCORES,
-    embedding_settings,
     write_modules,
 )
 from bert_tf.interop.sidecar import check_vocabulary, find_config
@@ -36,9 +34,9 @@ from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType, type_of_model
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask, problem_type_of
 from bert_tf.tasks.embeddings import EmbeddingTask
+from bert_tf.tasks.load import load_task
 from bert_tf.tasks.of_checkpoint import (
     label_order,
-    make_task,
     reordered,
     without_classifier,
 )
@@ -58,17 +56,17 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     checkpoint = read_checkpoint(path)
     config = find_config(None, checkpoint)
     head = _head_of(cls)
-    known = known_task(checkpoint) if head is not None and head.task else None
+    known, _ = load_task(checkpoint) if head is not None and head.task else (None, "")
     if head is not None and head.has_labels and _takes_labels(cls, kwargs, known):
         checkpoint, config, kwargs = _with_labels(checkpoint, config, head, known, kwargs)
     elif issubclass(cls, BertForSentenceEmbedding) and isinstance(known, EmbeddingTask):
         kwargs = {name: getattr(known, name) for name in _OF_EMBEDDINGS} | kwargs
     if known is None and issubclass(cls, BertForSentenceEmbedding):  # the mean of an encoder
         if "pooling" not in kwargs:
-            embedding_settings(folder_of(checkpoint.source))  # raises if one is not supported
+            checkpoint.check_embeddings()
         known = EmbeddingTask(checkpoint.longest_input(config))
     model = cls(config, **kwargs)
-    model.task = known
+    model.task = known if head and known and known.name == head.name else None
     report = model.load_report = initialize(model, checkpoint)
     if report.new_head:
         has_part = any(not name.startswith("bert/") for name in report.loaded)
@@ -183,7 +181,7 @@ def save_pretrained(
     if head.has_labels:
         labels = model.labels or tuple(f"LABEL_{index}" for index in range(model.num_labels))
         checkpoint = replace(checkpoint, labels=labels)
-    task = _task_of(model, head, checkpoint.labels or ())
+    task = _task_of(model, head, checkpoint)
     vocab = None if tokenizer is None else list(tokenizer.vocab)
     do_lower_case = None if tokenizer is None else tokenizer.do_lower_case
     with new_folder(os.fspath(folder), "`folder`") as temporary:
@@ -203,10 +201,11 @@ def _is_storable(name: str, head: TaskType | None) -> bool:
     return is_known and "/lora_kernel_" not in name
 
 
-def _task_of(model: Any, head: TaskType, labels: Sequence[str]) -> Task | None:
+def _task_of(model: Any, head: TaskType, checkpoint: PretrainedCheckpoint) -> Task | None:
     """Return the task for task.json: that of the model's checkpoint if it fits, else a new one."""
     length = model.config.max_position_embeddings
-    task = make_task(head, model.config, labels)
+    labels = checkpoint.labels or ()
+    task, _ = load_task(replace(checkpoint, architecture=head.architecture or "BertModel"))
     if isinstance(model, BertForSentenceEmbedding):
         task = EmbeddingTask(length, **{name: getattr(model, name) for name in _OF_EMBEDDINGS})
     elif (crf := getattr(model, "crf", None)) is not None:

@@ -15,12 +15,18 @@ import tensorflow as tf
 from bert_tf.data.packing import pack, window_pairs
 from bert_tf.limits import DataError
 from bert_tf.options import OptionError, make_options
+from bert_tf.tasks.base import Task
+from bert_tf.tasks.load import make_task
 
 
 def read_results(folder: Path) -> dict[str, float]:
     """`eval_results.txt`, in the order of its lines."""
     pairs = (line.split(" = ") for line in lines_of(Path(folder) / "eval_results.txt"))
     return {key: float(value) for key, value in pairs}
+
+
+def read_task(folder: str) -> Task:
+    return make_task(json.loads(Path(folder, "task.json").read_text()), folder)
 
 
 def read_json_lines(path) -> list:

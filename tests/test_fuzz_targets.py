@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 from tiny_checkpoints import HUGGINGFACE_CONFIG, arrays_of, huggingface_tensors, write_tf1
 
-from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.lines import count_lines, read_lines
@@ -41,6 +40,7 @@ from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings, read_projection
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.pretraining.groups import group_lines, plan_groups
+from bert_tf.tasks.load import load_task
 from bert_tf.tokenization import FullTokenizer
 
 SCALE = int(os.environ.get("FUZZ_SCALE", "1"))
@@ -90,7 +90,7 @@ def read_all_records(path):
 
 def read_weights(path):
     checkpoint = read_checkpoint(path)
-    known_task(checkpoint)
+    load_task(checkpoint)
     return [checkpoint.arrays[name] for name in checkpoint.arrays]
 
 

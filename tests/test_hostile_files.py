@@ -55,7 +55,7 @@ def test_a_checkpoint_outside_of_its_folder_is_not_read(tmp_path):
         write_tf1(each, arrays_of("classifier"), name=f"model.ckpt-{step}")
     for path in ("../../outside/model.ckpt-7", f"{outside}/model.ckpt-7", "../.."):
         (folder / "checkpoint").write_text(f'model_checkpoint_path: "{path}"\n')
-        with pytest.raises(FileNotFoundError, match=str(folder)):
+        with pytest.raises(ValueError, match=str(folder)):
             read_checkpoint(str(folder))
         assert latest_checkpoint(str(folder)) is None
 

@@ -23,7 +23,7 @@ ORDER = [
     *("quiet", "removed_flags", "limits", "options", "huggingface_config", "config", "characters"),
     *("vocabulary", "tokenization", "metrics", "registry", "text_ops", "data", "modeling"),
     *("interop", "training", "pretraining", "tasks", "text_preprocessor"),
-    *("model_files", "checkpoint_task", "model_folder", "pretrained", "prediction"),
+    *("model_files", "model_folder", "pretrained", "prediction"),
     *("serving", "predictor", "report", "finetuning", "programs", "cli", "versions"),
     *("__main__",),
 ]
@@ -31,8 +31,8 @@ ORDER = [
 
 # Lazy, by name.
 UPWARD_IMPORTS = [
-    "modeling/configured_model.py -> model_files",
     "modeling/configured_model.py -> pretrained",
+    "modeling/configured_model.py -> tasks",
     "tokenization.py -> data",
     "tokenization.py -> interop",
 ]

@@ -13,7 +13,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoint_task import known_task
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.record_makers import encode_columns
 from bert_tf.data.records import RecordWriter, make_once
@@ -22,9 +21,9 @@ from bert_tf.finetuning.initial_weights import load_weights
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.options import OptionError
-from bert_tf.registry import TYPES
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.distillation import student_task
+from bert_tf.tasks.load import load_task, make_task
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.loop import TrainLoop
@@ -104,10 +103,11 @@ def load_teacher(run: Run, source: str, other_names: Sequence[str] = ()) -> Teac
     checkpoint = read_checkpoint(source)
     config = find_config(None, checkpoint)
     config.check_sequence_length(task.max_seq_length)
-    known: Any = known_task(checkpoint, task.max_seq_length)
+    known: Any = load_task(checkpoint, task.max_seq_length)[0]
     is_embedder = task.name == "embeddings"  # whose pooling may differ
-    if known is None and is_embedder:  # an encoder: the means of its tokens
-        known = TYPES["embeddings"].load("task")(task.max_seq_length)
+    if is_embedder and (known is None or known.name == "pretraining"):
+        # the means of an encoder's tokens
+        known = make_task({"task": task.name, "max_seq_length": task.max_seq_length}, source)
     if known is None:
         raise OptionError("teacher", f"{source} has no head for a known task. Train it first.")
     theirs = _settings(known, load_tokenizer(None, None, checkpoint, config))

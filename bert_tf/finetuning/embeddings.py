@@ -17,8 +17,6 @@ from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, u
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.rankings import Found, Ranking, metric_keys, train_and_rank
 from bert_tf.finetuning.run import Run, start
-from bert_tf.interop.read import folder_of
-from bert_tf.interop.sentence_transformers import embedding_settings, is_of_sentence_transformers
 from bert_tf.limits import DataError
 from bert_tf.metrics.retrieval import (
     RANKED,
@@ -180,7 +178,7 @@ def make_task(
     """
     options = run.options
     if options.pooling is None and run.checkpoint is not None:
-        embedding_settings(folder_of(run.checkpoint.source))  # raises for other modules
+        run.checkpoint.check_embeddings()
     known = _known_settings(run)
     given = {name: getattr(options, name) for name in _OF_THE_MODEL}
     given |= {"matryoshka_dims": options.widths, "projection_size": None}
@@ -214,8 +212,7 @@ def _known_settings(run: EmbeddingRun) -> dict[str, Any]:
     checkpoint, trained = run.checkpoint, run.trained or run.known
     if isinstance(trained, EmbeddingTask):
         return trained.arguments()
-    if checkpoint and is_of_sentence_transformers(folder_of(checkpoint.source)):
-        # Settings equal to the defaults make no EmbeddingTask, so the length is read here.
+    if checkpoint and checkpoint.problem:
         return {"max_seq_length": checkpoint.longest_input(run.config)}
     return {}
 

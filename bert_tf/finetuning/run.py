@@ -27,7 +27,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoint_task import known_task
 from bert_tf.config import BertConfig
 from bert_tf.data.batching import PACKED_FEATURES
 from bert_tf.data.files import check_writable, write_text
@@ -46,9 +45,9 @@ from bert_tf.finetuning.run_folder import (
     resume_rules,
 )
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.read import folder_of, read_checkpoint
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.model_files import model_files, task_of_values, write_files
+from bert_tf.model_files import model_files, write_files
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.options import OptionError
 from bert_tf.pretraining.wordpieces import warn_of_unknown_words
@@ -64,6 +63,7 @@ from bert_tf.report.run_facts import (
     shown_value,
 )
 from bert_tf.tasks.base import Task
+from bert_tf.tasks.load import load_task, make_task
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import folder_lock, list_checkpoints
@@ -149,8 +149,8 @@ def trained_task(run: Run, task_type: str) -> Task | None:
     elif run.options.training.do_train or run.checkpoint is None:
         return None
     else:
-        source = folder_of(run.checkpoint.source)
-        task = known_task(run.checkpoint, run.max_seq_length)
+        source = run.checkpoint.folder
+        task, _ = load_task(run.checkpoint, run.max_seq_length)
     if task is None or task.name == task_type:
         return task
     if not resumes and not TYPES[task_type].variables:
@@ -205,9 +205,9 @@ class Run(Generic[AnyTask, AnyOptions]):
     def known(self) -> Any:
         """Task of the weights that the run begins with; None if no file states it."""
         if self.folder.checkpoint is None:
-            return None if self.checkpoint is None else known_task(self.checkpoint)
+            return None if self.checkpoint is None else load_task(self.checkpoint)[0]
         path = os.path.join(self.folder.path, TASK_FILE)
-        return None if self.folder.task is None else task_of_values(self.folder.task, path)
+        return None if self.folder.task is None else make_task(self.folder.task, path)
 
     def known_labels(self, task_type: str) -> Sequence[str]:
         """Return the labels of the initial weights, in the order of the outputs.
@@ -620,8 +620,8 @@ def make_trainer(
         return trainer
     if num_train_steps:
         _warn_of_unnamed_checkpoints(training.output_dir)
-    if num_train_steps and init_optimizer:
-        _carry_over(run, trainer)
+    if num_train_steps and run.checkpoint and init_optimizer:
+        _carry_over(run, trainer, run.checkpoint.folder)
     elif run.checkpoint is not None:
         load_weights(model, run.checkpoint, task, will_train=bool(num_train_steps))
     else:
@@ -639,10 +639,10 @@ def _warn_of_unnamed_checkpoints(folder: str) -> None:
         )
 
 
-def _carry_over(run: Run, trainer: TrainLoop) -> None:
+def _carry_over(run: Run, trainer: TrainLoop, folder: str) -> None:
     """Load the weights, moments and step of another run, of its latest or a named checkpoint."""
     source = str(run.options.training.init_checkpoint)
-    run.changes_since(RunFolder.read(folder_of(source)))
+    run.changes_since(RunFolder.read(folder))
     if trainer.resume(source) is None:
         raise OptionError("init_optimizer", f"init_checkpoint={source} has no checkpoint of a run.")
     logger.info(

@@ -6,15 +6,17 @@ layout: kernels [in, out], weights of heads [out, in].
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.limits import DataError
+from bert_tf.limits import DataError, read_json
 
 # Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
 # 994 free places, [unused0] to [unused993]: 3.3 % of 30,522. Unrelated vocabularies differ in nearly all
@@ -31,15 +33,19 @@ class PretrainedCheckpoint:
         arrays: variable name of the reference -> float32 array. Arrays without a name there keep the
             name of their file. Arrays may be read lazily.
         config: the architecture; None without a configuration next to the weights.
-        vocab_file: path of the `vocab.txt` next to the weights, or None.
-        vocab: the WordPieces in the order of their ids, if only a `tokenizer.json` has them; otherwise
-            None. The current `transformers` writes no `vocab.txt`.
+        vocab_file: path of the `vocab.txt` next to the weights, or None. The current `transformers`
+            writes `tokenizer.json` only.
+        vocab: the WordPieces of either file in the order of their ids, or None.
         do_lower_case: from a tokenizer's configuration; None if it is not set there.
         max_seq_length: longest input, in tokens, by the same files; None if not set. It may exceed the
             positions.
         architecture: the class name of Hugging Face's model, such as
             "BertForSequenceClassification", or None.
         labels: names of the classifier's outputs, in order, or None.
+        task: content of `task.json`, as of `Task.values`; None without the file.
+        embeddings: settings of a model of sentence-transformers, arguments of `EmbeddingTask`; None for
+            other checkpoints.
+        problem: reason why an embedder's settings are not supported, a sentence; "" if they are.
         is_pair: True if the classifier is a cross-encoder of sentence-transformers; None if unknown.
         step: optimizer steps taken (`global_step`), or None.
         notes: remarks for the user on how the checkpoint was read, one sentence each.
@@ -55,10 +61,23 @@ class PretrainedCheckpoint:
     max_seq_length: int | None = None
     architecture: str | None = None
     labels: tuple[str, ...] | None = None
+    task: Mapping[str, Any] | None = None
+    embeddings: Mapping[str, Any] | None = None
+    problem: str = ""
     is_pair: bool | None = None
     step: int | None = None
     notes: tuple[str, ...] = ()
     unused_head: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Folder of the weights and of the files next to them."""
+        return self.source if tf.io.gfile.isdir(self.source) else os.path.dirname(self.source)
+
+    def check_embeddings(self) -> None:
+        """Raise ValueError for an embedder whose settings are not supported."""
+        if self.problem:
+            raise ValueError(self.problem)
 
     def longest_input(self, config: BertConfig) -> int:
         """Return `max_seq_length`, or all positions if they are fewer or it is None."""
@@ -114,6 +133,12 @@ def file_beside(folder: str, name: str) -> str | None:
     """Return the path of `name` in `folder`, or None if the file does not exist."""
     path = tf.io.gfile.join(folder, name) if folder else name
     return path if tf.io.gfile.exists(path) else None
+
+
+def read_beside(folder: str, name: str) -> dict[str, Any]:
+    """Return the content of a JSON file in `folder`, {} if it does not exist."""
+    path = file_beside(folder, name)
+    return read_json(path) if path else {}
 
 
 class Bundle:

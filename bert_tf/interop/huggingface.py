@@ -34,12 +34,7 @@ from bert_tf.interop.sentence_transformers import (
 from bert_tf.interop.sidecar import transformer_folder
 from bert_tf.interop.tensor_files import open_tensors, weights_file
 from bert_tf.interop.tf_classes import H5_FILE
-from bert_tf.interop.tokenizer_files import (
-    check_one_vocabulary,
-    stated_length,
-    stated_lower_case,
-    vocab_of_tokenizer,
-)
+from bert_tf.interop.tokenizer_files import check_one_vocabulary, stated_length
 from bert_tf.limits import DataError, listed, read_json
 from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
@@ -105,15 +100,11 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         elif outputs and activation == "Sigmoid" and extra.get("problem_type") is None:
             extra["problem_type"] = _MULTI_LABEL
         config = replace(config, extra=extra)
-    vocab_file = file_beside(folder, "vocab.txt")
     check_one_vocabulary(folder)
     return PretrainedCheckpoint(
         source=file,
         arrays=arrays,
         config=config,
-        vocab_file=vocab_file,
-        vocab=None if vocab_file else vocab_of_tokenizer(folder),
-        do_lower_case=stated_lower_case(folder),
         max_seq_length=stated_length(folder),
         is_pair=None if cross_encoder is None else True,
         architecture=architecture,

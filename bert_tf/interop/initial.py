@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, file_beside, shape_of
+from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
 from bert_tf.interop.huggingface_names import ALIASES
-from bert_tf.interop.read import folder_of, read_checkpoint
-from bert_tf.limits import DataError, listed, read_json
-from bert_tf.registry import BY_ARCHITECTURE, TASK_FILE, TYPES, TaskType, type_of_model
+from bert_tf.interop.read import read_checkpoint
+from bert_tf.limits import DataError, listed
+from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType, type_of_model
 
 logger = logging.getLogger(__name__)
 
@@ -133,11 +132,7 @@ def _stated_type(checkpoint: PretrainedCheckpoint) -> TaskType | None:
     """Return the type of the head that the files next to the weights state, or None."""
     if checkpoint.architecture is not None:
         return BY_ARCHITECTURE.get(checkpoint.architecture)
-    source = checkpoint.source  # perhaps words, such as "the average of 3 models"
-    if not (tf.io.gfile.exists(source) or tf.io.gfile.exists(f"{source}.index")):
-        return None
-    path = file_beside(folder_of(source), TASK_FILE)
-    name = read_json(path).get("task") if path else None
+    name = (checkpoint.task or {}).get("task")
     entry = TYPES.get(name) if isinstance(name, str) else None
     # Types without an architecture may have any class of model.
     return entry if entry and entry.architecture else None

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import tensorflow as tf
 
-from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside, read_beside
 from bert_tf.interop.hub import SCHEME, local_path
 from bert_tf.interop.huggingface import ADAPTER_FILE, read_huggingface
+from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
 from bert_tf.interop.tf1 import checkpoint_prefix, is_part, prefixes_in, read_tf1
 from bert_tf.interop.tf2 import is_object_based, read_saved_model, read_tf2
+from bert_tf.interop.tokenizer_files import stated_lower_case, vocab_of_tokenizer
 from bert_tf.limits import listed
+from bert_tf.registry import TASK_FILE
+from bert_tf.vocabulary import load_vocab
 
 SUPPORTED = (
     "a TensorFlow 1 checkpoint or one of our own (folder, prefix or .index file), a Hugging Face or "
@@ -33,7 +38,26 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
         ImportError: a library for this format is not installed.
         ValueError: the file or folder is not supported, or damaged.
     """
-    path = os.fspath(path)
+    checkpoint = _read(os.fspath(path))
+    folder, vocab_file, lower = checkpoint.folder, checkpoint.vocab_file, checkpoint.do_lower_case
+    vocab_file = vocab_file or file_beside(folder, "vocab.txt")
+    embeddings, problem = None, ""
+    try:
+        embeddings = embedding_settings(folder)
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    return replace(
+        checkpoint,
+        embeddings=embeddings,
+        problem=problem,
+        vocab_file=vocab_file,
+        vocab=tuple(load_vocab(vocab_file)) if vocab_file else vocab_of_tokenizer(folder),
+        do_lower_case=stated_lower_case(folder) if lower is None else lower,
+        task=read_beside(folder, TASK_FILE) if file_beside(folder, TASK_FILE) else None,
+    )
+
+
+def _read(path: str) -> PretrainedCheckpoint:
     if path.startswith(SCHEME):
         return read_huggingface(local_path(path))
     check_exists(path)
@@ -76,9 +100,3 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
 def _read_tensorflow(path: str) -> PretrainedCheckpoint:
     prefix = checkpoint_prefix(path)
     return read_tf2(prefix) if is_object_based(prefix) else read_tf1(prefix)
-
-
-def folder_of(path: str | os.PathLike) -> str:
-    """Return the folder of a checkpoint that --init_checkpoint names."""
-    path = local_path(path)
-    return path if tf.io.gfile.isdir(path) else os.path.dirname(path)

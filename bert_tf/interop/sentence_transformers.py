@@ -20,7 +20,7 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
-from bert_tf.interop.checkpoint import LazyArrays
+from bert_tf.interop.checkpoint import LazyArrays, read_beside
 from bert_tf.interop.sidecar import MODULES_FILE, read_modules
 from bert_tf.interop.tensor_files import open_tensors, weights_file, write_safetensors
 from bert_tf.limits import read_json
@@ -71,7 +71,7 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     modules = _modules(root)
     kinds, folders = [kind for kind, _ in modules], dict(modules)
     file = os.path.join(root, _PROMPTS_FILE)
-    values = _optional(file)
+    values = read_beside(root, _PROMPTS_FILE)
     if kinds == ["Transformer"] and values.get("model_type") != "SentenceTransformer":
         return None  # a CrossEncoder
     if kinds != [kind for kind in _KINDS if kind in folders] or "Pooling" not in folders:
@@ -96,7 +96,7 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
 def lost_prompts(folder: str) -> list[str]:
     """Return the prompts that `embedding_settings` does not contain, in the words of a message."""
     root = _root(folder)
-    values = {} if root is None else _optional(os.path.join(root, _PROMPTS_FILE))
+    values = {} if root is None else read_beside(root, _PROMPTS_FILE)
     prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
     kept = {prompt for _, prompt in _PREFIXES}
     lost = [f"the prompt {name!r}" for name in prompts if name not in kept]
@@ -117,7 +117,7 @@ def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, 
         UnknownTaskError: it puts a prompt before its texts.
     """
     file = os.path.join(folder, _PROMPTS_FILE)
-    beside = _optional(file)
+    beside = read_beside(folder, _PROMPTS_FILE)
     has_file = beside.get("model_type") == "CrossEncoder"
     prompts, name = beside.get("prompts") or {}, beside.get("default_prompt_name")
     if has_file and prompts.get(name):
@@ -229,8 +229,8 @@ def _root(folder: str) -> str | None:
 
 def _file_of_modules(folder: str) -> str | None:
     """Return a file that sentence-transformers writes for an embedder besides modules.json, or None."""
-    path = os.path.join(folder, _PROMPTS_FILE)
-    if os.path.isfile(path) and read_json(path).get("model_type") != "CrossEncoder":
+    values = read_beside(folder, _PROMPTS_FILE)
+    if values and values.get("model_type") != "CrossEncoder":
         return _PROMPTS_FILE
     return _POOLING_FILE if os.path.isfile(os.path.join(folder, _POOLING_FILE)) else None
 
@@ -266,7 +266,3 @@ def _dense_size(file: str) -> int:
 
 def _unsupported(source: str, setting: str, valid: str) -> UnknownTaskError:
     return UnknownTaskError(source, f"{setting} is not supported, but only {valid}.")
-
-
-def _optional(file: str) -> dict[str, Any]:
-    return read_json(file) if os.path.isfile(file) else {}

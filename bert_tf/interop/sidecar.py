@@ -153,11 +153,9 @@ def find_vocabulary(
     vocab_file: str | None, checkpoint: PretrainedCheckpoint | None
 ) -> Sequence[str] | None:
     """Return the tokens in the order of their ids, from the flag or the checkpoint; else None."""
-    if vocab_file is None and checkpoint is not None:
-        if checkpoint.vocab_file is None:
-            return checkpoint.vocab
-        vocab_file = checkpoint.vocab_file
-    return list(load_vocab(vocab_file, required=("[UNK]",))) if vocab_file else None
+    if vocab_file is None:
+        return None if checkpoint is None else checkpoint.vocab
+    return list(load_vocab(vocab_file, required=("[UNK]",)))
 
 
 def find_case(
@@ -189,7 +187,7 @@ def compare_vocabularies(vocab_file: str | None, checkpoint: PretrainedCheckpoin
     if checkpoint is None or vocab_file in (None, checkpoint.vocab_file):
         return
     theirs = checkpoint.vocab_file or f"the tokenizer.json next to {checkpoint.source}"
-    tokens = list(load_vocab(theirs)) if checkpoint.vocab_file else checkpoint.vocab or ()
+    tokens = checkpoint.vocab or ()
     vocab = load_vocab(vocab_file)
     differing = [(token, index) for index, token in enumerate(tokens) if vocab.get(token) != index]
     if not differing:

@@ -5,6 +5,7 @@ Both are "V2 bundles": PREFIX.index, PREFIX.data-00000-of-00001, and for the ref
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -19,8 +20,9 @@ from bert_tf.interop.checkpoint import (
     PretrainedCheckpoint,
     file_beside,
 )
-from bert_tf.interop.tokenizer_files import stated_lower_case
 from bert_tf.limits import DataError, read_whole
+
+logger = logging.getLogger(__name__)
 
 # Optimizer state that belongs to no variable. `global_step` becomes the step.
 _TRAINING_STATE = frozenset(
@@ -42,15 +44,14 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
     Args:
         path: a folder (the newest checkpoint of its `checkpoint` file, else its only one), a prefix
             such as `uncased_L-12_H-768_A-12/bert_model.ckpt`, or a file of it. May be remote.
-            `bert_config.json` and `vocab.txt` are read from the same folder.
+            `bert_config.json` is read from the same folder.
 
     Returns:
         The checkpoint, with lazy arrays.
 
     Raises:
-        FileNotFoundError: `path` has no checkpoint.
-        ValueError: a folder has several; or the files are damaged, or not the ones that name a
-            checkpoint.
+        FileNotFoundError: there is no such file.
+        ValueError: a folder has none, or several and no file `checkpoint`; or the files are damaged.
     """
     prefix = checkpoint_prefix(path)
     bundle = Bundle(prefix)
@@ -67,8 +68,6 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
         source=prefix,
         arrays=LazyArrays(weights, read),
         config=BertConfig.from_json_file(config_file) if config_file else None,
-        vocab_file=file_beside(folder, "vocab.txt"),
-        do_lower_case=stated_lower_case(folder),
         step=int(read("global_step")) if "global_step" in shapes else None,
         notes=("the weights are the moving averages of the trained weights",) if averaged else (),
     )
@@ -112,23 +111,20 @@ def prefixes_in(folder: str) -> list[str]:
 
 
 def _prefix_in_folder(folder: str) -> str:
-    names = prefixes_in(folder)
     state_file = file_beside(folder, "checkpoint")
-    if state_file and not tf.io.gfile.isdir(state_file):
-        # The path in the file may be absolute and from another machine. Only its last part counts.
-        newest = next(iter(named_checkpoints(state_file)), None)
-        if newest not in names:
-            raise FileNotFoundError(
-                f"{state_file} names {newest!r}, but {folder} has {', '.join(names) or 'none'}."
-            )
-        return checkpoint_prefix(tf.io.gfile.join(folder, newest))
-    if len(names) != 1:
-        raise DataError(
-            folder,
-            f"{len(names)} checkpoints and no file `checkpoint` that names the newest: "
-            f"name one{f', such as {folder}/{names[-1]}' if names else ''}.",
-        )
-    return checkpoint_prefix(tf.io.gfile.join(folder, names[0]))
+    if state_file and tf.io.gfile.isdir(state_file):
+        state_file = None
+    # The paths in the file may be absolute and from another machine. Only their last parts count.
+    named, names = named_checkpoints(state_file) if state_file else [], prefixes_in(folder)
+    known = names if state_file is None and len(names) == 1 else named
+    newest = next((name for name in known if name in names), None)
+    if newest is None:
+        problem = f"{len(names)} checkpoints, and no file `checkpoint` that names the newest"
+        example = f", such as {folder}/{names[-1]}" if names else ""
+        raise DataError(folder, f"{problem}: name one{example}.")
+    if named and newest != named[0]:
+        logger.warning("%s names %s, which is missing", state_file, named[0])
+    return checkpoint_prefix(tf.io.gfile.join(folder, newest))
 
 
 def named_checkpoints(state_file: str) -> list[str]:

@@ -30,7 +30,6 @@ from bert_tf.interop.checkpoint import (
     PretrainedCheckpoint,
     file_beside,
 )
-from bert_tf.interop.tokenizer_files import stated_lower_case
 from bert_tf.limits import DataError, listed
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -248,8 +247,8 @@ def read_tf2(prefix: str) -> PretrainedCheckpoint:
     """Read an object-based checkpoint with a BERT encoder of tf-models-official.
 
     Args:
-        prefix: such as `folder/bert_model.ckpt-1`. `bert_config.json` and `vocab.txt` are read from
-            the same folder. Without the former, the sizes are inferred from the shapes.
+        prefix: such as `folder/bert_model.ckpt-1`. `bert_config.json` is read from the same
+            folder. Without it, the sizes are inferred from the shapes.
 
     Returns:
         The checkpoint with the encoder and the heads of tf-models-official. Other variables are named
@@ -273,8 +272,6 @@ def read_tf2(prefix: str) -> PretrainedCheckpoint:
         source=prefix,
         arrays=arrays,
         config=config,
-        vocab_file=file_beside(folder, "vocab.txt"),
-        do_lower_case=stated_lower_case(folder),
         architecture=architecture,
         notes=notes,
     )

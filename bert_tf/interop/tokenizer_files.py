@@ -10,16 +10,18 @@ Source: the files that transformers 4 and 5 and sentence-transformers save.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside
-from bert_tf.limits import DataError, listed, read_json
+from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside, read_beside
+from bert_tf.limits import DataError, listed
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
 
+_CASES = ("tokenizer_config.json", "tokenizer.json")
 # The files that state the longest input, and their keys.
 _NUM_SPECIAL = 2  # [CLS] and [SEP]; an input has a token besides
 _NO_LIMIT = 1e29  # `transformers` writes 1e30
@@ -59,11 +61,11 @@ def stated_lower_case(folder: str) -> bool | None:
 
 def stated_cases(folder: str) -> Iterator[tuple[bool, str]]:
     """Yield (lower-cased?, the file that sets it), in order of precedence."""
-    file, config = _read_beside(folder, "tokenizer_config.json")
+    config, fast = (read_beside(folder, name) for name in _CASES)
+    file, path = (os.path.join(folder, name) for name in _CASES)
     stated = config.get("do_lower_case")
     if isinstance(stated, bool) and not _follows_file(config):
         yield stated, file
-    path, fast = _read_beside(folder, "tokenizer.json")
     if isinstance(value := (fast.get("normalizer") or {}).get("lowercase"), bool):
         yield value, path
     if isinstance(stated, bool) and _follows_file(config):
@@ -76,7 +78,7 @@ def stated_length(folder: str) -> int | None:
     The file of sentence-transformers takes precedence over that of `transformers`.
     """
     for name, key in _LENGTHS:
-        value = _read_beside(folder, name)[1].get(key)
+        value = read_beside(folder, name).get(key)
         if isinstance(value, int | float) and _NUM_SPECIAL < value < _NO_LIMIT:
             return int(value)
     return None
@@ -84,12 +86,12 @@ def stated_length(folder: str) -> int | None:
 
 def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
     """Return the WordPieces in `tokenizer.json`, in the order of their ids; None if it has none."""
-    path, fast = _read_beside(folder, "tokenizer.json")
-    model = fast.get("model") or {}
+    model = read_beside(folder, "tokenizer.json").get("model") or {}
     if model.get("type") != "WordPiece":
         return None
     ids = model["vocab"]
     if sorted(ids.values()) != list(range(len(ids))):
+        path = os.path.join(folder, "tokenizer.json")
         raise DataError(path, f"the ids of the vocabulary are not 0 to {len(ids) - 1}.")
     return tuple(sorted(ids, key=ids.__getitem__))
 
@@ -131,8 +133,8 @@ def unsupported_tokenization(
     Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`, except if its
     `tokenizer_class` follows the latter.
     """
-    config_file, config = _read_beside(folder, "tokenizer_config.json")
-    json_file, fast = _read_beside(folder, "tokenizer.json")
+    config, fast = (read_beside(folder, name) for name in _CASES)
+    config_file, json_file = (os.path.join(folder, name) for name in _CASES)
     normalizer = fast.get("normalizer") or {}
 
     if "Japanese" in str(kind := config.get("tokenizer_class")):
@@ -156,9 +158,13 @@ def unsupported_tokenization(
         yield file, "`tokenize_chinese_chars` is False", "Chinese characters are split here"
     if (prefix := (fast.get("model") or {}).get("continuing_subword_prefix", "##")) != "##":
         yield json_file, f"`continuing_subword_prefix` is {prefix!r}", "it must be '##'"
-    file, values = _read_beside(folder, "sentence_bert_config.json")
-    if values.get("do_lower_case") is True and not tokenizer.do_lower_case:
-        yield file, "`do_lower_case` is true", "the tokenizer next to it is cased"
+    name = "sentence_bert_config.json"
+    if read_beside(folder, name).get("do_lower_case") is True and not tokenizer.do_lower_case:
+        yield (
+            os.path.join(folder, name),
+            "`do_lower_case` is true",
+            "the tokenizer next to it is cased",
+        )
     for file, tokens in _added_tokens(folder):
         if split := [token for token in tokens if tokenizer.tokenize(token) != [token]]:
             setting = f"the tokens {listed(split, 5)} are added to the vocabulary"
@@ -174,10 +180,10 @@ def _follows_file(config: Mapping[str, Any]) -> bool:
 def _added_tokens(folder: str) -> Iterator[tuple[str, Iterator[str]]]:
     """Yield (file, the tokens that it adds to the vocabulary), without the `SPECIAL_TOKENS`."""
     for name, keys in _ADDED_TOKENS.items():
-        path, values = _read_beside(folder, name)
-        lists = [values] if path and not keys else [values.get(key) for key in keys]
+        values = read_beside(folder, name)
+        lists = [values.get(key) for key in keys] or [values]
         tokens = (token for some in lists for token in _contents(some))
-        yield path, (token for token in tokens if token not in SPECIAL_TOKENS)
+        yield os.path.join(folder, name), (token for token in tokens if token not in SPECIAL_TOKENS)
 
 
 def _contents(added: Any) -> Iterator[str]:
@@ -191,12 +197,6 @@ def _contents(added: Any) -> Iterator[str]:
         token = token.get("content") if isinstance(token, Mapping) else token
         if isinstance(token, str):
             yield token
-
-
-def _read_beside(folder: str, name: str) -> tuple[str, dict[str, Any]]:
-    """Return the path and the content of a JSON file; "" and {} if it does not exist."""
-    path = file_beside(folder, name)
-    return (path, read_json(path)) if path else ("", {})
 
 
 def tokenizer_values(

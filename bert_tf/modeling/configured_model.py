@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from importlib import import_module
@@ -146,8 +145,7 @@ class ConfiguredModel(keras.Model):
         if frozen and self.trainable:
             values["frozen"] = frozen
         if self.task is not None:
-            task_text = import_module("bert_tf.model_files").task_text
-            values["task"] = json.loads(task_text(self.task))
+            values["task"] = self.task.values()
         return values
 
     @classmethod
@@ -164,8 +162,8 @@ class ConfiguredModel(keras.Model):
             if variable.path in frozen:
                 variable.trainable = False
         if task is not None:
-            task_of_values = import_module("bert_tf.model_files").task_of_values
-            model.task = task_of_values(task, f"The saved {cls.__name__}")
+            make_task = import_module("bert_tf.tasks.load").make_task
+            model.task = make_task(task, f"The saved {cls.__name__}")
         return model
 
 

@@ -14,6 +14,7 @@ Shapes: B batch, S sequence, H hidden, E embedding (H, 4 * H, or the projection'
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.packing import PackedSequence
-from bert_tf.interop.read import folder_of
 from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel
@@ -115,7 +115,7 @@ class SentenceEncoder(TextModel):
 def _pooled(trained: TrainedModel, pooling: str | None) -> Network:
     """Return the network of the encoder with a pooling, by default the mean over the tokens."""
     if pooling is None and trained.unused_head:
-        if is_of_sentence_transformers(folder_of(trained.source)):
+        if is_of_sentence_transformers(os.path.dirname(trained.checkpoint)):
             raise ValueError(
                 f"{trained.unused_head} Give pooling=mean for the means over the tokens alone."
             )

@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.limits import read_json
-from bert_tf.model_files import read_task
 from bert_tf.model_folder import TrainedModel, with_settings
 from bert_tf.modeling.quantized import OVERFLOW_FREE
 from bert_tf.prediction.runtimes import TOKENS, Runtime, SavedModel, load
+from bert_tf.tasks.load import make_task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
 
@@ -112,5 +112,6 @@ def load_export(folder: str) -> TrainedModel:
     network = ExportedNetwork(load(format, path), facts, path)
     tokenizer = FullTokenizer(os.path.join(beside, "vocab.txt"), facts["do_lower_case"])
     length = facts["max_seq_length"]
-    trained = TrainedModel(network, tokenizer, read_task(beside), length, source=folder)
+    task = make_task(facts["task"], folder) if facts["task"] else None
+    trained = TrainedModel(network, tokenizer, task, length, source=folder)
     return with_settings(trained, length)

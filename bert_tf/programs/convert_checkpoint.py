@@ -10,15 +10,14 @@ import math
 import os
 from dataclasses import dataclass, replace
 
-from bert_tf.checkpoint_task import noted_task
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head, select
 from bert_tf.interop.huggingface_names import name_table
-from bert_tf.interop.read import folder_of, read_checkpoint
-from bert_tf.interop.sentence_transformers import embedding_settings, lost_prompts
+from bert_tf.interop.read import read_checkpoint
+from bert_tf.interop.sentence_transformers import lost_prompts
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
 from bert_tf.limits import listed
 from bert_tf.options import EncoderFilesOptions, OptionError, make_options, option, require_packages
@@ -26,8 +25,8 @@ from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.model_card import write_conversion_card
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.embeddings import EmbeddingTask
-from bert_tf.tasks.of_checkpoint import default_labels, make_task, split_labels
+from bert_tf.tasks.load import load_task
+from bert_tf.tasks.of_checkpoint import default_labels, split_labels
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 
@@ -135,7 +134,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         logger.warning("No file states the case of the text; --do_lower_case=true is assumed.")
 
     if vocab is not None and do_lower_case is not None:
-        folder, tokenizer = folder_of(source.source), FullTokenizer(vocab, do_lower_case)
+        folder, tokenizer = source.folder, FullTokenizer(vocab, do_lower_case)
         for file, setting, rule in unsupported_tokenization(folder, tokenizer):
             logger.warning(
                 "%s: %s, but %s. The new folder loses this setting.", file, setting, rule
@@ -164,7 +163,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         write_conversion_card(
             folder,
             options.init_checkpoint,
-            folder_of(source.source),
+            source.folder,
             head.name,
             task,
             sum(math.prod(shape_of(checkpoint.arrays, name)) for name in checkpoint.arrays),
@@ -180,9 +179,14 @@ def _describe(
     length = options.max_seq_length or source.longest_input(config)
     config.check_sequence_length(length)
     # The flag settles which of two lists of labels is right.
-    task = noted_task(source if options.labels is None else replace(source, labels=None))
-    if task is None and options.head in (None, "embeddings"):
-        task = _embedder(source, length)
+    source = source if options.labels is None else replace(source, labels=None)
+    task, keeps_pooling = None, options.head in (None, "embeddings")
+    if source.task is None and keeps_pooling:
+        source.check_embeddings()
+    if source.task is not None or (source.embeddings is not None and keeps_pooling):
+        task, _ = load_task(replace(source, config=config), length)
+    if task is not None and source.task is None and (lost := lost_prompts(source.folder)):
+        logger.warning("%s: the new folder loses the prompts %s", source.source, ", ".join(lost))
     stated = options.head or (task.name if task else None)
     head = find_head(source.arrays, stated, source.architecture, source.source)
     known = [row.ours for row in name_table(config.num_hidden_layers)]
@@ -198,20 +202,10 @@ def _describe(
         labels = _labels(checkpoint, config, task, options.labels)
         checkpoint = replace(checkpoint, labels=labels)
     if task is None:
-        is_pair = source.is_pair if options.is_pair is None else options.is_pair
-        task = make_task(
-            head,
-            config,
-            checkpoint.labels or (),
-            max_seq_length=length,
-            is_pair=is_pair,
-            num_choices=options.num_choices or 4,
-        )
-        if task is None and head.name == "classification":
-            logger.warning(
-                "No task.json is written: bert_tf has no task that predicts several numbers."
-            )
-    else:
+        task, problem = load_task(replace(checkpoint, task=None, embeddings=None), length)
+        if problem:
+            logger.warning("No task.json is written. %s", problem)
+    if task is not None:
         arguments = task.arguments()
         stated_by_flags = {name: getattr(options, name) for name in _OF_TASK if name in arguments}
         changes = {name: value for name, value in stated_by_flags.items() if value is not None}
@@ -219,17 +213,6 @@ def _describe(
             changes["labels"] = checkpoint.labels
         task = type(task)(**arguments | changes)
     return checkpoint, head, task, left_out
-
-
-def _embedder(source: PretrainedCheckpoint, max_seq_length: int) -> EmbeddingTask | None:
-    """Return the task of a folder of sentence-transformers; None for other checkpoints."""
-    folder = folder_of(source.source)
-    settings = embedding_settings(folder)
-    if settings is None:
-        return None
-    if lost := lost_prompts(folder):
-        logger.warning("%s: the new folder loses the prompts %s", source.source, ", ".join(lost))
-    return EmbeddingTask(max_seq_length, **settings)
 
 
 def _check_rows(checkpoint: PretrainedCheckpoint, config: BertConfig) -> None:

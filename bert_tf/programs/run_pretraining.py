@@ -20,7 +20,6 @@ from bert_tf.finetuning.run import Run, start
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.interop.hub import SCHEME
-from bert_tf.model_files import read_task
 from bert_tf.options import (
     ModelOptions,
     OptionError,
@@ -41,6 +40,7 @@ from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.pretraining.settings import MaskingOptions, most_predictions
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
+from bert_tf.tasks.load import load_task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -280,10 +280,9 @@ def make_tasks(
 
 def trained_objective(checkpoint: PretrainedCheckpoint | None) -> str | None:
     """Return the objective of a bert_tf model, None if the files next to it do not state it."""
-    if checkpoint is None:
+    if checkpoint is None or checkpoint.task is None:
         return None
-    source = checkpoint.source
-    task = read_task(source if tf.io.gfile.isdir(source) else os.path.dirname(source))
+    task, _ = load_task(checkpoint)
     return task.objective if isinstance(task, PretrainingTask) else None
 
 

@@ -26,7 +26,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from bert_tf import __version__
 from bert_tf.data.files import new_folder, write_text
 from bert_tf.data.record_makers import varint
-from bert_tf.model_files import TASK_FILE, task_text
+from bert_tf.model_files import model_files
 from bert_tf.prediction.exported import EXTRA, METADATA_FILE
 from bert_tf.serving.other_names import EXAMPLES, HUGGING_FACE, INPUTS, TF_EXAMPLE, serialized
 from bert_tf.serving.quantization import Quantization
@@ -106,7 +106,7 @@ def metadata(served: Served, precision: str) -> dict[str, Any]:
         "vocab_size": len(served.vocabulary),
         "vocab_sha256": hashlib.sha256(_vocabulary_text(served).encode()).hexdigest(),
         "config": served.config.to_dict(),
-        "task": None if served.task is None else json.loads(task_text(served.task)),
+        "task": None if served.task is None else served.task.values(),
         "answer_settings": asdict(served.settings) if hasattr(served, "settings") else {},
         "source": served.source,
     }
@@ -119,9 +119,8 @@ def write_beside(served: Served, folder: str, values: Mapping[str, Any]) -> None
         METADATA_FILE: json.dumps(values, indent=2) + "\n",
         "vocab.txt": _vocabulary_text(served),
         "bert_config.json": served.config.to_json_string(),
+        **model_files(task=served.task),
     }
-    if served.task is not None:
-        texts[TASK_FILE] = task_text(served.task)
     if hasattr(served.task, "labels"):
         texts["labels.txt"] = "".join(f"{name}\n" for name in served.labels)
     for name, text in texts.items():

@@ -101,18 +101,9 @@ class Task(abc.ABC):
     def arguments(self) -> dict[str, Any]:
         """Return the constructor's arguments, as JSON values: `type(task)(**arguments)`."""
 
-    @classmethod
-    def of_head(
-        cls,
-        config: BertConfig,
-        labels: Sequence[str],
-        max_seq_length: int,
-        *,
-        is_pair: bool | None,
-        num_choices: int,
-    ) -> Task | None:
-        """Return the task of a checkpoint, or None if unsupported; see `of_checkpoint.make_task`."""
-        return None
+    def values(self) -> dict[str, Any]:
+        """Return the content of `task.json`."""
+        return {"task": self.name, **self.arguments()}
 
     @abc.abstractmethod
     def build_model(self, config: BertConfig, dtype: str | None = None) -> keras.Model:

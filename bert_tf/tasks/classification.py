@@ -272,14 +272,6 @@ class ClassificationTask(ExampleTask):
     def min_seq_length(self) -> int:
         return 2 + bool(self.is_pair) + bool(self.doc_stride)  # windows move by a token or more
 
-    @classmethod
-    def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
-        kind = problem_type_of(config, labels)
-        if not kind.has_labels and len(labels) > 1:
-            return None  # a regression with several outputs
-        labels = labels if kind.has_labels else ()
-        return cls(labels, max_seq_length, is_pair=is_pair, problem_type=kind.name)
-
     def build_model(
         self, config: BertConfig, dtype: str | None = None
     ) -> BertForSequenceClassification:

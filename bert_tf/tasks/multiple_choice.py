@@ -56,10 +56,6 @@ class MultipleChoiceTask(ExampleTask):
     def arguments(self) -> dict[str, Any]:
         return {"num_choices": self.num_choices, "max_seq_length": self.max_seq_length}
 
-    @classmethod
-    def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
-        return cls(num_choices, max_seq_length)
-
     def id_limits(self, config: BertConfig) -> dict[str, int]:
         return super().id_limits(config) | {"label_ids": self.num_choices}
 

@@ -1,7 +1,4 @@
-"""Tasks of checkpoints from other projects, from head, labels and problem type.
-
-A Hugging Face folder states all three in `config.json`: `architectures`, `id2label`, `problem_type`.
-"""
+"""Labels of a checkpoint's classifier: their names, their order, and rows in another order."""
 
 from __future__ import annotations
 
@@ -15,38 +12,13 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
-from bert_tf.registry import TYPES, TaskType
+from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 
 logger = logging.getLogger(__name__)
 
 _CLASSIFIER = TYPES["classification"].variables  # one row per label
 _TRANSITIONS = "crf/transitions"  # one row and column per label, and one for the ends of a sentence
-
-
-def make_task(
-    head: TaskType,
-    config: BertConfig,
-    labels: Sequence[str] = (),
-    *,
-    max_seq_length: int | None = None,
-    is_pair: bool | None = None,
-    num_choices: int = 4,
-) -> Task | None:
-    """Return the task of a checkpoint, or None if the head has no task.
-
-    Args:
-        head: from `interop.heads.find_head`.
-        labels: names of the outputs, in order, if the head has any.
-        max_seq_length: S. Default: `max_position_embeddings`.
-        is_pair: True if a classifier takes pairs; None if unknown, so that both are accepted.
-        num_choices: maximum choices of a question.
-    """
-    task_class = head.load("task")
-    if task_class is None:
-        return None
-    length = max_seq_length or config.max_position_embeddings
-    return task_class.of_head(config, labels, length, is_pair=is_pair, num_choices=num_choices)
 
 
 def split_labels(comma_list: str) -> tuple[str, ...]:

@@ -108,10 +108,6 @@ class PretrainingTask(Task):
             "objective": self.objective,
         }
 
-    @classmethod
-    def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
-        return cls(max_seq_length, max_predictions_per_seq=min(20, max_seq_length))
-
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForPreTraining:
         return BertForPreTraining(config, dtype=dtype)
 

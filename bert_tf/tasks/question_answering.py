@@ -201,10 +201,6 @@ class QuestionAnsweringTask(ExampleTask):
         """Return the same task for records without answers."""
         return QuestionAnsweringTask(**self.arguments(), is_labeled=False)
 
-    @classmethod
-    def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
-        return cls(max_seq_length, max_query_length=max(1, min(64, max_seq_length - 4)))
-
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForQuestionAnswering:
         return BertForQuestionAnswering(config, dtype=dtype)
 

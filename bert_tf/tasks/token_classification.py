@@ -132,10 +132,6 @@ class TokenClassificationTask(ExampleTask):
             **({"whole_words": sorted(self.whole_words)} if self.whole_words else {}),
         }
 
-    @classmethod
-    def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
-        return cls(labels, max_seq_length)
-
     def id_limits(self, config: BertConfig) -> dict[str, int]:
         return super().id_limits(config) | {"label_ids": len(self.labels)}
 

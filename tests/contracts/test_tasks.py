@@ -13,6 +13,7 @@ from helpers import (
     checkpoint_arrays,
     read_json_lines,
     read_results,
+    read_task,
     remove_last_checkpoint,
 )
 from models import DATA, copy_of, golden, train
@@ -21,7 +22,6 @@ import bert_tf
 from bert_tf.data.records import read_records
 from bert_tf.data.token_classification import read_conll
 from bert_tf.metrics.conlleval import entities
-from bert_tf.model_files import read_task
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.crf import marginals, sentence_chains
 from bert_tf.tasks.distillation import student_task

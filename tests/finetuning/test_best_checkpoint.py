@@ -8,11 +8,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import refused
+from helpers import read_task, refused
 from models import golden, train
 
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint
-from bert_tf.model_files import read_task
 from bert_tf.training.checkpoints import latest_checkpoint
 
 

@@ -10,6 +10,7 @@ from helpers import (
     assert_bit_equal,
     checkpoint_arrays,
     read_json_lines,
+    read_task,
     refused,
     remove_last_checkpoint,
     write,
@@ -20,7 +21,6 @@ from bert_tf.data.records import read_records
 from bert_tf.finetuning.classification import read_data
 from bert_tf.finetuning.distillation import add_columns, load_teacher
 from bert_tf.finetuning.run import start
-from bert_tf.model_files import read_task
 from bert_tf.model_folder import load_model
 from bert_tf.tasks.distillation import student_task
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint, save_checkpoint

@@ -132,9 +132,9 @@ def test_text_is_lower_cased_as_flag_checkpoint_or_else_vocabulary_say(vocab, st
 @pytest.fixture(params=["vocab.txt", "tokenizer.json"])
 def known(request, tmp_path):
     """A checkpoint with the 125 tokens of LOWER, in a file of their own or in tokenizer.json only."""
-    if request.param == "tokenizer.json":
-        return checkpoint(vocab=LOWER)
-    return checkpoint(vocab_file=write_vocab(tmp_path / "theirs.txt", LOWER))
+    is_own = request.param == "vocab.txt"
+    file = write_vocab(tmp_path / "theirs.txt", LOWER) if is_own else None
+    return checkpoint(vocab=LOWER, vocab_file=file)
 
 
 def test_tokens_that_the_checkpoint_knows_by_another_id_are_counted_in_a_warning(

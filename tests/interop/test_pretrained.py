@@ -9,12 +9,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import cause_of
+from helpers import cause_of, read_task
 from tiny_checkpoints import CONFIG, huggingface_tensors, write_huggingface, write_tf1
 
 import bert_tf
 from bert_tf.interop.tensor_files import open_tensors
-from bert_tf.model_files import read_task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask

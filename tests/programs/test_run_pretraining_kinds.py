@@ -15,6 +15,7 @@ from helpers import (
     checkpoint_arrays,
     read_json_lines,
     read_results,
+    read_task,
     remove_last_checkpoint,
     write_records,
 )
@@ -22,7 +23,6 @@ from models import DATA, golden, options
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records, read_records
-from bert_tf.model_files import read_task
 from bert_tf.model_folder import load_model
 from bert_tf.options import with_values
 from bert_tf.programs.run_pretraining import run_pretraining
