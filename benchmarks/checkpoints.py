@@ -55,7 +55,7 @@ def main() -> None:
                 saver = BackgroundSaver(folder)
                 start = time.perf_counter()
                 if kind != "without":
-                    saver.save(trainer._variables(), trainer.step)
+                    saver.save(trainer.variables, trainer.step)
                 if kind == "waiting":
                     saver.wait()
                 for _ in range(arguments.steps):

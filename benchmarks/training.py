@@ -133,7 +133,7 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
         batch = pack_batch(batch, length)
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(distribute(strategy, dataset))
-    return lambda count=1: trainer.take_steps(iterator, count)[0]["loss"]
+    return lambda count=1: trainer.take_steps(iterator, count).values["loss"]
 
 
 def tensorflow_peer_step(side: str, arguments: argparse.Namespace):

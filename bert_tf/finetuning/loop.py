@@ -1,4 +1,4 @@
-"""Batches of record files for a `TrainLoop`, evaluations while it trains, and outputs of its model."""
+"""Batches of record files for a `TrainLoop`, and outputs of its model."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from bert_tf.data.batching import RECORD_NUMBER, length_step, pack_batch
 from bert_tf.data.features import trim_padding
 from bert_tf.data.files import write_text
 from bert_tf.data.records import assert_ids, count_records, naming_damaged_file, read_records
-from bert_tf.finetuning.best_checkpoint import BestCheckpoint
 from bert_tf.options import OptionError
 from bert_tf.report.model_card import write_card
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
-from bert_tf.training.loop import StopTraining, TrainLoop
+from bert_tf.training.loop import TrainLoop
 from bert_tf.training.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
@@ -169,57 +168,6 @@ def training_batches(
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     ).prefetch(tf.data.AUTOTUNE)
-
-
-class Evaluations:
-    """Evaluations during training. They keep the best weights, and may end the training early."""
-
-    def __init__(
-        self,
-        trainer: TrainLoop,
-        training: TrainingOptions,
-        evaluate: Callable[[], Mapping[str, float]] | None,
-        best: BestCheckpoint | None,
-    ):
-        self._trainer = trainer
-        self._evaluate: Any = evaluate
-        self._evaluate_steps = training.evaluate_steps
-        self._best: Any = best
-        self._last: tuple[int, Mapping[str, float]] | None = None
-
-    def __call__(self) -> Mapping[str, float]:
-        results = self._evaluate()
-        self._last = self._trainer.step, results
-        self._best.offer(results, self._trainer)
-        if self._best.is_over:
-            logger.warning(
-                "Training ends at step %d: the last %d evaluations were not better than the best one, "
-                "whose weights are in %s",
-                self._trainer.step,
-                self._best.patience,
-                self._best.folder,
-            )
-            raise StopTraining(results)
-        return results
-
-    def are_missing_at(self, step: int) -> bool:
-        """Return True if a run that resumes at `step` ended before it had evaluated that step."""
-        if self._best is None or self._best.is_new_run or step % self._evaluate_steps:
-            return False
-        return not self._best.has_seen(step)
-
-    def at(self, step: int) -> tuple[Mapping[str, float] | None, bool]:
-        """Return the results at the last step, and True if no process has logged them.
-
-        They are computed if they can be the best.
-        """
-        if self._last is not None and self._last[0] == step:
-            return self._last[1], False
-        if self._best is None:
-            return None, False
-        results, is_new = self._evaluate(), not self._best.has_seen(step)
-        self._best.offer(results, self._trainer)
-        return results, is_new
 
 
 def describe(trainer: TrainLoop, options: Any, size: int) -> str:

@@ -68,7 +68,7 @@ from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import folder_lock, list_checkpoints
 from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
-from bert_tf.training.loop import TrainLoop
+from bert_tf.training.loop import CheckpointHook, EvaluationHook, LogHook, TrainLoop
 from bert_tf.training.optimization import OPTIMIZERS
 from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.schedules import WarmupDecay
@@ -413,7 +413,9 @@ class Run(Generic[AnyTask, AnyOptions]):
         if first_step < self.num_train_steps:
             texts = model_files(self.config, self.task, self.vocabulary, self.do_lower_case)
             write_files(self.output_dir, texts)
-        evaluations = loop.Evaluations(trainer, training, evaluate, self.best)
+        log = MetricsLog(self.output_dir, training.tensorboard)
+        evaluation = EvaluationHook(log, evaluate, training.evaluate_steps, self.best)
+        saving = training.save_checkpoints_steps, training.keep_checkpoint_max
         flops = flops_per_token(
             trainer.model.config, task.max_seq_length, task.predictions_per_token
         )
@@ -421,27 +423,20 @@ class Run(Generic[AnyTask, AnyOptions]):
             trainer.train(
                 stream,
                 last_step,
-                output_dir=self.output_dir,
-                save_checkpoints_steps=training.save_checkpoints_steps,
-                max_steps_per_loop=training.iterations_per_loop,
-                keep_checkpoint_max=training.keep_checkpoint_max,
-                evaluate=evaluations,
-                evaluate_steps=training.evaluate_steps,
-                evaluate_first=evaluations.are_missing_at(first_step),
-                tensorboard=training.tensorboard,
-                speed=Speed(size, flops),
+                [
+                    LogHook(log, Speed(size, flops)),
+                    CheckpointHook(self.output_dir, *saving),
+                    evaluation,
+                ],
+                max_steps_per_call=training.iterations_per_loop,
+                batch_size=size,
             )
         if trainer.is_chief and (not is_over or described_step(self.output_dir) != trainer.step):
             parameters = loop.num_parameters(trainer.model)
             write_training_card(
                 self.output_dir, self.record, self.program, self.task, parameters, trainer.step
             )
-        results, is_new = evaluations.at(trainer.step)
-        if is_new and trainer.is_chief:
-            MetricsLog(self.output_dir, training.tensorboard).write(
-                "eval", trainer.step, results or {}
-            )
-        return results
+        return evaluation.finish(trainer)
 
     def _write_record(self, files: Sequence[str], batch_size: int) -> None:
         """Write training.json."""

@@ -78,7 +78,7 @@ def save_checkpoint(
         kept = [*others, prefix][-keep_max:]  # [-0:] is all
         _write_state(directory, kept)
     except (OSError, tf.errors.OpError):  # usually a full disk
-        _remove_fragments(directory)
+        _remove_others(directory, list_checkpoints(directory))
         raise
     _remove_others(directory, kept)
     return prefix
@@ -96,8 +96,8 @@ class BackgroundSaver:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
-    def save(self, variables: Mapping[str, Any], step: int) -> None:
-        """Start writing a checkpoint; see `save_checkpoint` for the arguments."""
+    def save(self, variables: Mapping[str, Any], step: int) -> str:
+        """Start writing a checkpoint and return its prefix; see `save_checkpoint`."""
         self.wait()
         arrays = {name: np.asarray(variable).copy() for name, variable in variables.items()}
 
@@ -111,6 +111,7 @@ class BackgroundSaver:
         thread = threading.Thread(target=write, name="checkpoint")
         thread.start()
         self._thread = thread  # `wait` cannot join one that did not start
+        return tf.io.gfile.join(self.directory, f"model.ckpt-{step}")
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written; raise its error if writing failed."""
@@ -255,17 +256,7 @@ def _remove_others(directory: str, kept: list[str]) -> None:
     kept_names = {PurePath(prefix).name for prefix in kept}
     for name in tf.io.gfile.listdir(directory):
         part = re.match(r"(model\.ckpt-\d+)\.(index|meta|data-)", name)
-        if part and part[1] not in kept_names:
-            tf.io.gfile.remove(tf.io.gfile.join(directory, name))
-
-
-def _remove_fragments(directory: str) -> None:
-    """Remove the files of a checkpoint whose writing failed."""
-    names = tf.io.gfile.listdir(directory)
-    for name in names:
-        part = re.fullmatch(r"(model\.ckpt-\d+\.)(index|data-).*", name)
-        is_alone = part is not None and f"{part[1]}index" not in names
-        if (part and (is_alone or ".tempstate" in name)) or name == "checkpoint.tmp":
+        if part and (part[1] not in kept_names or ".tempstate" in name):
             tf.io.gfile.remove(tf.io.gfile.join(directory, name))
 
 

@@ -1,7 +1,6 @@
-"""The training loop, built on `strategy.run`.
+"""The training loop, built on `strategy.run`: take steps, then log, save and evaluate, and again.
 
-step.py defines one step, batch_runner.py runs a model over data without training it. This file runs many
-steps per call, and handles checkpoints, logs and early ends.
+step.py defines one step; predict_batches.py runs a model without training it.
 
 Keras' `fit` is not used: under `tf.distribute` it breaks with gradient accumulation, several steps per
 call and several workers. The models are ordinary Keras models that notebooks can compile and fit.
@@ -18,20 +17,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling.inference_layout import check_no_kept_kernels
-from bert_tf.training import checkpoints, failures
-from bert_tf.training.adam_by_path import AdamByPath
-from bert_tf.training.batch_runner import BatchRunner
-from bert_tf.training.checkpoints import folder_lock
+from bert_tf.training import checkpoints
 from bert_tf.training.losses import Loss
+from bert_tf.training.optimization import AdamByPath
+from bert_tf.training.predict_batches import PredictStep, predict_batches
 from bert_tf.training.progress import MetricsLog, Progress, Speed, values_to_show
-from bert_tf.training.step import LossScale, TrainStep, sum_of_replicas
+from bert_tf.training.schedules import WarmupDecay
+from bert_tf.training.step import (
+    Compilation,
+    LossScale,
+    TrainStep,
+    raise_with_remedy,
+    sum_of_replicas,
+)
 from bert_tf.training.strategy import distribute, is_chief, is_multi_worker
 
 logger = logging.getLogger(__name__)
@@ -40,19 +46,44 @@ _SECONDS_PER_CALL = 2.0
 _STEPS_OF_WORKERS = 10  # per call, if several processes train
 _LAST_VALUES = ("learning_rate", "loss_scale")  # of the last step of a call, not the mean
 
-Tensors = Mapping[str, Any]
+
+@dataclass(frozen=True)
+class Call:
+    """What one call of the compiled steps has done.
+
+    Args:
+        first, last: its steps, from 1.
+        values: means of `TrainStep.reported`; of rate and loss scale the last value.
+        is_told: True if any worker has received a signal to end.
+    """
+
+    first: int
+    last: int
+    values: dict[str, float]
+    seconds_per_step: float
+    is_told: bool = False
 
 
-class StopTraining(Exception):
-    """Raised by an evaluation to end training; `results` are its metrics."""
+class Hook:
+    """What happens between the calls of `TrainLoop.train`.
 
-    def __init__(self, results: Mapping[str, float]):
-        super().__init__("Training ends early.")
-        self.results = results
+    Attributes:
+        every: steps after which a call ends, because the hook has something to do; 0: whenever.
+    """
+
+    every = 0
+
+    @contextmanager
+    def running(self, loop: TrainLoop) -> Iterator[None]:
+        """Begin before the first step; end after the last one, or after an error."""
+        yield
+
+    def after(self, loop: TrainLoop, call: Call) -> None:
+        """Do the work after a call."""
 
 
 class TrainLoop:
-    """Training and evaluation of one model.
+    """Training of one model, and its predictions.
 
     Args:
         model: Keras model, dict of tensors in, dict of tensors out. Made under `strategy.scope()`.
@@ -65,6 +96,10 @@ class TrainLoop:
         seed: of dropout.
         jit_compile: "auto" compiles the element-wise parts on CPUs, and forward and backward as a
             whole on GPUs; "true": as a whole everywhere; "false": nothing.
+
+    Attributes:
+        checkpoint: prefix of the newest checkpoint, None without one.
+        last_step: of the training; a hook may lower it to the current step, to end early.
 
     Raises:
         ValueError: environment variables make TensorFlow treat weights as constants; see also
@@ -85,33 +120,45 @@ class TrainLoop:
     ):
         check_no_kept_kernels()
         self.model = model
-        self.losses = tuple(losses)
         self.strategy = strategy
         self.optimizer: Any = optimizer
-        self._step: Any = None  # a TrainStep, if there is an optimizer
+        self.train_step: Any = None  # a TrainStep, if there is an optimizer
+        self.checkpoint: str | None = None
+        self.last_step = 0
+        self._num_parts = gradient_accumulation_steps
         if optimizer is not None:
             with strategy.scope():
                 optimizer.build(model.trainable_variables)
-                self._step = TrainStep(
+                self.train_step = TrainStep(
                     model,
                     losses,
                     optimizer,
-                    strategy,
-                    input_names=input_names,
-                    gradient_accumulation_steps=gradient_accumulation_steps,
+                    input_names,
+                    Compilation.choose(jit_compile, strategy),
+                    num_parts=gradient_accumulation_steps,
                     seed=seed,
-                    jit_compile=jit_compile,
                 )
         self._train_steps = tf.function(self._loop)
-        self._runner = BatchRunner(model, strategy, input_names)
-        self._restored_step = 0
+        self._predict_step = PredictStep(model, strategy, input_names)
 
     @property
     def step(self) -> int:
-        """Optimizer steps taken."""
-        if self.optimizer is None:
-            return self._restored_step
-        return int(self.optimizer.iterations.numpy())
+        """Optimizer steps taken; without an optimizer the step of the checkpoint."""
+        if self.optimizer is not None:
+            return int(self.optimizer.iterations.numpy())
+        return 0 if self.checkpoint is None else checkpoints.checkpoint_step(self.checkpoint)
+
+    @property
+    def is_chief(self) -> bool:
+        """True if this process writes files; exactly one of several workers does."""
+        return is_chief(self.strategy)
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """Content of a checkpoint, by name."""
+        named = checkpoints.training_variables(self.model, self.optimizer)
+        scale = self.train_step and self.train_step.loss_scale
+        return named | scale.variables if scale else named
 
     def resume(self, source: str) -> int | None:
         """Restore a checkpoint; return its step, or None without one.
@@ -122,72 +169,36 @@ class TrainLoop:
         prefix = checkpoints.find_checkpoint(source)
         if prefix is None:
             return None
-        named = self._variables()
-        checkpoints.restore_checkpoint(prefix, named, optional=LossScale.NAMES)
-        self._restored_step = checkpoints.checkpoint_step(prefix)
+        checkpoints.restore_checkpoint(prefix, self.variables, optional=LossScale.NAMES)
+        self.checkpoint = prefix
         what = "Loaded step" if self.optimizer is None else "Resumed at step"
         logger.info("%s %d from %s", what, self.step, prefix)
         return self.step
-
-    def _variables(self) -> dict[str, Any]:
-        """Return the content of a checkpoint, by name."""
-        named = checkpoints.training_variables(self.model, self.optimizer)
-        if self._step is not None and self._step.loss_scale is not None:
-            named |= self._step.loss_scale.variables
-        return named
-
-    @property
-    def is_chief(self) -> bool:
-        """True if this process writes files; exactly one of several workers does."""
-        return is_chief(self.strategy)
-
-    def save(self, directory: str, keep_max: int = 5) -> str | None:
-        """Write `model.ckpt-<step>` into `directory` if chief; return its prefix, else None."""
-        if not self.is_chief:
-            return None
-        return checkpoints.save_checkpoint(directory, self._variables(), self.step, keep_max)
 
     def train(
         self,
         dataset_from: Callable[[int], tf.data.Dataset],
         num_train_steps: int,
+        hooks: Sequence[Hook],
         *,
-        output_dir: str,
-        save_checkpoints_steps: int = 1000,
-        max_steps_per_loop: int = 1000,
-        keep_checkpoint_max: int = 5,
-        evaluate: Callable[[], Mapping[str, float]] | None = None,
-        evaluate_steps: int = 0,
-        evaluate_first: bool = False,
-        tensorboard: bool = False,
-        speed: Speed | None = None,
+        max_steps_per_call: int = 1000,
+        batch_size: int | None = None,
     ) -> None:
         """Train up to `num_train_steps`, from the current step.
 
         Args:
             dataset_from: step -> endless dataset of global batches from that step on.
             num_train_steps: total optimizer steps, including those before a resume.
-            output_dir: for `model.ckpt-N` and `metrics.jsonl`.
-            save_checkpoints_steps: optimizer steps between checkpoints, which are written while training
-                continues. The last step is always saved.
-            max_steps_per_loop: most steps per call. A call takes about two seconds, so that the loss is
-                seen often.
-            keep_checkpoint_max: number of checkpoints to keep; 0 keeps all.
-            evaluate: called without arguments every `evaluate_steps`. Its metrics go to `metrics.jsonl`.
-                It may raise `StopTraining`.
-            evaluate_steps: optimizer steps between evaluations; 0 means never. The last step is not
-                evaluated.
-            evaluate_first: also evaluate the current step, because an earlier process ended before it
-                had. All workers do if it is True in one of them.
-            tensorboard: also write the content of `metrics.jsonl` as events for TensorBoard.
-            speed: converts seconds per step into the speeds to log.
+            hooks: what happens after each call of the compiled steps, in this order.
+            max_steps_per_call: a call takes about two seconds, so that the loss is seen often.
+            batch_size: over all devices, for the error if memory is short.
 
         Raises:
             FloatingPointError: the loss is not finite.
             ResourceExhaustedError: a step needs more memory.
             SystemExit: this process or another worker received SIGTERM. The current step is saved.
             KeyboardInterrupt: the same after Ctrl-C; at once after a second one.
-            ValueError: another process trains in `output_dir`.
+            ValueError: another process trains in the folder of the checkpoints.
         """
         if self.step >= num_train_steps:
             is_beyond = self.step > num_train_steps  # another folder or other data, by mistake
@@ -197,135 +208,62 @@ class TrainLoop:
                 *(self.step, num_train_steps),
             )
             return
-        iterator = self._iterator(dataset_from)
-        progress = Progress("train", num_train_steps)
-        pauses = [save_checkpoints_steps, *([evaluate_steps] if evaluate_steps else [])]
+        iterator = iter(distribute(self.strategy, dataset_from(self.step)))
         together = is_multi_worker(self.strategy)
-        loop_size = 1
-        with (
-            self._output(output_dir, tensorboard, keep_checkpoint_max) as (log, saver),
-            noticing_signals() as received,
-        ):
-            if self._is_any(evaluate_first) and self._ends_with(evaluate, log):
-                num_train_steps = self.step
-            while self.step < num_train_steps:
-                until_pause = min(period - self.step % period for period in pauses)
-                steps = min(loop_size, until_pause, num_train_steps - self.step)
-                start, first = time.monotonic(), self.step + 1
+        self.last_step, call_size, is_told = num_train_steps, 1, False
+        with noticing_signals() as received, contextlib.ExitStack() as stack:
+            for hook in hooks:
+                stack.enter_context(hook.running(self))
+            while self.step < self.last_step and not is_told:
+                pauses = [hook.every - self.step % hook.every for hook in hooks if hook.every]
+                steps = min(call_size, self.last_step - self.step, *pauses)
+                first = self.step + 1
                 try:
-                    values, lost_at, is_told = self.take_steps(iterator, steps, bool(received))
+                    call = self.take_steps(iterator, steps, bool(received))
                 except tf.errors.OpError as error:
-                    self._step.raise_with_remedy(error, first, speed and speed.batch_size)
-                seconds_per_step = (time.monotonic() - start) / steps
-                loop_size = max(
-                    1, int(min(max_steps_per_loop, _SECONDS_PER_CALL / seconds_per_step))
-                )
+                    self._raise_with_remedy(error, first, batch_size)
+                for hook in hooks:
+                    hook.after(self, call)
+                call_size = max(1, int(_SECONDS_PER_CALL / call.seconds_per_step))
                 if together:  # all workers need the same calls, but their clocks differ
-                    loop_size = min(max_steps_per_loop, _STEPS_OF_WORKERS)
-                if lost_at is not None:
-                    failures.raise_lost_weights(values, lost_at, saver)
-                if log is not None:
-                    if speed is not None:
-                        values |= speed.values(seconds_per_step, values["tokens"])
-                    log.write("train", self.step, values, self._step.rates(first))
-                    progress.update(self.step, values_to_show(values))
-                is_last = self.step == num_train_steps
-                is_saved = is_last or self.step % save_checkpoints_steps == 0
-                if saver is not None and is_saved:
-                    saver.save(self._variables(), self.step)
-                is_due = evaluate_steps and self.step % evaluate_steps == 0
-                if is_due and not is_last and self._ends_with(evaluate, log):
-                    num_train_steps = self.step
-                    if saver is not None and not is_saved:
-                        saver.save(self._variables(), self.step)
-                    is_saved = True
-                if is_told or (received and not together):
-                    if saver is not None:
-                        if not is_saved:
-                            saver.save(self._variables(), self.step)
-                        saver.wait()
-                    self._end(output_dir, received)
+                    call_size = _STEPS_OF_WORKERS
+                call_size = min(call_size, max_steps_per_call)
+                is_told = call.is_told or (bool(received) and not together)
         # Waits for the chief, which may still be writing a checkpoint.
-        if self._is_any(bool(received)):
-            self._end(output_dir, received)
+        if self.is_any(bool(received)):
+            self._end(received)
 
-    def _end(self, output_dir: str, received: Sequence[int]) -> None:
-        """End the process after these signals to it, or to another worker."""
-        saved: str | None = f"the checkpoint of worker 0 at step {self.step}"
-        if self.is_chief:
-            saved = checkpoints.latest_checkpoint(output_dir)
-        remedy = f"Run the same command again to resume from {saved}."
-        if signal.SIGINT in received:
-            raise KeyboardInterrupt(remedy)
-        logger.warning("Ended. %s", remedy)
-        raise SystemExit(128 + signal.SIGTERM)
-
-    def _ends_with(
-        self, evaluate: Callable[[], Mapping[str, float]] | None, log: MetricsLog | None
-    ) -> bool:
-        """Evaluate the current step and log the metrics. Return True if training ends with it."""
-        if evaluate is None:
-            return False
-        is_end = False
-        try:
-            results = evaluate()
-        except StopTraining as stop:
-            results, is_end = stop.results, True
-        if log is not None:
-            log.write("eval", self.step, results)
-        _return_freed_memory()
-        return is_end
-
-    def _iterator(self, dataset_from: Callable[[int], tf.data.Dataset]) -> Iterator:
-        return iter(distribute(self.strategy, dataset_from(self.step)))
-
-    @contextmanager
-    def _output(self, output_dir: str, tensorboard: bool, keep_checkpoint_max: int):
-        """Yield the log and the checkpoint writer, or None and None if not chief."""
-        if not self.is_chief:
-            yield None, None
-            return
-        tf.io.gfile.makedirs(output_dir)
-        with folder_lock(output_dir):
-            saver = checkpoints.BackgroundSaver(output_dir, keep_checkpoint_max)
-            try:
-                yield MetricsLog(output_dir, tensorboard), saver
-            finally:
-                saver.wait()
-
-    def take_steps(
-        self, iterator, steps: int, is_terminated: bool = False
-    ) -> tuple[dict[str, float], int | None, bool]:
-        """Take `steps` steps in one call of the compiled function, without the other work of `train`.
+    def take_steps(self, iterator, steps: int, is_terminated: bool = False) -> Call:
+        """Take `steps` steps in one call of the compiled function, without the hooks.
 
         Args:
             iterator: of a distributed data set.
             is_terminated: True if this worker received a signal to end; the other workers learn of it.
 
-        Returns:
-            The means of the reported values (of rate and loss scale the last value); the first step
-            whose loss or gradient was not finite, or None; whether any worker received a signal.
+        Raises:
+            FloatingPointError: a loss or gradient was not finite, so that the weights are lost.
         """
+        start, first = time.monotonic(), self.step + 1
         values, lost_at, told = self._train_steps(
             iterator, tf.constant(steps), tf.constant(float(is_terminated))
         )
         values = {name: float(value) for name, value in values.items()}
-        return values, int(lost_at) if lost_at >= 0 else None, bool(told > 0)
-
-    def predict(self, dataset: tf.data.Dataset, outputs_of, batch_size: int, **kwargs):
-        """Concatenate the batches of `BatchRunner.batches`: name -> array [examples, ...]."""
-        parts: dict[str, list[np.ndarray]] = {}
-        for batch in self._runner.batches(dataset, outputs_of, batch_size, **kwargs):
-            for name, value in batch.items():
-                parts.setdefault(name, []).append(value)
-        return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+        seconds = (time.monotonic() - start) / steps
+        if lost_at >= 0:
+            saved = f"{self.checkpoint} is from before."
+            raise FloatingPointError(
+                f"The loss is {values['loss']} and the norm of its gradient "
+                f"{values['gradient_norm']} at step {int(lost_at)}. Lower learning_rate, or raise the "
+                "number of warm-up steps. "
+                + (saved if self.checkpoint else "No earlier checkpoint exists.")
+            )
+        return Call(first, self.step, values, seconds, bool(told > 0))
 
     def _loop(self, iterator, num_steps, told_to_end):
-        """Take `num_steps` steps; see `take_steps`."""
-        optimizer: Any = self.optimizer
+        """Take `num_steps` steps. Return their values, the first lost step or -1, and the signal."""
         # Nothing in a step is Python that AutoGraph must translate, which takes seconds.
-        take = tf.autograph.experimental.do_not_convert(self._step.take)
-        sums = {name: tf.constant(0.0) for name in self._step.reported}
+        take = tf.autograph.experimental.do_not_convert(self.train_step.take)
+        sums = {name: tf.constant(0.0) for name in self.train_step.reported}
         lost_at = tf.constant(-1, tf.int64)
         for _ in tf.range(num_steps):
             values = self.strategy.run(take, args=(next(iterator),))
@@ -334,27 +272,188 @@ class TrainLoop:
                 for name, value in values.items()
             }
             is_lost = ~tf.math.is_finite(first["loss"] + first["gradient_norm"])
-            step = tf.cast(optimizer.iterations.value, tf.int64)
+            step = tf.cast(self.optimizer.iterations.value, tf.int64)
             lost_at = tf.where(tf.logical_and(lost_at < 0, is_lost), step, lost_at)
             sums = {n: first[n] if n in _LAST_VALUES else sums[n] + first[n] for n in sums}
-        told = told_to_end
-        if is_multi_worker(self.strategy):
-            told = self.strategy.run(lambda: sum_of_replicas(tf.identity(told_to_end)))
-            told = self.strategy.experimental_local_results(told)[0]
+        told = self._sum_of_workers(told_to_end)
         count = tf.cast(num_steps, tf.float32)
         means = {n: total if n in _LAST_VALUES else total / count for n, total in sums.items()}
         return means, lost_at, told
 
-    def _is_any(self, flag: bool) -> bool:
+    def _sum_of_workers(self, value: tf.Tensor) -> tf.Tensor:
+        if not is_multi_worker(self.strategy):
+            return value
+        total = self.strategy.run(lambda: sum_of_replicas(tf.identity(value)))
+        return self.strategy.experimental_local_results(total)[0]
+
+    def is_any(self, flag: bool) -> bool:
         """Return True if `flag` is True in any of the processes; wait for all of them."""
         if not is_multi_worker(self.strategy):
             return flag
+        meet = tf.function(lambda: self._sum_of_workers(tf.constant(float(flag))))
+        return bool(meet() > 0)
 
-        @tf.function
-        def meet():
-            return self.strategy.run(lambda: sum_of_replicas(tf.constant(float(flag))))
+    def _raise_with_remedy(
+        self, error: tf.errors.OpError, first: int, batch_size: int | None
+    ) -> NoReturn:
+        settings = {
+            "train_batch_size": batch_size,
+            "devices": self.strategy.num_replicas_in_sync,
+            "gradient_accumulation_steps": self._num_parts,
+            "precision": self.model.dtype_policy.name,
+        }
+        raise_with_remedy(error, first, settings, self.train_step.compilation.dropout)
 
-        return bool(self.strategy.experimental_local_results(meet())[0] > 0)
+    def _end(self, received: Sequence[int]) -> None:
+        """End the process after these signals to it, or to another worker."""
+        saved = self.checkpoint
+        if not self.is_chief:
+            saved = f"the checkpoint of worker 0 at step {self.step}"
+        remedy = f"Run the same command again to resume from {saved}."
+        if signal.SIGINT in received:
+            raise KeyboardInterrupt(remedy)
+        logger.warning("Ended. %s", remedy)
+        raise SystemExit(128 + signal.SIGTERM)
+
+    def predict(
+        self, dataset: tf.data.Dataset, outputs_of: Callable, batch_size: int, **kwargs: Any
+    ) -> dict[str, np.ndarray]:
+        """Run the model over a data set; see `predict_batches`."""
+        return predict_batches(self._predict_step, dataset, outputs_of, batch_size, **kwargs)
+
+
+# ---- What happens between the calls, in this order: log, save, evaluate
+
+
+class LogHook(Hook):
+    """Append each call to `metrics.jsonl`, and show it in the progress line.
+
+    Args:
+        speed: converts seconds per step into the speeds to log.
+    """
+
+    def __init__(self, log: MetricsLog, speed: Speed | None = None):
+        self._log = log
+        self._speed = speed
+
+    @contextmanager
+    def running(self, loop: TrainLoop) -> Iterator[None]:
+        self._progress = Progress("train", loop.last_step)
+        yield
+
+    def after(self, loop: TrainLoop, call: Call) -> None:
+        if not loop.is_chief:
+            return
+        values, rates, schedule = dict(call.values), {}, loop.optimizer.schedule
+        if self._speed is not None:
+            values |= self._speed.values(call.seconds_per_step, values["tokens"])
+        if isinstance(schedule, WarmupDecay):
+            rates = schedule.points(call.first, call.last)
+        self._log.write("train", call.last, values, rates)
+        self._progress.update(call.last, values_to_show(values))
+
+
+class CheckpointHook(Hook):
+    """Write `model.ckpt-N` at every multiple of `every` and at the end, while training continues.
+
+    Args:
+        folder: made if missing; no other process trains in it meanwhile.
+        every: optimizer steps between checkpoints.
+        keep_max: number of checkpoints to keep; 0 keeps all.
+    """
+
+    def __init__(self, folder: str, every: int = 1000, keep_max: int = 5):
+        self.every = every
+        self._folder = folder
+        self._saver = checkpoints.BackgroundSaver(folder, keep_max)
+
+    @contextmanager
+    def running(self, loop: TrainLoop) -> Iterator[None]:
+        self._saved_step = loop.step
+        if not loop.is_chief:
+            yield
+            return
+        tf.io.gfile.makedirs(self._folder)
+        with checkpoints.folder_lock(self._folder):
+            try:
+                yield
+                self._save(loop)
+            finally:
+                self._saver.wait()
+
+    def after(self, loop: TrainLoop, call: Call) -> None:
+        if loop.is_chief and call.last % self.every == 0:
+            self._save(loop)
+
+    def _save(self, loop: TrainLoop) -> None:
+        if loop.step != self._saved_step:
+            loop.checkpoint = self._saver.save(loop.variables, loop.step)
+            self._saved_step = loop.step
+
+
+class EvaluationHook(Hook):
+    """Evaluate at every multiple of `every` but the last step, log the metrics, keep the best weights.
+
+    The training may end after an evaluation.
+
+    Args:
+        evaluate: () -> metrics of the current weights.
+        every: optimizer steps between evaluations; 0: no evaluations.
+        best: a `BestCheckpoint` that keeps the best weights; None without evaluations.
+    """
+
+    def __init__(
+        self,
+        log: MetricsLog,
+        evaluate: Callable[[], Mapping[str, float]] | None = None,
+        every: int = 0,
+        best: Any = None,
+    ):
+        self.every = every
+        self._log = log
+        self._evaluate: Any = evaluate
+        self._best = best
+        self._last: tuple[int, Mapping[str, float]] | None = None
+
+    @contextmanager
+    def running(self, loop: TrainLoop) -> Iterator[None]:
+        """Evaluate first if an earlier process ended before it had; all workers if one finds that."""
+        best, step = self._best, loop.step
+        is_due = best is not None and not best.is_new_run and step % self.every == 0
+        if loop.is_any(is_due and not best.has_seen(step)):
+            self._take(loop)
+        yield
+
+    def after(self, loop: TrainLoop, call: Call) -> None:
+        if self.every and call.last % self.every == 0 and call.last < loop.last_step:
+            self._take(loop)
+
+    def _take(self, loop: TrainLoop) -> None:
+        results = self._evaluate()
+        self._last = loop.step, results
+        self._best.offer(results, loop)
+        if loop.is_chief:
+            self._log.write("eval", loop.step, results)
+        if self._best.is_over:
+            logger.warning(
+                "Training ends at step %d: the last %d evaluations were not better than the best one, "
+                "whose weights are in %s",
+                *(loop.step, self._best.patience, self._best.folder),
+            )
+            loop.last_step = loop.step
+        _return_freed_memory()
+
+    def finish(self, loop: TrainLoop) -> Mapping[str, float] | None:
+        """Return the metrics of the last step, None without any; evaluate if it can be the best."""
+        if self._last is not None and self._last[0] == loop.step:
+            return self._last[1]
+        if self._best is None:
+            return None
+        results, is_new = self._evaluate(), not self._best.has_seen(loop.step)
+        self._best.offer(results, loop)
+        if is_new and loop.is_chief:
+            self._log.write("eval", loop.step, results)
+        return results
 
 
 def _return_freed_memory() -> None:

@@ -5,20 +5,230 @@
     Lamb              for large batches
     Muon              orthogonal updates of the matrices in the layers, AdamW for the rest
 
-Their base is `AdamByPath`.
+The `path` of a variable decides three things: its weight decay, its fraction of the learning rate
+(layer-wise decay), and whether it is trained (freezing).
 
 Source: google-research/bert, optimization.py; see the classes for the others.
 """
 
 from __future__ import annotations
 
+import abc
 import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from bert_tf.training.adam_by_path import AdamByPath
+if keras.config.backend() == "tensorflow":
+    import tensorflow as tf
+
+    # Sums the repeated ids in the gradient of an embedding, which is sparse under `Model.fit`.
+    _dense = tf.convert_to_tensor
+else:
+    _dense = ops.convert_to_tensor
+
+# Parts of variable paths that are excluded from decay. Embeddings are decayed.
+EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
+
+
+class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
+    """Base of the family: two moments, and weight decay decoupled from the gradient.
+
+        m <- beta_1 m + (1 - beta_1) g
+        v <- beta_2 v + (1 - beta_2) g^2
+        u  = direction(m, v) + weight_decay_rate * w
+        w <- w - rate * factor * trust(w, u) * u
+
+    Keras' own classes exclude variables from decay by `variable.name`, which is only "gamma" or
+    "beta" for a LayerNorm. This class matches `variable.path`.
+
+    Args:
+        learning_rate: rate, or a schedule of the step.
+        weight_decay_rate: fraction of the weight subtracted per step and unit of rate.
+        beta_1, beta_2, epsilon: as above and in `direction`.
+        exclude_from_weight_decay: regular expressions. Variables with a match in their path are not
+            decayed.
+        learning_rate_factors: regular expression -> fraction of the rate for variables with a match in
+            their path. The first match counts; the default is 1. See `layer_learning_rate_factors`.
+        skip_nonfinite: change nothing where a gradient is not finite. For loss scaling.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    default_name: str
+
+    def __init__(
+        self,
+        learning_rate,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        exclude_from_weight_decay: Sequence[str] = EXCLUDE_FROM_WEIGHT_DECAY,
+        learning_rate_factors: Mapping[str, float] | None = None,
+        skip_nonfinite: bool = False,
+        name: str | None = None,
+        **kwargs,
+    ):
+        for parameter, value, is_valid, rule in (
+            ("weight_decay_rate", weight_decay_rate, weight_decay_rate >= 0, "0 or more"),
+            ("beta_1", beta_1, 0 <= beta_1 < 1, "0 or more and below 1"),
+            ("beta_2", beta_2, 0 <= beta_2 < 1, "0 or more and below 1"),
+            ("epsilon", epsilon, epsilon > 0, "above 0"),
+        ):
+            if not is_valid:
+                raise ValueError(f"`{parameter}` is {value}, but must be {rule}.")
+        super().__init__(learning_rate=learning_rate, name=name or self.default_name, **kwargs)
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.excluded_patterns = tuple(exclude_from_weight_decay)
+        # Pairs, because Keras would wrap a dictionary.
+        self.factor_patterns = tuple((learning_rate_factors or {}).items())
+        self.skip_nonfinite = skip_nonfinite
+
+    @abc.abstractmethod
+    def direction(self, m, v):
+        """Return the direction of the update, a tensor like `m`."""
+
+    def first_moment(self, path: str, m, gradient):
+        """Return the next `m`."""
+        return self.beta_1 * m + (1.0 - self.beta_1) * gradient
+
+    def direction_at(self, path: str, gradient, m, v):
+        """Return `direction`, or another one for some paths."""
+        return self.direction(m, v)
+
+    def trust(self, path: str, variable, update):
+        """Return the factor of the whole variable's update."""
+        return 1.0
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self._m = [self.add_variable_from_reference(v, name="adam_m") for v in variables]
+        self._v = [self.add_variable_from_reference(v, name="adam_v") for v in variables]
+        # Needed because `update_step` gets TensorFlow's variables, which have no path.
+        self._paths = tuple(variable.path for variable in variables)
+        self._functions: dict[tuple, Callable] = {}
+
+    def decays(self, path: str) -> bool:
+        """Return True if the variable at `path` is decayed."""
+        return not any(re.search(pattern, path) for pattern in self.excluded_patterns)
+
+    def learning_rate_factor(self, path: str) -> float:
+        """Return the fraction of the learning rate for the variable at `path`."""
+        for pattern, factor in self.factor_patterns:
+            if re.search(pattern, path):
+                return factor
+        return 1.0
+
+    @property
+    def schedule(self) -> Any:
+        """The learning rate as given. `learning_rate`, Keras' property, is its current value."""
+        return self._learning_rate
+
+    def slots(self, variable) -> dict[str, Any]:
+        """Return the moments of `variable` by the reference's names."""
+        index = self._get_variable_index(variable)
+        return {"adam_m": self._m[index], "adam_v": self._v[index]}
+
+    def update_step(self, gradient, variable, learning_rate):
+        gradient = ops.cast(_dense(gradient), variable.dtype)
+        path = self._paths[self._get_variable_index(variable)]
+        self._update(path, gradient, variable, self.slots(variable), learning_rate)
+
+    def _update(
+        self, path: str, gradient, variable, slots: Mapping[str, Any], learning_rate
+    ) -> None:
+        m, v = slots["adam_m"], slots["adam_v"]
+        next_m = self.first_moment(path, m, gradient)
+        next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
+        update = self.direction_at(path, gradient, next_m, next_v)
+        if self.decays(path):
+            update = update + self.weight_decay_rate * variable
+        rate = ops.cast(learning_rate, variable.dtype) * self.learning_rate_factor(path)
+        change = rate * self.trust(path, variable, update) * update
+        if self.skip_nonfinite:
+            fits = ops.isfinite(gradient)
+            # Tensors, because JAX's `where` does not take Keras' variables.
+            m_before, v_before = ops.convert_to_tensor(m), ops.convert_to_tensor(v)
+            next_m, next_v = ops.where(fits, next_m, m_before), ops.where(fits, next_v, v_before)
+            change = ops.where(fits, change, 0.0)
+        self.assign(m, next_m)
+        self.assign(v, next_v)
+        self.assign_sub(variable, change)
+
+    def apply_compiled(self, gradients, variables, scale, by_shape: bool) -> None:
+        """Do `apply` with `scale` times the gradients, compiled by XLA.
+
+        Only on the TensorFlow backend. Variables must be on one device; use `apply` for mirrored ones.
+
+        Args:
+            by_shape: compile one function for each shape, and call it for each of its variables.
+                Otherwise one function updates all variables: one call a step, but the same loops
+                are compiled many times.
+        """
+        rate = tf.convert_to_tensor(self.learning_rate)
+        compiled = []
+        for gradient, variable in zip(gradients, variables, strict=True):
+            if self.is_compiled(variable.path):
+                compiled.append((gradient, variable))
+            else:
+                self.update_step(gradient * scale, variable, rate)
+        for group in [[pair] for pair in compiled] if by_shape else filter(None, [compiled]):
+            paths = [variable.path for _, variable in group]
+            slots = [{n: slot.value for n, slot in self.slots(v).items()} for _, v in group]
+            states = [(g, v.value, s) for (g, v), s in zip(group, slots, strict=True)]
+            self._function(paths, states)(states, scale, rate)
+        self.iterations.assign_add(1)
+
+    def is_compiled(self, path: str) -> bool:
+        """Return True if XLA compiles the update of the variable at `path` in `apply_compiled`."""
+        return True
+
+    def _function(self, paths: Sequence[str], states) -> Callable:
+        """Return a function that updates these variables, or others of the same shapes and rules.
+
+        It must not depend on the path otherwise: `Muon` updates its matrices elsewhere.
+        """
+        kinds = tuple(
+            (variable.shape, self.decays(path), self.learning_rate_factor(path))
+            for path, (_, variable, _) in zip(paths, states, strict=True)
+        )
+        if kinds not in self._functions:
+
+            def update(states, scale, rate):
+                for path, (gradient, variable, slots) in zip(paths, states, strict=True):
+                    self._update(path, gradient * scale, variable, slots, rate)
+
+            compiled = tf.function(update, jit_compile=True, autograph=False)
+            self._functions[kinds] = compiled
+        return self._functions[kinds]
+
+    def bias_corrections(self, dtype) -> tuple[Any, Any]:
+        """Return 1 - beta_1^t and 1 - beta_2^t for the current step t = 1, 2, ..."""
+        step = ops.cast(self.iterations + 1, dtype)
+        return tuple(1.0 - ops.power(beta, step) for beta in (self.beta_1, self.beta_2))
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        config.pop("weight_decay", None)  # Keras' own decay, which this class does not use
+        return {
+            **config,
+            "weight_decay_rate": self.weight_decay_rate,
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "exclude_from_weight_decay": list(self.excluded_patterns),
+            "learning_rate_factors": dict(self.factor_patterns),
+            "skip_nonfinite": self.skip_nonfinite,
+        }
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -115,27 +325,22 @@ class Muon(AdamW):
         self.product_dtype = product_dtype
 
     def first_moment(self, path: str, m, gradient):
-        if re.search(self.matrices, path):
+        if self._is_matrix(path):
             return self.momentum * m + gradient
         return super().first_moment(path, m, gradient)
 
     def direction_at(self, path: str, gradient, m, v):
-        if not re.search(self.matrices, path):
+        if not self._is_matrix(path):
             return self.direction(m, v)
         scale = 0.2 * max(m.shape) ** 0.5
         return scale * orthogonal(gradient + self.momentum * m, self.product_dtype)
 
-    def _update_compiled(self, gradients, variables, scale, rate, by_shape: bool) -> None:
+    def is_compiled(self, path: str) -> bool:
         # XLA's matrix products on CPUs take one thread, and three times as long in bfloat16.
-        others, of_others = [], []
-        for gradient, variable in zip(gradients, variables, strict=True):
-            if re.search(self.matrices, variable.path):
-                self.update_step(gradient * scale, variable, rate)
-            else:
-                others.append(variable)
-                of_others.append(gradient)
-        if others:
-            super()._update_compiled(of_others, others, scale, rate, by_shape)
+        return not self._is_matrix(path)
+
+    def _is_matrix(self, path: str) -> bool:
+        return re.search(self.matrices, path) is not None
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "product_dtype": self.product_dtype}

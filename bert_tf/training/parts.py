@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_tf.training.losses import Loss
@@ -32,67 +31,50 @@ def _rows_of_part(value, index, num_parts: int):
 
 
 def gradients_over_parts(
-    part: Callable[[tf.Tensor], tuple[list, dict, list]], num_parts: int
-) -> tuple[list, dict, list]:
-    """Return the sums of the gradients and terms of all parts, and the variables used.
+    part: Callable[[tf.Tensor], tuple[dict, dict]], num_parts: int
+) -> tuple[dict, dict]:
+    """Return the sums of the gradients and of the loss terms of all parts.
 
     Args:
-        part: index -> (gradients, name -> term, variables of the gradients).
+        part: index -> (path -> gradient, name -> term).
     """
-    used: list[keras.Variable] = []
-
-    @_not_inlined
-    def gradients_and_terms(index):
-        gradients, terms, found = part(index)
-        used[:] = found  # a tf.function cannot return variables
-        return gradients, terms
-
-    def add(index, sums):
-        return index + 1, tf.nest.map_structure(tf.add, sums, gradients_and_terms(index))
-
-    _, (gradients, terms) = tf.while_loop(
+    part = _not_inlined(part)
+    _, sums = tf.while_loop(
         lambda index, _: index < num_parts,
-        add,
-        (tf.constant(1), gradients_and_terms(tf.constant(0))),
+        lambda index, sums: (index + 1, tf.nest.map_structure(tf.add, sums, part(index))),
+        (tf.constant(1), part(tf.constant(0))),
         parallel_iterations=1,  # one part in memory at a time
     )
-    return gradients, terms, used
+    return sums
 
 
 def outputs_over_parts(
-    part: Callable[[tf.Tensor], Mapping[str, Any]], num_parts: int, is_even: bool
+    part: Callable[[tf.Tensor], Mapping[str, Any]], num_parts: int, size: int | None
 ) -> dict[str, tf.Tensor]:
     """Return the outputs of all parts, one after the other: `part(index)` -> name -> [b, ...].
 
     Args:
-        is_even: True if all parts have one size; the results then have static shapes, as for a TPU.
+        size: rows of all parts. If `num_parts` divides it, the shapes are static, as for a TPU.
     """
     part = _not_inlined(part)
-    first = part(tf.constant(0))
-    names = list(first)
-    arrays = [
-        tf.TensorArray(
-            value.dtype,
-            size=num_parts,
-            infer_shape=False,
-            element_shape=[value.shape[0] if is_even else None, *value.shape[1:]],
-        ).write(0, value)
-        for value in first.values()
-    ]
+    arrays, shapes = {}, {}
+    for name, value in part(tf.constant(0)).items():
+        rows = None if size is None or size % num_parts else size // num_parts
+        shapes[name] = [rows and size, *value.shape[1:]]
+        element_shape = [rows, *value.shape[1:]]
+        array = tf.TensorArray(
+            value.dtype, num_parts, infer_shape=False, element_shape=element_shape
+        )
+        arrays[name] = array.write(0, value)
 
-    def add(index, *arrays):
+    def add(index, arrays):
         values = part(index)
-        return index + 1, *(a.write(index, values[n]) for a, n in zip(arrays, names, strict=True))
+        return index + 1, {name: a.write(index, values[name]) for name, a in arrays.items()}
 
-    _, *arrays = tf.while_loop(
-        lambda index, *_: index < num_parts, add, (tf.constant(1), *arrays), parallel_iterations=1
+    _, arrays = tf.while_loop(
+        lambda index, _: index < num_parts, add, (tf.constant(1), arrays), parallel_iterations=1
     )
-    if not is_even:
-        return {name: array.concat() for name, array in zip(names, arrays, strict=True)}
-    return {
-        name: tf.reshape(array.stack(), [num_parts * value.shape[0], *value.shape[1:]])
-        for (name, value), array in zip(first.items(), arrays, strict=True)
-    }
+    return {n: tf.ensure_shape(array.concat(), shapes[n]) for n, array in arrays.items()}
 
 
 def _not_inlined(function: Callable) -> Callable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import sys
@@ -175,13 +176,14 @@ class MetricsLog:
     writes {"kind": "train", "step": 10, "loss": 2.5}. A resumed run appends to the same file.
 
     Args:
-        directory: exists; the file is written here.
+        directory: the file is written here; it exists when the first line is written.
         tensorboard: also write event files for TensorBoard into it.
     """
 
     def __init__(self, directory: str, tensorboard: bool = False):
         self._path = tf.io.gfile.join(directory, "metrics.jsonl")
-        self._events = tf.summary.create_file_writer(directory) if tensorboard else None
+        self._directory = directory
+        self._tensorboard = tensorboard
 
     def write(
         self,
@@ -197,10 +199,14 @@ class MetricsLog:
             record["learning_rates"] = between
         with tf.io.gfile.GFile(self._path, "a") as file:
             file.write(json.dumps(record) + "\n")
-        if self._events is not None:
+        if self._tensorboard:
             with self._events.as_default():
                 for number, rate in between.items():
                     tf.summary.scalar(f"{kind}/learning_rate", rate, step=number)
                 for name, value in values.items():
                     tf.summary.scalar(f"{kind}/{name}", value, step=step)
                 self._events.flush()
+
+    @functools.cached_property
+    def _events(self) -> tf.summary.SummaryWriter:
+        return tf.summary.create_file_writer(self._directory)

@@ -11,8 +11,12 @@ the rule is that of `keras.optimizers.LossScaleOptimizer`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import keras
@@ -20,16 +24,14 @@ import tensorflow as tf
 
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.modeling.fused import fused_parts
-from bert_tf.training.adam_by_path import AdamByPath
-from bert_tf.training.failures import raise_with_remedy
 from bert_tf.training.losses import Loss
+from bert_tf.training.optimization import AdamByPath
 from bert_tf.training.parts import (
     gradients_of_outputs,
     gradients_over_parts,
     outputs_over_parts,
     part_of,
 )
-from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.strategy import gpu_compiler_problem
 
 logger = logging.getLogger(__name__)
@@ -43,15 +45,58 @@ MAX_GRADIENT_NORM = 1.0  # over all variables, as in the reference
 Tensors = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Compilation:
+    """What XLA compiles in a training step.
+
+    Args:
+        dropout: the masks; True if anything is compiled.
+        elementwise: the element-wise parts of forward and backward, one by one.
+        whole: forward and backward as one function.
+        update: the optimizer's update.
+        update_by_shape: see `AdamByPath.apply_compiled`.
+    """
+
+    dropout: bool = False
+    elementwise: bool = False
+    whole: bool = False
+    update: bool = False
+    update_by_shape: bool = False
+
+    @classmethod
+    def choose(cls, jit_compile: str, strategy: tf.distribute.Strategy) -> Compilation:
+        """Return what `jit_compile`, one of `COMPILATIONS`, means on the devices of the strategy."""
+        devices = strategy.extended.worker_devices
+        kinds = {tf.DeviceSpec.from_string(device).device_type for device in devices}
+        if jit_compile == "auto" and kinds == {"GPU"} and (problem := gpu_compiler_problem()):
+            logger.warning("%s. The training runs without XLA.", problem)
+            jit_compile = "false"
+        if jit_compile == "false" or kinds == {"TPU"}:  # TPUs compile everything they run
+            return cls()
+        return cls(
+            dropout=True,
+            elementwise=jit_compile == "auto" and kinds == {"CPU"},
+            whole=jit_compile == "true" or kinds == {"GPU"},
+            update=isinstance(strategy, tf.distribute.OneDeviceStrategy),
+            update_by_shape=kinds == {"CPU"},
+        )
+
+
 class TrainStep:
     """The training step of one replica; call `take` within `strategy.run`.
 
     Args:
-        model, losses, input_names, gradient_accumulation_steps: see `TrainLoop`.
+        model: Keras model, dict of tensors in, dict of tensors out.
+        losses: terms whose sum is minimised.
         optimizer: built.
+        input_names: features that the model takes. Absent ones are skipped; the other features are
+            labels and weights.
+        compilation: what XLA compiles.
+        num_parts: parts of the examples that are computed one after the other.
         seed: of dropout.
-        strategy: whose replicas take the step.
-        jit_compile: one of `COMPILATIONS`. "true": forward and backward are one XLA function.
+
+    Attributes:
+        loss_scale: None unless the model computes in float16.
 
     Raises:
         ValueError: a loss with `whole_batch` is not the only one.
@@ -62,12 +107,11 @@ class TrainStep:
         model: keras.Model,
         losses: Sequence[Loss],
         optimizer: AdamByPath,
-        strategy: tf.distribute.Strategy,
-        *,
         input_names: Sequence[str],
-        gradient_accumulation_steps: int,
+        compilation: Compilation,
+        *,
+        num_parts: int,
         seed: int,
-        jit_compile: str = "auto",
     ):
         if len(losses) > 1 and any(loss.whole_batch for loss in losses):
             names = ", ".join(loss.name for loss in losses)
@@ -77,44 +121,12 @@ class TrainStep:
         self._model = model
         self._losses = tuple(losses)
         self._optimizer = optimizer
-        self._strategy = strategy
         self._input_names = tuple(input_names)
-        self._num_parts = gradient_accumulation_steps
+        self.compilation = compilation
+        self._num_parts = num_parts
         self._seed = seed % 2**32
-        self._compile(jit_compile)
-        self.loss_scale = LossScale() if _computes_in_float16(model) else None
-
-    def raise_with_remedy(
-        self, error: tf.errors.OpError, step: int, batch_size: int | None
-    ) -> NoReturn:
-        """Raise the error of the call that begins with `step`; see failures.py.
-
-        Args:
-            batch_size: over all devices; None if unknown.
-        """
-        settings = {
-            "train_batch_size": batch_size,
-            "devices": self._strategy.num_replicas_in_sync,
-            "gradient_accumulation_steps": self._num_parts,
-            "precision": self._model.dtype_policy.name,
-        }
-        raise_with_remedy(error, step, settings, self._compiled)
-
-    def _compile(self, jit_compile: str) -> None:
-        """Set which parts are compiled when a step is traced."""
-        devices = self._strategy.extended.worker_devices
-        kinds = {tf.DeviceSpec.from_string(device).device_type for device in devices}
-        if jit_compile == "auto" and kinds == {"GPU"} and (problem := gpu_compiler_problem()):
-            logger.warning("%s. The training runs without XLA.", problem)
-            jit_compile = "false"
-        if kinds == {"TPU"}:
-            jit_compile = "false"  # TPUs compile everything they run
-        self._compiled = jit_compile != "false"
-        self._on_cpu = kinds == {"CPU"}
-        self._fused = jit_compile == "auto" and self._on_cpu
-        self._whole = jit_compile == "true" or (jit_compile == "auto" and kinds == {"GPU"})
-        is_single = isinstance(self._strategy, tf.distribute.OneDeviceStrategy)
-        self._compiles_update = self._compiled and is_single
+        is_float16 = model.dtype_policy.compute_dtype == "float16"
+        self.loss_scale = LossScale() if is_float16 else None
 
     @property
     def reported(self) -> tuple[str, ...]:
@@ -124,12 +136,6 @@ class TrainStep:
         names += ["gradient_norm", "learning_rate", "tokens"]
         return (*names, "loss_scale") if self.loss_scale else tuple(names)
 
-    def rates(self, first: int) -> dict[int, float]:
-        """Return `WarmupDecay.points` from step `first` until now; {} for a rate of another type."""
-        schedule = self._optimizer.schedule
-        is_ours = isinstance(schedule, WarmupDecay)
-        return schedule.points(first, int(self._optimizer.iterations.numpy())) if is_ours else {}
-
     def take(self, features: Tensors) -> dict[str, tf.Tensor]:
         """Take the step on the replica's examples and return the values to report."""
         replica = tf.distribute.get_replica_context()
@@ -138,8 +144,9 @@ class TrainStep:
             replica.replica_id_in_sync_group,
         )
         weights = {loss.name: sum_of_replicas(loss.weight(features)) for loss in self._losses}
-        gradients, terms, used = self._accumulate(features, weights, seed)
-        gradients = [sum_of_replicas(gradient) for gradient in gradients]
+        by_path, terms = self._gradients_and_terms(features, weights, seed)
+        used = [v for v in self._model.trainable_variables if v.path in by_path]
+        gradients = [sum_of_replicas(by_path[variable.path]) for variable in used]
         values = {name: sum_of_replicas(term) for name, term in terms.items()}
         values["loss"] = tf.add_n([values[loss.name] for loss in self._losses])
         values["tokens"] = sum_of_replicas(number_of_tokens(features))
@@ -147,8 +154,9 @@ class TrainStep:
         values["learning_rate"] = tf.convert_to_tensor(self._optimizer.learning_rate)
         norm, scale = self._clipping(gradients, values)
         values["gradient_norm"] = norm
-        if self._compiles_update:
-            self._optimizer.apply_compiled(gradients, used, scale, by_shape=self._on_cpu)
+        if self.compilation.update:
+            by_shape = self.compilation.update_by_shape
+            self._optimizer.apply_compiled(gradients, used, scale, by_shape)
         else:
             # Keras' optimizers sum over the replicas again, but each already has the whole sum.
             scale = scale / replica.num_replicas_in_sync
@@ -174,100 +182,91 @@ class TrainStep:
         shown = tf.where(fits | (factor <= _LOWEST_LOSS_SCALE), norm, 0.0)
         return shown, tf.where(fits, scale, float("nan"))
 
-    def _accumulate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
-        """Return `_gradients` of all examples of a replica, in `gradient_accumulation_steps` parts."""
-        loss, num_parts = self._losses[0], self._num_parts
-        if loss.whole_batch:
-            return self._over_whole_batch(loss, features, weights[loss.name], seed)
-        if num_parts == 1:
-            return self._gradients(features, weights, seed)
+    def _gradients_and_terms(self, features: Tensors, weights: Tensors, seed) -> tuple[dict, dict]:
+        """Return the replica's gradients by path, and its contribution to each loss and accuracy.
+
+        A variable that the losses do not depend on has no gradient.
+
+        Args:
+            weights: sums over the global batch, by name of the loss.
+        """
+        if self._losses[0].whole_batch:
+            return self._over_whole_batch(self._losses[0], features, weights, seed)
+        differentiate = self._whole_function(self._differentiate)
+        if self._num_parts == 1:
+            return differentiate(dict(features), weights, seed)
 
         def part(index):
-            examples = part_of(features, index, num_parts)
-            return self._gradients(examples, weights, fold_in(seed, index))
+            examples = part_of(features, index, self._num_parts)
+            return differentiate(examples, weights, fold_in(seed, index))
 
-        return gradients_over_parts(part, num_parts)
+        return gradients_over_parts(part, self._num_parts)
 
-    def _over_whole_batch(self, loss: Loss, features: Tensors, weight, seed):
-        """Do `_accumulate` for a loss that compares examples with each other; see parts.py."""
+    def _differentiate(self, features: Tensors, weights: Tensors, seed) -> tuple[dict, dict]:
+        with tf.GradientTape() as tape:
+            with self._scope(seed):
+                outputs = self._model(self._inputs(features), training=True)
+                terms = self._terms(outputs, features, weights)
+            objective = tf.add_n([terms[loss.name] for loss in self._losses])
+        return self._backward(tape, objective, tf.ones(())), terms
+
+    def _over_whole_batch(self, loss: Loss, features: Tensors, weights: Tensors, seed):
+        """Do `_gradients_and_terms` for a loss that compares examples; see parts.py."""
+        inputs, num_parts = self._inputs(features), self._num_parts
+        others = {name: value for name, value in features.items() if name not in inputs}
 
         def forward(inputs, seed):
-            with dropout_seed(seed, self._compiled), fused_parts(self._fused):
+            with self._scope(seed):
                 outputs = self._model(inputs, training=True)
             return {name: outputs[name] for name in loss.whole_batch}
 
-        if self._whole:
-            forward = tf.function(forward, jit_compile=True, autograph=False)
-        inputs = {name: features[name] for name in self._input_names if name in features}
-        others = {name: value for name, value in features.items() if name not in inputs}
-        num_parts = self._num_parts
+        forward = self._whole_function(forward)
         if num_parts == 1:
             with tf.GradientTape() as tape:
                 outputs = forward(inputs, seed)
-            upstream, term = gradients_of_outputs(outputs, others, loss, weight)
-            gradients, used = self._backward(tape, outputs, upstream)
-            return gradients, {loss.name: term}, used
+            upstream, term = gradients_of_outputs(outputs, others, loss, weights[loss.name])
+            return self._backward(tape, outputs, upstream), {loss.name: term}
 
         def forward_part(index):
             return forward(part_of(inputs, index, num_parts), fold_in(seed, index))
 
         size = next(iter(inputs.values())).shape[0]
-        is_even = size is not None and size % num_parts == 0
-        outputs = outputs_over_parts(forward_part, num_parts, is_even)
-        upstream, term = gradients_of_outputs(outputs, others, loss, weight)
+        outputs = outputs_over_parts(forward_part, num_parts, size)
+        upstream, term = gradients_of_outputs(outputs, others, loss, weights[loss.name])
 
         def part(index):
             with tf.GradientTape() as tape:
                 outputs = forward_part(index)
-            gradients, used = self._backward(tape, outputs, part_of(upstream, index, num_parts))
-            return gradients, {}, used
+            return self._backward(tape, outputs, part_of(upstream, index, num_parts)), {}
 
-        gradients, _, used = gradients_over_parts(part, num_parts)
-        return gradients, {loss.name: term}, used
+        return gradients_over_parts(part, num_parts)[0], {loss.name: term}
 
-    def _backward(self, tape: tf.GradientTape, target: Any, upstream: Any) -> tuple[list, list]:
-        """Return the gradients of the variables that the target depends on, and those variables."""
-        variables = self._model.trainable_variables
+    def _inputs(self, features: Tensors) -> dict[str, Any]:
+        return {name: features[name] for name in self._input_names if name in features}
+
+    @contextlib.contextmanager
+    def _scope(self, seed) -> Iterator[None]:
+        """Make the layers that are called inside draw from `seed`, and compile their parts."""
+        with (
+            dropout_seed(seed, self.compilation.dropout),
+            fused_parts(self.compilation.elementwise),
+        ):
+            yield
+
+    def _whole_function(self, function: Callable) -> Callable:
+        if not self.compilation.whole:
+            return function
+        return tf.function(function, jit_compile=True, autograph=False)
+
+    def _backward(self, tape: tf.GradientTape, target: Any, upstream: Any) -> dict[str, tf.Tensor]:
+        """Return path -> gradient for the variables that the target depends on."""
         if self.loss_scale is not None:
             scale = self.loss_scale.value
             upstream = tf.nest.map_structure(lambda gradient: gradient * scale, upstream)
-        values = [variable.value for variable in variables]
+        values = {variable.path: variable.value for variable in self._model.trainable_variables}
         gradients = tape.gradient(target, values, output_gradients=upstream)
-        found = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         # Sums the rows of word embeddings that several tokens use, before they are squared.
-        return [tf.convert_to_tensor(g) for g, _ in found], [v for _, v in found]
-
-    def _gradients(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
-        """Return the gradients of these examples, their loss terms, and the variables used.
-
-        `weights` are sums over the global batch, by name of the loss.
-        """
-        used: list[keras.Variable] = []
-
-        def forward_and_backward(features, weights, seed):
-            gradients, terms, found = self._differentiate(features, weights, seed)
-            used[:] = found  # a tf.function cannot return variables
-            return gradients, terms
-
-        if self._whole:
-            forward_and_backward = tf.function(
-                forward_and_backward, jit_compile=True, autograph=False
-            )
-        gradients, terms = forward_and_backward(dict(features), weights, seed)
-        return gradients, terms, used
-
-    def _differentiate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
-        inputs = {name: features[name] for name in self._input_names if name in features}
-        with (
-            tf.GradientTape() as tape,
-            dropout_seed(seed, self._compiled),
-            fused_parts(self._fused),
-        ):
-            outputs = self._model(inputs, training=True)
-            terms = self._terms(outputs, features, weights)
-            objective = tf.add_n([terms[loss.name] for loss in self._losses])
-        gradients, used = self._backward(tape, objective, tf.ones(()))
-        return gradients, terms, used
+        return {n: tf.convert_to_tensor(g) for n, g in gradients.items() if g is not None}
 
     def _terms(self, outputs: Tensors, features: Tensors, weights: Tensors) -> dict[str, Any]:
         """Return these examples' contribution to each loss and accuracy of the global batch."""
@@ -304,10 +303,6 @@ def number_of_tokens(features: Tensors) -> tf.Tensor:
         elif ids in features:
             total += tf.cast(tf.size(features[ids]), tf.float32)
     return total
-
-
-def _computes_in_float16(model: keras.Model) -> bool:
-    return model.dtype_policy.compute_dtype == "float16"
 
 
 _FIRST_LOSS_SCALE = 2.0**15
@@ -348,3 +343,49 @@ class LossScale:
         grown = tf.where(full, value * 2.0, value)
         self._value.assign(tf.where(fits, grown, tf.maximum(value / 2.0, _LOWEST_LOSS_SCALE)))
         self._good.assign(tf.where(tf.logical_and(fits, ~full), good + 1, 0))
+
+
+# ---- Failures: no memory, or XLA cannot compile the step
+
+_COMPILER = re.compile(
+    r"XLA|\bHLO|PTX|ptxas|nvlink|libdevice|LLVM|JIT|[Aa]utotun|[Cc]ompil(e|ation)"
+)
+_TRACE = re.compile(
+    r"\s*(Graph execution error:|Detected at node |<stack trace|Stack trace |The op is created|File \")"
+)
+_OUT_OF_MEMORY = re.compile(r"\bOOM\b|[Oo]ut of memory|OUT_OF_MEMORY|ALLOC_FAILED|memory limit")
+
+
+def raise_with_remedy(
+    error: tf.errors.OpError, step: int, settings: Mapping[str, Any], compiles: bool
+) -> NoReturn:
+    """Raise the error of a step, with what to try if memory is short or XLA cannot compile it.
+
+    Args:
+        step: in whose call the error was raised, from 1.
+        settings: name -> value of what the memory depends on.
+        compiles: True if XLA compiles a part of the step.
+    """
+    text = summary(error)
+    # XLA reports a full memory with other types of errors too.
+    if isinstance(error, tf.errors.ResourceExhaustedError) or _OUT_OF_MEMORY.search(text):
+        used = ", ".join(f"{name}={value}" for name, value in settings.items())
+        raise tf.errors.ResourceExhaustedError(
+            None,
+            None,
+            f"The memory of the device is too small for step {step} with {used}. Raise "
+            "gradient_accumulation_steps, which takes the same steps, or try "
+            f"precision=mixed_bfloat16 or a lower max_seq_length. TensorFlow's message: {text}",
+        ) from error
+    if compiles and _COMPILER.search(text):
+        raise ValueError(
+            f"XLA cannot compile the training step ({text}). Use jit_compile=false."
+        ) from error
+    raise error
+
+
+def summary(error: tf.errors.OpError) -> str:
+    """Return the beginning of a message, without names of operations and where they were made."""
+    lines = [line for line in error.message.splitlines() if not _TRACE.match(line)]
+    text = re.sub(r"{{[^}]*}}|\[\[.*?\]\]|\[Op:\w+\]", "", " ".join(lines))
+    return textwrap.shorten(text, 300, placeholder=" ...")

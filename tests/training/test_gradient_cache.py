@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import read_json_lines
-from tiny_training import ONE, TWO, S, V, bert_config, endless, strategy_on
+from tiny_training import ONE, TWO, S, V, bert_config, endless, strategy_on, train
 
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.tasks.distillation import distillation_losses
@@ -61,7 +61,7 @@ def losses_and_norms(folder):
 
 def trained(folder, devices=ONE, parts=1, **settings):
     _, trainer = trainer_of(devices, parts, **settings)
-    trainer.train(endless(batches()), 2, output_dir=str(folder), max_steps_per_loop=1)
+    train(trainer, endless(batches()), 2, folder, steps_per_call=1)
     values = {variable.path: variable.numpy() for variable in trainer.model.weights}
     return losses_and_norms(folder), values
 
@@ -126,7 +126,7 @@ def test_the_gradient_is_that_of_the_loss_of_all_examples(tmp_path):
     ]
     norm = float(tf.linalg.global_norm(gradients))
 
-    trainer.train(endless(batches(size)), 1, output_dir=str(tmp_path))
+    train(trainer, endless(batches(size)), 1, tmp_path)
     (found,) = losses_and_norms(tmp_path)
     assert found == pytest.approx((float(total), norm), rel=1e-5)
     for variable, gradient in zip(variables, gradients, strict=True):

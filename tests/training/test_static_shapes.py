@@ -88,7 +88,7 @@ def test_a_step_of_a_task_is_one_function_without_anything_dynamic(tmp_path, nam
     trainer, batches = trainer_of(task), batches_of(task, tmp_path)
     assert all(spec.shape.is_fully_defined() for spec in batches.element_spec.values())
     step = tf.function(
-        lambda features: trainer.strategy.run(trainer._step.take, args=(features,)),
+        lambda features: trainer.strategy.run(trainer.train_step.take, args=(features,)),
         jit_compile=True,
     )
     features = next(iter(batches))
@@ -108,7 +108,7 @@ def test_outputs_of_two_devices_are_compared_in_static_shapes(tmp_path):
     strategy = trainer.strategy
     batches = strategy.experimental_distribute_dataset(batches_of(task, tmp_path, 2 * B))
     step = tf.function(
-        lambda features: strategy.run(trainer._step.take, args=(features,)), autograph=False
+        lambda features: strategy.run(trainer.train_step.take, args=(features,)), autograph=False
     )
     nodes = all_nodes(step.get_concrete_function(next(iter(batches))).graph)
     shapes = [node.attr["shape"].shape for node in nodes if node.op == "EnsureShape"]

@@ -1,5 +1,6 @@
-"""What a step computes when it is compiled, and in float16."""
+"""What a step computes when it is compiled, and in float16; and if it cannot be taken."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,10 +12,19 @@ from tiny_training import (
     linear_trainer,
     pretrainer,
     pretraining_batches,
+    train,
 )
 
+from bert_tf.training.checkpoints import save_checkpoint
 from bert_tf.training.losses import Loss
-from bert_tf.training.step import LossScale, TrainStep, global_norm, number_of_tokens
+from bert_tf.training.step import (
+    Compilation,
+    LossScale,
+    TrainStep,
+    global_norm,
+    number_of_tokens,
+    raise_with_remedy,
+)
 
 
 def values_of(trainer):
@@ -33,7 +43,7 @@ def test_a_compiled_step_is_that_of_single_operations_dropout_included(tmp_path,
         trainer = pretrainer(dropout=0.2, jit_compile=kind)
         folder = tmp_path / kind
         data = endless(pretraining_batches())
-        trainer.train(data, 2, output_dir=str(folder), max_steps_per_loop=1)
+        train(trainer, data, 2, folder, steps_per_call=1)
         results.append((values_of(trainer), last_line(folder)))
     (expected, expected_line), (found, found_line) = results
     assert found_line["loss"] == pytest.approx(expected_line["loss"], rel=1e-4)
@@ -44,9 +54,8 @@ def test_a_compiled_step_is_that_of_single_operations_dropout_included(tmp_path,
 
 def test_a_loss_of_the_whole_batch_must_be_the_only_one():
     losses = [Loss(name, None, None, whole_batch=("embedding",)) for name in ("one", "two")]
-    settings = {"input_names": (), "gradient_accumulation_steps": 1}
     with pytest.raises(ValueError, match="whole_batch"):
-        TrainStep(None, losses, None, None, **settings, seed=1)
+        TrainStep(None, losses, None, (), Compilation(), num_parts=1, seed=1)
 
 
 def test_the_global_norm_is_that_of_all_values():
@@ -72,10 +81,10 @@ def test_the_loss_scale_is_halved_by_an_overflow_and_doubled_after_two_thousand_
 @pytest.mark.usefixtures("eagerly")
 def test_a_step_whose_gradients_overflow_changes_no_weight_but_counts(tmp_path):
     trainer = float16_pretrainer()
-    scale = trainer._step.loss_scale
+    scale = trainer.train_step.loss_scale
     scale.variables["loss_scale/value"].assign(2.0**40)  # no float16 gradient survives this
     before = values_of(trainer)
-    trainer.train(endless(pretraining_batches()), 1, output_dir=str(tmp_path))
+    train(trainer, endless(pretraining_batches()), 1, tmp_path)
     for name, value in values_of(trainer).items():
         np.testing.assert_array_equal(value, before[name], err_msg=name)
     for variable in trainer.model.trainable_variables:
@@ -85,31 +94,23 @@ def test_a_step_whose_gradients_overflow_changes_no_weight_but_counts(tmp_path):
 
 
 def test_gradients_that_overflow_at_the_lowest_loss_scale_end_the_training(tmp_path):
-    trainer = linear_trainer(skip_nonfinite=True)
-    trainer._step.loss_scale = LossScale()
-    scale = trainer._step.loss_scale.variables["loss_scale/value"]
+    keras.config.set_dtype_policy("mixed_float16")
+    trainer = linear_trainer(skip_nonfinite=True, error=lambda y, _: tf.sqrt(0.0 * y))
+    keras.config.set_dtype_policy("float32")
+    scale = trainer.train_step.loss_scale.variables["loss_scale/value"]
     scale.assign(2.0)
-    backward = trainer._step._backward
-
-    def without_end(*args):
-        gradients, used = backward(*args)
-        return [gradient + np.inf for gradient in gradients], used
-
-    trainer._step._backward = without_end
     with pytest.raises(FloatingPointError, match="step 2"):
-        trainer.train(endless(linear_batches(2)), 9, output_dir=str(tmp_path))
+        train(trainer, endless(linear_batches(2)), 9, tmp_path)
     assert float(scale.numpy()) == 1.0
 
 
 def test_the_loss_scale_is_resumed(tmp_path):
-    trainer = float16_pretrainer()
-    trainer._step.loss_scale.variables["loss_scale/value"].assign(512.0)
-    trainer._step.loss_scale.variables["loss_scale/good_steps"].assign(2)
-    trainer.save(str(tmp_path))
-    again = float16_pretrainer()
+    trainer, again = float16_pretrainer(), float16_pretrainer()
+    for name, value in zip(LossScale.NAMES, (512.0, 2), strict=True):
+        trainer.variables[name].assign(value)
+    save_checkpoint(str(tmp_path), trainer.variables, trainer.step)
     assert again.resume(str(tmp_path)) == 0
-    assert float(again._step.loss_scale.value) == 512.0
-    assert int(again._step.loss_scale.variables["loss_scale/good_steps"].numpy()) == 2
+    assert [float(again.variables[name]) for name in LossScale.NAMES] == [512.0, 2.0]
 
 
 def test_without_a_mask_all_tokens_are_counted():
@@ -118,3 +119,66 @@ def test_without_a_mask_all_tokens_are_counted():
     assert number_of_tokens({"input_ids": ids}) == 6
     assert number_of_tokens({"input_ids": ids, "anchor_ids": ids, "anchor_mask": mask}) == 9
     assert number_of_tokens({"x": tf.zeros((2, 2))}) == 0
+
+
+# ---- A step that XLA cannot compile, or for which there is no memory ------------------------------
+
+BLACKWELL = "PTX version 8.5 does not support target 'sm_120'. Minimum required PTX version is 8.7"
+NO_MEMORY = tf.errors.ResourceExhaustedError
+OOM = "OOM when allocating tensor with shape[64,12,512,512] and type float on GPU:0 by GPU_0_bfc"
+
+
+@pytest.mark.parametrize(
+    "kind, message, raised, text",
+    [
+        ("Internal", BLACKWELL, ValueError, "jit_compile"),
+        ("NotFound", "Autotuning failed for HLO: %f = f32[8]", ValueError, "jit_compile"),
+        ("InvalidArgument", "indices[0,3] = 50 is not in [0, 30)", tf.errors.OpError, "indices"),
+        ("ResourceExhausted", OOM, NO_MEMORY, "gradient_accumulation_steps"),
+        ("Internal", "CUDA_ERROR_OUT_OF_MEMORY while XLA compiled", NO_MEMORY, "precision"),
+        (  # names of operations and traces tell nothing of a compiler
+            "InvalidArgument",
+            "{{function_node __inference_compiled_7}} bad\n\t [[{{node XLA/JIT}}]] [Op:HLO_9]",
+            tf.errors.OpError,
+            "bad",
+        ),
+    ],
+)
+def test_an_error_of_a_step_names_the_remedy(kind, message, raised, text):
+    error = getattr(tf.errors, f"{kind}Error")(None, None, message)
+    with pytest.raises(raised, match=text):
+        raise_with_remedy(error, 3, {"devices": 1}, compiles=True)
+    if raised is ValueError:
+        with pytest.raises(type(error)):
+            raise_with_remedy(error, 3, {"devices": 1}, compiles=False)
+
+
+def test_a_run_without_memory_ends_with_the_remedy(tmp_path):
+    def rows():
+        yield {name: value[0] for name, value in linear_batches(2).items()}
+        raise MemoryError
+
+    def dataset_from(step):
+        specs = tf.data.Dataset.from_tensor_slices(linear_batches(2)).element_spec
+        return tf.data.Dataset.from_generator(rows, output_signature=specs)
+
+    with pytest.raises(NO_MEMORY, match="gradient_accumulation_steps"):
+        train(linear_trainer(), dataset_from, 3, tmp_path)
+
+
+def test_a_gpu_that_is_newer_than_xla_trains_without_it_unless_that_is_asked_for(pretend):
+    pretend([(12, 0)], cuda="12.5.1")
+    gpu = tf.distribute.OneDeviceStrategy("GPU:0")  # nothing is computed on it
+    assert Compilation.choose("auto", gpu) == Compilation()
+    assert Compilation.choose("true", gpu).whole
+
+
+@pytest.mark.parametrize("kind", ["false", pytest.param("auto", marks=pytest.mark.night)])
+def test_without_compilation_not_even_dropout_is_compiled(kind):
+    trainer = pretrainer(dropout=0.2, jit_compile=kind)
+    features = next(iter(endless(pretraining_batches())(0)))
+    take = tf.autograph.experimental.do_not_convert(trainer.train_step.take)
+    step = tf.function(lambda: trainer.strategy.run(take, args=(features,)), autograph=False)
+    functions = step.get_concrete_function().graph.as_graph_def().library.function
+    compiled = [f.signature.name for f in functions if f.attr["_XlaMustCompile"].b]
+    assert bool(compiled) is (kind == "auto")

@@ -15,14 +15,16 @@ from tiny_training import (
     linear_batches,
     linear_rows,
     linear_trainer,
+    offers,
     pretrainer,
     pretraining_batches,
     strategy_on,
+    train,
 )
 
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.training.checkpoints import list_checkpoints, training_variables
-from bert_tf.training.loop import StopTraining, TrainLoop
+from bert_tf.training.loop import TrainLoop
 from bert_tf.training.losses import Loss, cross_entropy
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.schedules import WarmupDecay
@@ -70,7 +72,7 @@ def six_steps(tmp_path_factory):
         trainer, folder = pretrainer(devices), tmp_path_factory.mktemp("six")
         tf.config.run_functions_eagerly(devices == ONE)
         batches = endless(pretraining_batches())
-        trainer.train(batches, STEPS, output_dir=str(folder), max_steps_per_loop=1)
+        train(trainer, batches, STEPS, folder, steps_per_call=1)
         results.append((values_of(trainer), metrics_in(folder)))
     return results
 
@@ -97,7 +99,7 @@ def test_the_first_step_has_the_stated_loss_and_the_references_clipped_update(tm
     assert norm > 1.1
     expected = reference.AdamWeightDecayOptimizer().update(before, clipped, 0.01)
 
-    trainer.train(endless(batches), 1, output_dir=str(tmp_path))
+    train(trainer, endless(batches), 1, tmp_path)
 
     (line,) = metrics_in(tmp_path)
     assert line["masked_lm_loss"] == pytest.approx(float(losses[0]), rel=1e-5)
@@ -120,7 +122,7 @@ def test_two_replicas_take_the_same_six_steps_as_one_device(six_steps):
 @pytest.mark.parametrize("devices", [ONE, pytest.param(TWO, marks=pytest.mark.weekly)])
 def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(tmp_path, six_steps, devices):
     trainer = pretrainer(devices, gradient_accumulation_steps=2)
-    trainer.train(endless(pretraining_batches()), STEPS, output_dir=str(tmp_path))
+    train(trainer, endless(pretraining_batches()), STEPS, tmp_path)
     assert trainer.step == metrics_in(tmp_path)[-1]["step"] == STEPS
     assert_near(values_of(trainer), six_steps[0][0])
 
@@ -132,7 +134,7 @@ def test_large_tables_are_learned_in_parts_in_call_after_call(tmp_path):
         sizes={"vocab_size": 200_000, "hidden_size": 64}, gradient_accumulation_steps=2
     )
     batches = endless(pretraining_batches())
-    trainer.train(batches, 3, output_dir=str(tmp_path), max_steps_per_loop=1)
+    train(trainer, batches, 3, tmp_path, steps_per_call=1)
     assert [line["step"] for line in metrics_in(tmp_path)] == [1, 2, 3]
 
 
@@ -140,7 +142,7 @@ def test_a_batch_of_one_example_is_dealt_out_to_two_replicas(tmp_path):
     kernels = []
     for devices in (ONE, TWO):
         trainer, folder = linear_trainer(devices), str(tmp_path / str(devices))
-        trainer.train(endless(linear_batches(1)), 3, output_dir=folder)
+        train(trainer, endless(linear_batches(1)), 3, folder)
         kernels.append(trainer.model.kernel.numpy())
     np.testing.assert_allclose(kernels[1], kernels[0], rtol=1e-5)
 
@@ -149,8 +151,7 @@ def test_the_steps_and_their_rates_are_the_same_however_many_run_in_one_call(tmp
     found, schedule = {}, WarmupDecay(0.5, 20, 5)
     for most in (1, 100):
         trainer, folder = linear_trainer(rate=schedule), tmp_path / str(most)
-        settings = {"output_dir": str(folder), "max_steps_per_loop": most}
-        trainer.train(endless(linear_batches(4)), 20, **settings)
+        train(trainer, endless(linear_batches(4)), 20, folder, steps_per_call=most)
         lines = metrics_in(folder)
         steps = [line["step"] for line in lines]
         sizes = np.diff([0, *steps])
@@ -182,7 +183,7 @@ def test_variables_without_a_gradient_are_left_alone(tmp_path):
     before = values_of(trainer)
     batches = {"input_ids": pretraining_batches()["input_ids"]}
     batches["label_ids"] = batches["input_ids"] % 3
-    trainer.train(endless(batches), 2, output_dir=str(tmp_path))
+    train(trainer, endless(batches), 2, tmp_path)
     changed = {name for name, value in values_of(trainer).items() if (value != before[name]).any()}
     pooler = {name for name in before if name.startswith("bert/pooler/")}
     assert len(pooler) == 6  # kernel and bias with their moments
@@ -204,25 +205,24 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path):
     inputs = {name: batches[name][0] for name in INPUT_NAMES}
     outputs = [whole.model(inputs, training=t)["next_sentence_logits"] for t in (False, True)]
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-4  # dropout is on
-    whole.train(endless(batches), 7, output_dir=str(tmp_path), save_checkpoints_steps=5)
+    train(whole, endless(batches), 7, tmp_path, every=5)
 
     remove_checkpoint(tmp_path, step=7)  # as if killed after step 5; the data repeat after 4
     goes_on = pretrainer(dropout=0.3, init_seed=99)
     assert goes_on.resume(str(tmp_path)) == goes_on.step == 5
-    goes_on.train(endless(batches), 7, output_dir=str(tmp_path), max_steps_per_loop=1)
+    train(goes_on, endless(batches), 7, tmp_path, steps_per_call=1)
     assert_bit_equal(values_of(goes_on), values_of(whole))
 
 
 def test_checkpoints_come_at_every_multiple_and_at_the_end_and_the_newest_stay(tmp_path):
-    settings = {"save_checkpoints_steps": 3, "keep_checkpoint_max": 3}
-    linear_trainer().train(endless(linear_batches(2)), 11, output_dir=str(tmp_path), **settings)
+    train(linear_trainer(), endless(linear_batches(2)), 11, tmp_path, every=3, keep_max=3)
     assert steps_saved(tmp_path) == ["6", "9", "11"]
     assert {3, 6, 9, 11} <= {line["step"] for line in metrics_in(tmp_path)}
 
 
 def test_a_model_without_optimizer_knows_the_step_that_its_weights_are_from(tmp_path):
     trained = linear_trainer()
-    trained.train(endless(linear_batches(2)), 3, output_dir=str(tmp_path))
+    train(trained, endless(linear_batches(2)), 3, tmp_path)
     loaded = linear_trainer()
     evaluated = TrainLoop(loaded.model, [], strategy=loaded.strategy, input_names=["x"])
     assert evaluated.step == 0
@@ -232,14 +232,14 @@ def test_a_model_without_optimizer_knows_the_step_that_its_weights_are_from(tmp_
 
 def test_a_finished_run_does_nothing(tmp_path):
     trainer = linear_trainer()
-    trainer.train(endless(linear_batches(2)), 3, output_dir=str(tmp_path))
+    train(trainer, endless(linear_batches(2)), 3, tmp_path)
     before, files = values_of(trainer), sorted(tmp_path.iterdir())
 
     def never(step):
         raise AssertionError("The data are not needed.")
 
     for num_train_steps in (2, 3):
-        trainer.train(never, num_train_steps, output_dir=str(tmp_path))
+        train(trainer, never, num_train_steps, tmp_path)
     assert_bit_equal(values_of(trainer), before)
     assert sorted(tmp_path.iterdir()) == files
 
@@ -248,21 +248,19 @@ def test_a_finished_run_does_nothing(tmp_path):
 def test_a_run_that_is_told_to_end_saves_its_step_and_goes_on_from_there(number, tmp_path):
     whole, stopped = linear_trainer(), linear_trainer()
     batches = endless(linear_batches(4))
-    whole.train(batches, 12, output_dir=str(tmp_path / "whole"))
+    train(whole, batches, 12, tmp_path / "whole")
 
     def terminate():
         os.kill(os.getpid(), number)
         return {}
 
     with pytest.raises((SystemExit, KeyboardInterrupt)) as ended:
-        stopped.train(
-            batches, 12, output_dir=str(tmp_path / "run"), evaluate=terminate, evaluate_steps=7
-        )
+        train(stopped, batches, 12, tmp_path / "run", evaluate=(terminate, 7, offers()))
     assert getattr(ended.value, "code", 130) == 128 + number
     assert steps_saved(tmp_path / "run") == ["7"]
     again = linear_trainer()
     assert again.resume(str(tmp_path / "run")) == 7
-    again.train(batches, 12, output_dir=str(tmp_path / "run"))
+    train(again, batches, 12, tmp_path / "run")
     assert_bit_equal(values_of(again), values_of(whole))
 
 
@@ -273,9 +271,9 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path, capfd):
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("still running")
 
-    settings = {"output_dir": str(tmp_path), "evaluate": interrupt, "evaluate_steps": 3}
+    data, evaluate = endless(linear_batches(4)), (interrupt, 3, offers())
     with pytest.raises(KeyboardInterrupt):
-        linear_trainer().train(endless(linear_batches(4)), 9, **settings)
+        train(linear_trainer(), data, 9, tmp_path, evaluate=evaluate)
     assert steps_saved(tmp_path) == []
 
 
@@ -302,15 +300,16 @@ def test_a_run_can_begin_with_an_evaluation_and_end_with_it(tmp_path):
     trainer = linear_trainer()
     batches = endless(linear_batches(2))
 
-    def evaluate():
-        if trainer.step == 6:
-            raise StopTraining({"eval_loss": 0.5})
-        return {"eval_loss": 1.0}
+    best = offers(patience=2, folder="best")
 
-    given = {"output_dir": str(tmp_path), "evaluate": evaluate, "evaluate_steps": 3}
-    trainer.train(batches, 3, **given)  # does not evaluate its last step
+    def evaluate():
+        best.is_over = trainer.step == 6
+        return {"eval_loss": 0.5 if best.is_over else 1.0}
+
+    train(trainer, batches, 3, tmp_path, evaluate=(evaluate, 3, best))  # not its last step
+    best.is_new_run, best.has_seen = False, lambda step: False
     for _ in range(2):
-        trainer.train(batches, 9, evaluate_first=True, **given)
+        train(trainer, batches, 9, tmp_path, evaluate=(evaluate, 3, best))
         assert trainer.step == 6
     assert steps_saved(tmp_path) == ["3", "6"]
     assert metrics_in(tmp_path, "eval") == [
@@ -324,9 +323,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path):
     batches["target"][4] = np.inf  # the fifth step
     for period, saved in ((3, ["3"]), (100, [])):
         trainer, folder = linear_trainer(), tmp_path / str(period)
-        settings = {"save_checkpoints_steps": period, "max_steps_per_loop": 1}
         with pytest.raises(FloatingPointError, match="learning_rate"):
-            trainer.train(endless(batches), 6, output_dir=str(folder), **settings)
+            train(trainer, endless(batches), 6, folder, steps_per_call=1, every=period)
         assert trainer.step == 5
         assert steps_saved(folder) == saved
         assert [line["step"] for line in metrics_in(folder)] == [1, 2, 3, 4]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import python, read_json_lines
-from tiny_training import P, S, endless, pretrainer, pretraining_batches
+from tiny_training import P, S, endless, pretrainer, pretraining_batches, train
 
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.schedules import WarmupDecay
@@ -22,7 +22,7 @@ import json, sys
 import keras, numpy as np, tensorflow as tf
 from bert_tf.training.strategy import make_strategy
 strategy = make_strategy("auto")
-from tiny_training import B, bert_config, endless, pretraining_batches, P, S
+from tiny_training import B, bert_config, endless, pretraining_batches, train, P, S
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.schedules import WarmupDecay
@@ -41,9 +41,9 @@ def trainer_of(seed):
                         optimizer=optimizer, jit_compile="false")
 
 trainer, resumed = trainer_of(1), trainer_of(2)
-trainer.train(endless(even), steps, output_dir=folder, save_checkpoints_steps=steps // 2)
+train(trainer, endless(even), steps, folder, every=steps // 2)
 assert resumed.resume(f"{folder}/model.ckpt-{steps // 2}") == resumed.step == steps // 2
-resumed.train(endless(even), steps, output_dir=f"{folder}/resumed")
+train(resumed, endless(even), steps, f"{folder}/resumed")
 rows = {name: value.reshape(-1, *value.shape[2:]) for name, value in pretraining_batches().items()}
 examples = tf.data.Dataset.from_tensor_slices(rows).batch(3)
 
@@ -94,7 +94,7 @@ def test_two_processes_train_and_evaluate_as_one_device_does(two_workers, tmp_pa
     trainer = pretrainer(rate=WarmupDecay(0.01, 20, 3))
     batches = pretraining_batches()
     even = {name: value[:, :4] for name, value in batches.items()}
-    trainer.train(endless(even), STEPS, output_dir=str(tmp_path))
+    train(trainer, endless(even), STEPS, tmp_path)
     found = [np.load(two_workers[0] / f"worker-{index}.npz") for index in range(2)]
     for variable in trainer.model.weights:
         name, value = f"variable {variable.path}", variable.numpy()
