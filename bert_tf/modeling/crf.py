@@ -36,15 +36,11 @@ class Crf(keras.layers.Layer):
         allowed: bool [L + 1, L + 1]; allowed[i][j] is True if label j may follow label i. The last row
             is for the first word of a sentence, the last column for its last word
             (`data.label_schemes.allowed_transitions`).
-
-    Raises:
-        ValueError: sentences of some length have no allowed sequence of labels.
     """
 
     def __init__(self, allowed: Sequence[Sequence[bool]], **kwargs):
         super().__init__(**{"name": "crf", **kwargs, "dtype": "float32"})
         self.allowed = np.array(allowed, bool)
-        _check_allowed(self.allowed)
         self.transitions = self.add_weight(
             name="transitions", shape=self.allowed.shape, initializer="zeros"
         )
@@ -60,34 +56,11 @@ class Crf(keras.layers.Layer):
 
 
 def make_crf(allowed: Sequence[Sequence[bool]] | None, num_labels: int) -> Crf | None:
-    """Return the CRF of a model with these `allowed_transitions`, or None without them.
-
-    Raises:
-        ValueError: they are not [L + 1, L + 1].
-    """
+    """Return the CRF of a model with these `allowed_transitions`, or None without them."""
     if allowed is None:
         return None
-    size = num_labels + 1
-    if np.shape(allowed) != (size, size):
-        raise ValueError(
-            f"`allowed_transitions` has the shape {np.shape(allowed)}, but must be {(size, size)}: the "
-            f"{num_labels} labels, and the ends of a sentence."
-        )
+    assert np.shape(allowed) == (num_labels + 1,) * 2, "labels, and ends of a sentence"  # noqa: S101
     return Crf(allowed)
-
-
-def _check_allowed(allowed: np.ndarray) -> None:
-    """Raise unless sentences of every length have an allowed sequence."""
-    reached = allowed[-1, :-1]  # labels of word number len(seen) + 1
-    seen: set[bytes] = set()
-    while reached.tobytes() not in seen:
-        if not (reached & allowed[:-1, -1]).any():
-            raise ValueError(
-                f"`allowed` forbids every sequence of {len(seen) + 1} labels. Add O and all prefixes of "
-                "each type to the labels."
-            )
-        seen.add(reached.tobytes())
-        reached = allowed[:-1, :-1][reached].any(axis=0)
 
 
 class Chains(NamedTuple):

@@ -23,10 +23,11 @@ from bert_tf.data.records import RecordWriter
 from bert_tf.pretraining.groups import Group, group_lines
 from bert_tf.pretraining.instances import InstanceRows, pretraining_features
 from bert_tf.pretraining.manifest import Counts, DoneGroup, Shard
-from bert_tf.pretraining.masking import Masker, check_special_tokens, continuation_ids
+from bert_tf.pretraining.masking import Masker, continuation_ids
 from bert_tf.pretraining.sentence_pairs import Document, make_sequences
 from bert_tf.pretraining.settings import PretrainingDataOptions
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.vocabulary import load_vocab
 
 # Bit in the id of a token without "##" that continues a word of a segmented text. The record does not
 # contain it.
@@ -68,12 +69,8 @@ def group_seed(random_seed: int, number: int, num_groups: int) -> int:
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(vocab_file: str, do_lower_case: bool) -> FullTokenizer:
     """Load the tokenizer once per process, so that groups share its cache of words."""
-    tokenizer = FullTokenizer(vocab_file, do_lower_case=do_lower_case)
-    try:
-        check_special_tokens(tokenizer.vocab)
-    except ValueError as error:
-        raise ValueError(f"{vocab_file}: {error}") from error
-    return tokenizer
+    vocab = load_vocab(vocab_file, required=("[UNK]", "[CLS]", "[SEP]", "[MASK]"))
+    return FullTokenizer(list(vocab), do_lower_case)
 
 
 def make_group(

@@ -50,9 +50,6 @@ class Masker:
         settings: `segmented_text` has no effect here. The reference has no n-grams. Runs of k are k
             times rarer than runs of 1, up to `max_ngram_size`.
         continuations: ids that continue a word. Default: those of the `##` pieces.
-
-    Raises:
-        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK], or a value is out of its range.
     """
 
     def __init__(
@@ -61,7 +58,6 @@ class Masker:
         settings: MaskingOptions,
         continuations: Collection[int] | None = None,
     ):
-        check_special_tokens(vocab)
         size = settings.max_ngram_size
         self._masked_lm_prob = settings.masked_lm_prob
         self._max_predictions = settings.max_predictions_per_seq or sys.maxsize
@@ -187,13 +183,3 @@ class Masker:
 def continuation_ids(vocab: Mapping[str, int]) -> frozenset[int]:
     """Return the ids of the `##` pieces."""
     return frozenset(index for token, index in vocab.items() if token.startswith("##"))
-
-
-def check_special_tokens(vocab: Mapping[str, int]) -> None:
-    """Raise ValueError if the vocabulary lacks a token that masking needs."""
-    missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in vocab]
-    if missing:
-        raise ValueError(
-            f"The vocabulary has no {', '.join(missing)}, which masked-LM data needs. "
-            "Use the vocabulary file of a BERT model, or one made by create_vocab."
-        )

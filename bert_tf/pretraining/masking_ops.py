@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.pretraining.masking import check_special_tokens, continuation_ids
+from bert_tf.pretraining.masking import continuation_ids
 from bert_tf.pretraining.settings import MaskingOptions
 
 
@@ -41,7 +41,10 @@ class DynamicMasker:
         options: MaskingOptions | None = None,
         max_predictions_per_seq: int = 20,
     ):
-        check_special_tokens(vocab)
+        if missing := {"[CLS]", "[SEP]", "[MASK]"}.difference(vocab):
+            raise ValueError(
+                f"The vocabulary has no {', '.join(sorted(missing))}, for masked words."
+            )
         options = MaskingOptions() if options is None else options
         self._masked_lm_prob = options.masked_lm_prob
         self._max_predictions = max_predictions_per_seq

@@ -18,34 +18,24 @@ def pack_ragged(
     ids_a: tf.RaggedTensor,
     ids_b: tf.RaggedTensor | None,
     *,
-    max_seq_length: int | tf.Tensor,
+    max_seq_length: int,
     cls_id: int,
     sep_id: int,
     pad_id: int = 0,
-    length_step: int | tf.Tensor = 1,
+    length_step: int = 1,
 ) -> dict[str, tf.Tensor]:
     """Truncate sentences or pairs, add [CLS] and [SEP], and pad to the longest of the batch.
 
     Args:
         ids_a: int32 [B, None], the first (or only) sentences.
         ids_b: int32 [B, None], the second ones, or None. An empty row marks a single sentence.
-        max_seq_length: tokens with [CLS] and [SEP], int or int64 scalar. Longer inputs are truncated
-            as in `pack`.
+        max_seq_length: tokens with [CLS] and [SEP], 3 or more. Longer inputs are truncated as in `pack`.
         length_step: S is rounded up to a multiple of this (at most `max_seq_length`), for fewer
             different shapes.
 
     Returns:
         `input_ids`, `input_mask`, `segment_ids`, int32 [B, S].
-
-    Raises:
-        ValueError: `max_seq_length` has no room for [CLS] and [SEP].
     """
-    num_special = 2 if ids_b is None else 3
-    if isinstance(max_seq_length, int) and max_seq_length < num_special:
-        raise ValueError(
-            f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] need {num_special}. "
-            "Use a larger max_seq_length."
-        )
     batch = ids_a.nrows(out_type=tf.int64)
     cls = tf.fill([batch, 1], tf.cast(cls_id, tf.int32))
     sep = tf.fill([batch, 1], tf.cast(sep_id, tf.int32))

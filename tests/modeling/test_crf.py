@@ -16,7 +16,6 @@ from bert_tf.modeling.crf import (
     best_path,
     log_likelihood,
     make_chains,
-    make_crf,
     marginals,
     sentence_chains,
 )
@@ -173,18 +172,6 @@ def test_10_000_sentences_have_no_forbidden_transition():
         broken = [each for path in kept for each in breaks([labels[i] for i in path], scheme)]
         assert broken == [], scheme
         assert len({tuple(row) for row in found}) > 1000
-
-
-DEAD_END = [[False, False, True], [False, False, True], [True, True, True]]  # after one label
-
-
-def test_labels_and_transitions_that_do_not_fit_are_refused():
-    for allowed in (allowed_transitions(("I-X", "I-Y"), "iob2"), DEAD_END):
-        with pytest.raises(ValueError):
-            Crf(allowed)
-    for shape in ((2, 2), (3, 4)):
-        with pytest.raises(ValueError, match="allowed_transitions"):
-            make_crf(np.ones(shape, bool), num_labels=2)
 
 
 def test_the_layer_is_float32_and_comes_back_from_its_configuration():

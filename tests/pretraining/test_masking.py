@@ -91,12 +91,6 @@ def test_the_given_sequence_is_not_changed():
     assert token_ids == ids("[CLS] dog [SEP] the [SEP]")
 
 
-def test_a_vocabulary_without_mask_is_refused():
-    vocab = {token: i for token, i in VOCAB.items() if token not in ("[MASK]", "[SEP]")}
-    with pytest.raises(ValueError, match=r"\[SEP\], \[MASK\]"):
-        Masker(vocab, MaskingOptions(max_predictions_per_seq=20))
-
-
 # ----------------------------------------------------------------------------------------- mixtures
 
 

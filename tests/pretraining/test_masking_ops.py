@@ -251,5 +251,5 @@ def test_in_a_pipeline_masks_are_those_of_a_call():
 
 
 def test_a_vocabulary_without_special_tokens_is_refused():
-    with pytest.raises(ValueError, match=r"\[SEP\], \[MASK\]"):
+    with pytest.raises(ValueError, match=r"\[MASK\], \[SEP\]"):
         DynamicMasker({"[CLS]": 0, "a": 1})
