@@ -8,6 +8,7 @@ defines the flags of the options, parses the command line, makes the options, an
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import sys
 import textwrap
@@ -17,7 +18,7 @@ from typing import Any
 from absl import app, flags
 from absl import logging as absl_logging
 
-from bert_tf.options import GROUPS, Flag, flags_of, make_options
+from bert_tf.options import GROUPS, Flag, flag_values, flags_of, make_options
 from bert_tf.quiet import until_reader_stops
 from bert_tf.removed_flags import REMOVED
 
@@ -134,20 +135,14 @@ def recorded(options: Any, unread: set[str]) -> Any:
         unread.discard(name)
         return object.__getattribute__(self, name)
 
-    members = {
-        "__getattribute__": read,
-        "__reduce__": lambda self: (_plain, (options_class, vars(self))),
-    }
+    def reduce(self: Any) -> tuple:  # for workers, which tell nothing
+        return functools.partial(make_options, options_class, **flag_values(self)), ()
+
+    members = {"__getattribute__": read, "__reduce__": reduce}
     copy_: Any = object.__new__(type(options_class.__name__, (options_class,), members))
     for name, value in vars(options).items():
         vars(copy_)[name] = recorded(value, unread) if dataclasses.is_dataclass(value) else value
     return copy_
-
-
-def _plain(options_class: type, values: dict[str, Any]) -> Any:
-    options: Any = object.__new__(options_class)
-    vars(options).update(values)
-    return options
 
 
 def is_user_error(error: Exception) -> bool:

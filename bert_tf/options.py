@@ -14,13 +14,12 @@ options that several programs share. Each option is a flag.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
@@ -53,26 +52,18 @@ class OptionError(ValueError):
         return ": ".join(self.args)
 
 
-def option(help_text: str, *, between: tuple[float, float] | None = None, **kwargs: Any) -> Any:
+def option(help_text: str, *, default: Any = MISSING, **metadata: Any) -> Any:
     """Return a dataclass field that becomes a flag. Without `default` the flag is required.
 
     Args:
         help_text: shown by --help.
-        between: minimum and maximum, both valid.
-        **kwargs: `default`. `group`: one of GROUPS; without one, only --helpfull shows the flag.
-            `choices`: the valid values. `min`, `max`: limits, both valid. `above`, `below`: limits,
-            both invalid. `infinite=True`: inf and -inf are valid. `hint`: end of the message about an
-            invalid number. `positional=True`: the one field for arguments without a flag.
-            `on_resume`: "same" if a run cannot resume with another value; "warn" to log a change;
-            "model" to log it unless it is None, for the value of the model in the folder.
+        **metadata: `group`: one of GROUPS; without one, only --helpfull shows the flag. `choices`: the
+            valid values. `min`, `max`: limits, both valid. `above`, `below`: limits, both invalid.
+            `infinite=True`: inf and -inf are valid. `positional=True`: the one option for arguments
+            without a flag. `on_resume`: "same" if a run cannot resume with another value; "warn" to log
+            a change; "model" to log it unless it is None, for the value of the model in the folder.
     """
-    if between is not None:
-        kwargs["min"], kwargs["max"] = between
-    metadata = {"help": help_text}
-    for name in ("choices", "positional", "hint", "infinite", "group", "on_resume", *_CHECKS):
-        if name in kwargs:
-            metadata[name] = kwargs.pop(name)
-    return field(metadata=metadata, **kwargs)
+    return field(default=default, metadata={"help": help_text, **metadata})
 
 
 def valid_range(limits: Mapping[str, Any]) -> str:
@@ -116,23 +107,20 @@ class Flag:
     group: str | None = None
 
 
-def flags_of(options_class: type) -> Mapping[str, Flag]:
+def flags_of(options_class: Any) -> Mapping[str, Flag]:
     """Return name -> flag of the options of a program, those of its groups included."""
     flags, hints = {}, typing.get_type_hints(options_class)
-    for field_ in fields(options_class):
-        hint: Any = hints[field_.name]
-        if not dataclasses.is_dataclass(hint):
-            value_type = _value_type(hint)
-            flags[field_.name] = Flag(
-                field_.name, value_type, field_.default, dict(field_.metadata)
-            )
+    for own in fields(options_class):
+        name, hint = own.name, hints[own.name]
+        if not is_dataclass(hint):
+            flags[name] = Flag(name, _value_type(hint), own.default, own.metadata)
             continue
-        for flag in flags_of(typing.cast(type, hint)).values():
-            changed = field_.metadata.get(flag.name, {})
+        for flag in flags_of(hint).values():
+            changed = own.metadata.get(flag.name, {})
             if changed is not None:
                 metadata = {**flag.metadata, **changed}
                 default = metadata.pop("default", flag.default)
-                flags[flag.name] = Flag(flag.name, flag.type, default, metadata, field_.name)
+                flags[flag.name] = Flag(flag.name, flag.type, default, metadata, name)
     return flags
 
 
@@ -160,23 +148,20 @@ def make_options(options_class: type[AnyOptions], **values: Any) -> AnyOptions:
             contradict each other.
         TypeError: an option is unknown or missing, or has a value of another type.
     """
-    flags = flags_of(options_class)
+    flags, hints = flags_of(options_class), typing.get_type_hints(options_class)
     if unknown := sorted(values.keys() - flags.keys()):
         raise TypeError(f"{options_class.__name__} has no option {', '.join(unknown)}.")
-    hints = typing.get_type_hints(options_class)
-    groups: dict[str, dict[str, Any]] = {
-        field_.name: {}
-        for field_ in fields(options_class)  # type: ignore[arg-type]
-        if dataclasses.is_dataclass(hints[field_.name])
-    }
-    own: dict[str, Any] = {}
+    parts: dict[str | None, dict[str, Any]] = {n: {} for n, h in hints.items() if is_dataclass(h)}
+    own = parts[None] = {}
     for name, flag in flags.items():
-        value = values.get(name, flag.default)
+        value = parts[flag.group][name] = values.get(name, flag.default)
         if value is MISSING:
             raise TypeError(f"{options_class.__name__} needs the option {name}.")
-        check_flag(flag, value)
-        (own if flag.group is None else groups[flag.group])[name] = value
-    return options_class(**own, **{name: hints[name](**group) for name, group in groups.items()})
+        if value is not None or flag.default is not None:
+            if flag.type is int and not isinstance(value, int):
+                raise TypeError(f"{name}: must be an int, but is {value!r}.")
+            check_value(name, value, flag.metadata)
+    return options_class(**own, **{n: hints[n](**part) for n, part in parts.items() if n})
 
 
 def flag_values(options: Any) -> dict[str, Any]:
@@ -188,32 +173,13 @@ def flag_values(options: Any) -> dict[str, Any]:
     }
 
 
-def with_values(options: AnyOptions, **flags: Any) -> AnyOptions:
-    """Return a copy with other values of flags. `replace` would count as reading them all."""
-    copy = object.__new__(type(options))
-    for name, value in vars(options).items():
-        if dataclasses.is_dataclass(value):
-            value = with_values(value, **flags)
-        vars(copy)[name] = flags.get(name, value)
-    return copy
-
-
-def check_flag(flag: Flag, value: Any) -> None:
-    """Raise unless a value of a flag is finite, in its range and one of its choices.
+def check_value(name: str, value: Any, limits: Mapping[str, Any]) -> None:
+    """Raise unless a value is finite and within the limits of an `option`.
 
     Raises:
         OptionError: it is invalid.
         TypeError: it cannot be compared with a number.
     """
-    if value is None and flag.default is None:
-        return
-    if flag.type is int and not isinstance(value, int):
-        raise TypeError(f"{flag.name}: must be an int, but is {value!r}.")
-    check_value(flag.name, value, flag.metadata)
-
-
-def check_value(name: str, value: Any, limits: Mapping[str, Any]) -> None:
-    """Raise OptionError unless a value is within the limits of an `option`."""
     if value not in (choices := limits.get("choices", (value,))):
         raise OptionError(name, f"must be one of {', '.join(choices)}, but is {value!r}.")
     valid = valid_range(limits)
@@ -226,38 +192,7 @@ def check_value(name: str, value: Any, limits: Mapping[str, Any]) -> None:
         holds(value, limits[check]) for check, (holds, _) in _CHECKS.items() if check in limits
     ):
         return
-    raise OptionError(name, f"must be {valid}, but is {value}{limits.get('hint', '.')}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Base of the options of all programs."""
-
-    def __post_init__(self) -> None:
-        for flag in flags_of(type(self)).values():
-            check_flag(flag, getattr(self, flag.name))
-
-    def with_values(self, **changes: Any) -> Any:
-        """Return a copy with other values. `dataclasses.replace` would count as reading them all."""
-        return type(self)(**{**vars(self), **changes})
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderFilesOptions(Options):
-    """Options of programs that read a checkpoint and the files next to it."""
-
-    bert_config_file: str | None = option(
-        "Architecture. Default: the one next to the weights.", group="Model", default=None
-    )
-    vocab_file: str | None = option(
-        "Vocabulary. Default: the one next to the weights.", group="Model", default=None
-    )
-    do_lower_case: bool | None = option(
-        "Lower-case the text. Default: by the files next to the weights or to --vocab_file, else by the "
-        "vocabulary, else true.",
-        group="Model",
-        default=None,
-    )
+    raise OptionError(name, f"must be {valid}, but is {value}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,8 +213,8 @@ class ModelOptions:
     )
     max_seq_length: int | None = option(
         "WordPieces of an input, with [CLS] and [SEP]. Default: that of the model in --output_dir; "
-        "without --do_train, that of --init_checkpoint; else 128 (or the model's number of positions, "
-        "if lower).",
+        "without --do_train, for embeddings and for rerankers also that of --init_checkpoint; else 128, "
+        "in run_squad 384 (or the model's number of positions, if lower).",
         group="Model",
         default=None,
         on_resume="model",

@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from bert_tf.options import make_options
+from bert_tf.options import flag_values, make_options
 
 ANIMALS = ("cat", "dog", "owl", "hen", "pig")
 PLACES = ("barn", "wood", "lake", "yard", "cave")
@@ -137,6 +137,11 @@ def options(kind: str, output_dir, **changes) -> Any:
     values = {name: value for name, value in values.items() if value is not None}
     options_class = getattr(importlib.import_module(f"bert_tf.{module}"), class_name)
     return make_options(options_class, **values)
+
+
+def with_values(options, **changes) -> Any:
+    """The options with other values of flags."""
+    return make_options(type(options), **flag_values(options) | changes)
 
 
 def train(kind: str, output_dir, **changes):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pickle
 
 import pytest
 from helpers import cause_of
@@ -12,13 +13,12 @@ from bert_tf import cli
 from bert_tf.options import (
     OptionError,
     changes,
-    check_flag,
+    check_value,
     flag_values,
     flags_of,
     make_options,
     option,
     require_one_of,
-    with_values,
 )
 
 WRONG = {"min": -1, "above": 0, "max": 1, "below": 0}  # from the limit
@@ -53,7 +53,7 @@ def test_numbers_out_of_range_are_refused():
             found = refusal(name, values, flag, limit + WRONG[kind])
             assert found == (OptionError, flag.name), (row, kind)
             if kind in ("min", "max"):
-                check_flag(flag, limit)
+                check_value(flag.name, limit, flag.metadata)
         if flag.default is None:
             assert refusal(name, values, flag, None) is None, row
         assert refusal(name, values, flag, "many")[0] is TypeError, row
@@ -81,7 +81,7 @@ def test_only_thresholds_may_be_infinite():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    share: float = option("Share.", default=0.5, between=(0, 1))
+    share: float = option("Share.", default=0.5, min=0, max=1)
     mode: str = option("Mode.", default="plain")
     path: str = option("Path.")
 
@@ -95,24 +95,23 @@ class Grouped:
 def test_a_program_has_the_flags_of_its_groups():
     options = make_options(Grouped, path="x", share=3.0)
     assert options == Grouped(first=Group(share=3.0, path="x"), number=4)
-    assert flag_values(with_values(options, share=1.0)) == {"share": 1.0, "path": "x", "number": 4}
+    assert flag_values(options) == {"share": 3.0, "path": "x", "number": 4}
     flags = flags_of(Grouped)
     assert (flags["share"].default, flags["share"].metadata["help"]) == (2.0, "More.")
     assert flags["path"].default is dataclasses.MISSING
-    for wrong in ({"mode": "fancy"}, {"first": options.first}, {}):
+    for wrong in ({"mode": "fancy", "path": "x"}, {"first": options.first, "path": "x"}, {}):
         with pytest.raises(TypeError):
-            make_options(Grouped, **{"path": "x"} | wrong if wrong else {})
+            make_options(Grouped, **wrong)
     assert cause_of(make_options, Grouped, path="x", share=4.0) == "share"
 
 
 def test_flags_of_groups_that_a_program_reads_are_noted():
     unread = {"share", "number", "path"}
-    options = cli.recorded(make_options(Grouped, path="x"), unread)
-    flag_values(options)
-    changed = with_values(options, path="y")
-    assert unread == {"share", "number", "path"}
-    assert (options.first.share, changed.first.path) == (2.0, "y")
-    assert unread == {"number"}
+    made = make_options(Grouped, path="x")
+    options = cli.recorded(made, unread)
+    assert pickle.loads(pickle.dumps(options)) == made
+    assert flag_values(options)["share"] == options.first.share == 2.0
+    assert unread == {"number", "path"}
 
 
 def test_nothing_to_do_is_refused():

@@ -27,7 +27,7 @@ SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """Layout of the tables that a program reads."""
+    """Layout and columns of the tables that a program reads."""
 
     header: bool = option(
         "The first line of a table names the columns. With --noheader, columns have numbers from 0: "
@@ -37,6 +37,22 @@ class TableOptions:
     column_separator: str | None = option(
         f"Separator of the columns of TSV and CSV: a character, or {', '.join(SEPARATORS)}. Default: "
         "comma in CSV, tab in TSV.",
+        default=None,
+    )
+    text_a_column: str | None = option(
+        "Column of the (first) sentence or the question. Default: that of the training, else text_a, "
+        "text, sentence, question, query, anchor.",
+        group="Data",
+        default=None,
+    )
+    text_b_column: str | None = option(
+        "Column of the second sentence or of the context of a question. Default: that of the training, "
+        "else text_b, sentence2, positive; for a question context, text, text_b.",
+        group="Data",
+        default=None,
+    )
+    choices_column: str | None = option(
+        "Column with a list of choices (JSON lines), or comma list of columns with one choice each.",
         default=None,
     )
 

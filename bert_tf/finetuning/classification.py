@@ -52,12 +52,12 @@ class ClassifierOptions:
     devices: DeviceOptions
     training: TrainingOptions
     model: ModelOptions
-    fine_tuning: FineTuningOptions = changes(
-        train_file={"help": "Table to train on: .tsv, .csv or .jsonl."},
-        eval_file={"help": "Table to evaluate on."},
-        predict_file={"help": "Table to predict; labels are optional."},
+    fine_tuning: FineTuningOptions
+    table: TableOptions = changes(
+        text_a_column={"help": "Column of the (first) sentence.", "default": "text_a"},
+        text_b_column={"help": "Column of the second sentence of a pair."},
+        choices_column=None,
     )
-    table: TableOptions
     data_dir: str | None = option(
         "Folder of a GLUE data set, for --task_name.", group="Data", default=None
     )
@@ -67,10 +67,6 @@ class ClassifierOptions:
         default=None,
     )
     language: str = option("For --task_name=xnli: language of the data.", default="zh")
-    text_a_column: str = option("Column of the (first) sentence.", group="Data", default="text_a")
-    text_b_column: str | None = option(
-        "Column of the second sentence of a pair.", group="Data", default=None
-    )
     label_column: str = option(
         "Column of the label. With --problem_type=multi_label also a comma list of columns that "
         "contain 0 or 1.",
@@ -276,8 +272,8 @@ def _read_tables(
     problem_type = PROBLEM_TYPES[options.problem_type or known]
     _check_same_problem_type(problem_type.name, trained)
     layout = TableLayout(
-        text_a=options.text_a_column,
-        text_b=options.text_b_column,
+        text_a=str(options.table.text_a_column),
+        text_b=options.table.text_b_column,
         label=options.label_column,
         problem_type=problem_type.name,
         header=options.table.header,

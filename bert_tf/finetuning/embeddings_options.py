@@ -87,15 +87,9 @@ class EmbeddingOptions:
             "them."
         }
     )
-    model: ModelOptions = changes(
-        max_seq_length={
-            "help": "WordPieces of a text, with [CLS] and [SEP]. Default: that of the model of "
-            "run_embeddings or sentence-transformers that the program begins with, else 128 (or the "
-            "model's number of positions, if lower)."
-        }
-    )
+    model: ModelOptions
     fine_tuning: FineTuningOptions
-    table: TableOptions
+    table: TableOptions = changes(text_a_column=None, text_b_column=None, choices_column=None)
     texts: TextsOptions
     loss: str | None = option(
         "Loss. Default: that of the model if it fits the examples; else multiple_negatives_ranking for "

@@ -22,7 +22,8 @@ class FineTuningOptions:
         "Fraction of the steps that warm up, 0 to 1.",
         group="Training",
         default=0.1,
-        between=(0, 1),
+        min=0,
+        max=1,
         on_resume="warn",
     )
     teacher: str | None = option(
@@ -44,9 +45,15 @@ class FineTuningOptions:
         default=None,
         min=0,
     )
-    train_file: str | None = option("File to train on.", group="Data", default=None)
+    train_file: str | None = option(
+        "File to train on: .tsv, .csv or .jsonl; CoNLL columns for run_ner, SQuAD JSON for run_squad.",
+        group="Data",
+        default=None,
+    )
     eval_file: str | None = option("File to evaluate on.", group="Data", default=None)
-    predict_file: str | None = option("File to predict.", group="Data", default=None)
+    predict_file: str | None = option(
+        "File to predict; labels are optional.", group="Data", default=None
+    )
 
 
 # Flag of an action -> flag of its file.

@@ -39,16 +39,9 @@ class RerankerOptions:
 
     devices: DeviceOptions
     training: TrainingOptions
-    model: ModelOptions = changes(
-        max_seq_length={
-            "help": "WordPieces of a query with its document, with [CLS] and two [SEP]. Default: that "
-            "of the reranker or CrossEncoder that the program begins with, else 128 (or the model's "
-            "number of positions, if lower).",
-            "on_resume": "warn",
-        }
-    )
+    model: ModelOptions
     fine_tuning: FineTuningOptions
-    table: TableOptions
+    table: TableOptions = changes(text_a_column=None, text_b_column=None, choices_column=None)
     texts: TextsOptions
     loss: str | None = option(
         "binary: cross-entropy of each score. pairwise: the positive against each negative. listwise: "

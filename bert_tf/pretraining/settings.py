@@ -39,13 +39,15 @@ class MaskingOptions:
     mask_token_prob: float = option(
         "Fraction of the predicted tokens that become [MASK].",
         default=0.8,
-        between=(0, 1),
+        min=0,
+        max=1,
         on_resume="warn",
     )
     random_token_prob: float = option(
         "Fraction of the predicted tokens that become random ones; the rest stays unchanged.",
         default=0.1,
-        between=(0, 1),
+        min=0,
+        max=1,
         on_resume="warn",
     )
     max_predictions_per_seq: int | None = option(
@@ -94,7 +96,6 @@ class PretrainingDataOptions:
         group="Model",
         default=128,
         min=MIN_SEQ_LENGTH,
-        hint=": [CLS] A [SEP] B [SEP]",
     )
     random_seed: int = option("Seed of all random draws.", group="Masking", default=12345)
     dupe_factor: int = option(
@@ -107,7 +108,8 @@ class PretrainingDataOptions:
         "Fraction of documents cut into shorter sequences.",
         group="Masking",
         default=0.1,
-        between=(0, 1),
+        min=0,
+        max=1,
     )
     objective: str = option(
         "mlm_nsp: masked words and next sentence; mlm: masked words, single sequences; mlm_sop: "

@@ -20,7 +20,14 @@ from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sentence_transformers import lost_prompts
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
 from bert_tf.limits import listed
-from bert_tf.options import EncoderFilesOptions, OptionError, make_options, option, require_packages
+from bert_tf.options import (
+    ModelOptions,
+    OptionError,
+    changes,
+    make_options,
+    option,
+    require_packages,
+)
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.model_card import write_conversion_card
@@ -32,13 +39,17 @@ from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
 
-_OF_TASK = ("max_seq_length", "is_pair", "num_choices")  # flags that task.json stores
-
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertOptions(EncoderFilesOptions):
+class ConvertOptions:
     """The flags of convert_checkpoint."""
 
+    model: ModelOptions = changes(
+        max_seq_length={
+            "help": "Tokens of an example, for task.json. Default: that stated next to the weights, "
+            "else the number of positions."
+        }
+    )
     init_checkpoint: str = option(
         "Source: a TF1 checkpoint or a bert_tf run, a Hugging Face folder or hf://org/name, an "
         "object-based checkpoint of tf-models-official, or a SavedModel encoder of TF Hub.",
@@ -64,12 +75,6 @@ class ConvertOptions(EncoderFilesOptions):
         "checkpoint.",
         default=None,
     )
-    max_seq_length: int | None = option(
-        "Tokens of an example, for task.json. Default: that stated next to the weights, else the "
-        "number of positions.",
-        group="Model",
-        default=None,
-    )
     is_pair: bool | None = option(
         "The classifier takes pairs of sentences, for task.json. Default: true for a CrossEncoder, else "
         "unknown, so it takes both.",
@@ -80,7 +85,6 @@ class ConvertOptions(EncoderFilesOptions):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.output_format == "huggingface":
             require_packages("output_format", ["safetensors"], "hf")
 
@@ -118,17 +122,18 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     """
     check_new_folder(options.output_dir, "output_dir")
     source = read_checkpoint(options.init_checkpoint)
-    config = sidecar.find_config(options.bert_config_file, source)
+    config = sidecar.find_config(options.model.bert_config_file, source)
     checkpoint, head, task, left_out = _describe(source, config, options)
-    vocab = sidecar.find_vocabulary(options.vocab_file, checkpoint)
+    vocab_file = options.model.vocab_file
+    vocab = sidecar.find_vocabulary(vocab_file, checkpoint)
     if vocab is None:
         logger.warning("There is no vocabulary next to %s: give --vocab_file.", checkpoint.source)
     else:
         ids = {token: index for index, token in enumerate(vocab)}
-        source_of_vocab = options.vocab_file or checkpoint.vocab_file or "in tokenizer.json"
+        source_of_vocab = vocab_file or checkpoint.vocab_file or "in tokenizer.json"
         sidecar.check_vocabulary(ids, config, source_of_vocab)
-        sidecar.compare_vocabularies(options.vocab_file, checkpoint)
-    do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, vocab, options.vocab_file)
+        sidecar.compare_vocabularies(vocab_file, checkpoint)
+    do_lower_case = sidecar.find_case(options.model.do_lower_case, checkpoint, vocab, vocab_file)
     if do_lower_case is None and vocab is not None:
         do_lower_case = True
         logger.warning("No file states the case of the text; --do_lower_case=true is assumed.")
@@ -176,7 +181,7 @@ def _describe(
     source: PretrainedCheckpoint, config: BertConfig, options: ConvertOptions
 ) -> tuple[PretrainedCheckpoint, TaskType, Task | None, tuple[str, ...]]:
     """Return the completed checkpoint, its head, its task, and the names of dropped variables."""
-    length = options.max_seq_length or source.longest_input(config)
+    length = options.model.max_seq_length or source.longest_input(config)
     config.check_sequence_length(length)
     # The flag settles which of two lists of labels is right.
     source = source if options.labels is None else replace(source, labels=None)
@@ -207,11 +212,11 @@ def _describe(
             logger.warning("No task.json is written. %s", problem)
     if task is not None:
         arguments = task.arguments()
-        stated_by_flags = {name: getattr(options, name) for name in _OF_TASK if name in arguments}
-        changes = {name: value for name, value in stated_by_flags.items() if value is not None}
+        given: dict = {n: getattr(options, n) for n in ("is_pair", "num_choices") if n in arguments}
+        given["max_seq_length"] = options.model.max_seq_length
         if arguments.get("labels"):
-            changes["labels"] = checkpoint.labels
-        task = type(task)(**arguments | changes)
+            given["labels"] = checkpoint.labels
+        task = type(task)(**arguments | {n: v for n, v in given.items() if v is not None})
     return checkpoint, head, task, left_out
 
 

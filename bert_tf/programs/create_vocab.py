@@ -20,7 +20,7 @@ from bert_tf.data.files import check_not_an_input, expand_files
 from bert_tf.data.lines import read_lines
 from bert_tf.limits import DataError
 from bert_tf.model_files import model_files, write_files
-from bert_tf.options import Options, option
+from bert_tf.options import option
 from bert_tf.pretraining.wordpieces import (
     Coverage,
     count_characters,
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyOptions(Options):
+class VocabularyOptions:
     """Options of `create_vocab`.
 
     Raises:

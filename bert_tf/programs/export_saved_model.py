@@ -19,14 +19,22 @@ from bert_tf.data.files import (
     files_of_checkpoint,
     removing_new_parents,
 )
+from bert_tf.data.tables import TableOptions
 from bert_tf.interop.initial import initialize
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.pooling import POOLINGS, parse_layers
 from bert_tf.modeling.quantized import OPERATION
-from bert_tf.options import EncoderFilesOptions, OptionError, make_options, option, require_packages
-from bert_tf.programs.predict import InputColumnsOptions, read_inputs
+from bert_tf.options import (
+    ModelOptions,
+    OptionError,
+    changes,
+    make_options,
+    option,
+    require_packages,
+)
+from bert_tf.programs.predict import read_inputs
 from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, changed_options, without_folders
 from bert_tf.serving.check import ExportCheck
@@ -58,9 +66,16 @@ _PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
+class ExportOptions:
     """The flags of export_saved_model."""
 
+    model: ModelOptions = changes(
+        max_seq_length={
+            "help": "Longer texts are truncated, or read in windows of this length. Default: that of "
+            "the training; of a pre-trained model, all positions. Not for question answering."
+        }
+    )
+    table: TableOptions
     model_dir: str = option(
         "The --output_dir of a bert_tf run, or any checkpoint that --init_checkpoint accepts.",
         group="Model",
@@ -104,12 +119,6 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
         "Default: false; a model of run_classifier states it.",
         default=None,
     )
-    max_seq_length: int | None = option(
-        "Longer texts are truncated, or read in windows of this length. Default: that of the training; "
-        "of a pre-trained model, all positions. Not for question answering.",
-        group="Model",
-        default=None,
-    )
     null_score_diff_threshold: float = option(
         "For SQuAD 2.0: the answer is empty if the odds of no answer exceed this.",
         default=0.0,
@@ -136,7 +145,6 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
     top_k: int = option("For a masked LM: tokens per [MASK].", default=5, min=1)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         precisions = FORMATS[self.format]
         takes_ids = self.format == "saved_model" or self.signatures in (None, (TOKENS,))
         for name, is_valid, rule in (
@@ -259,7 +267,7 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
     )
 
     def requests() -> Iterator[dict[str, Any]]:
-        for row in read_inputs(expand_files(options.calibration_file or ""), options, model):
+        for row in read_inputs(expand_files(options.calibration_file or ""), options.table, model):
             parts, reason = [], f"the model takes {' and '.join(names)}."
             try:
                 item = row.item()
@@ -326,9 +334,9 @@ def load_served(options: ExportOptions, dtype: str, with_text: bool) -> Served:
     trained = load_model(
         options.model_dir,
         dtype=dtype,
-        bert_config_file=options.bert_config_file,
-        vocab_file=options.vocab_file,
-        do_lower_case=options.do_lower_case,
+        bert_config_file=options.model.bert_config_file,
+        vocab_file=options.model.vocab_file,
+        do_lower_case=options.model.do_lower_case,
     )
     task = trained.task
     if task is not None and TYPES[task.name].served:
@@ -353,16 +361,18 @@ def _with_task(
             options.null_score_diff_threshold,
         )
         return ServedAnswerer(trained, settings, with_text)
-    length = options.max_seq_length or trained.max_seq_length
+    length = options.model.max_seq_length or trained.max_seq_length
     trained.model.config.check_sequence_length(length, task.min_seq_length)
     return TYPES[task.name].load("served")(trained, length, with_text)
 
 
 def _without_task(head: str, options: ExportOptions, dtype: str, with_text: bool) -> Served:
     checkpoint = read_checkpoint(options.model_dir)
-    config = find_config(options.bert_config_file, checkpoint)
-    tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
-    length = options.max_seq_length or checkpoint.longest_input(config)
+    config = find_config(options.model.bert_config_file, checkpoint)
+    tokenizer = load_tokenizer(
+        options.model.vocab_file, options.model.do_lower_case, checkpoint, config
+    )
+    length = options.model.max_seq_length or checkpoint.longest_input(config)
     config.check_sequence_length(length, MIN_SEQ_LENGTH)
     model = TYPES[head].load("model")(config, dtype=dtype)
     report = model.load_report = initialize(model, checkpoint)

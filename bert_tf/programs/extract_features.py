@@ -37,7 +37,7 @@ from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.limits import DataError
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.pooling import parse_layers
-from bert_tf.options import EncoderFilesOptions, option
+from bert_tf.options import ModelOptions, changes, option
 from bert_tf.prediction.text_model import SequenceRunner, trimmed
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.options import DeviceOptions
@@ -53,9 +53,13 @@ Features = tuple[Sequence[str], np.ndarray]  # T tokens, and their vectors, floa
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractionOptions(EncoderFilesOptions, DeviceOptions):
+class ExtractionOptions:
     """The flags of extract_features."""
 
+    devices: DeviceOptions
+    model: ModelOptions = changes(
+        max_seq_length={"help": "Longer inputs are truncated.", "default": 128, "min": 2}
+    )
     input_file: str = option(
         "Text, a comma list of files or globs. One example per line; ' ||| ' separates the sentences of "
         "a pair.",
@@ -77,14 +81,12 @@ class ExtractionOptions(EncoderFilesOptions, DeviceOptions):
         group="Model",
         default="-1,-2,-3,-4",
     )
-    max_seq_length: int = option("Longer inputs are truncated.", group="Model", default=128, min=2)
     batch_size: int = option("Examples per batch.", group="Machine", default=32, min=1)
     use_one_hot_embeddings: bool = option(
         "Ignored: the lookup is fast on every device.", default=False
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         parse_layers(self.layers)
 
 
@@ -93,19 +95,22 @@ def extract_features(options: ExtractionOptions) -> int:
     files = expand_files(options.input_file)
     check_not_an_input([options.output_file], files)
     checkpoint = read_checkpoint(options.init_checkpoint)
-    config = find_config(options.bert_config_file, checkpoint)
-    config.check_sequence_length(options.max_seq_length)
+    config = find_config(options.model.bert_config_file, checkpoint)
+    length = options.model.max_seq_length or checkpoint.longest_input(config)
+    config.check_sequence_length(length)
     layers = parse_layers(options.layers, config.num_hidden_layers)
-    tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
+    tokenizer = load_tokenizer(
+        options.model.vocab_file, options.model.do_lower_case, checkpoint, config
+    )
     total = count_lines(files)
     if not total:
         raise DataError(options.input_file, "is empty.")
-    with options.make_strategy().scope():
-        model = BertModel(config, dtype=options.policy)
+    with options.devices.make_strategy().scope():
+        model = BertModel(config, dtype=options.devices.policy)
     initialize(model, checkpoint)
 
     lines = chain.from_iterable(map(read_lines, files))
-    examples = (pack_line(line, tokenizer, options.max_seq_length) for line in lines)
+    examples = (pack_line(line, tokenizer, length) for line in lines)
     progress = Progress("extract", total, unit="examples")
 
     def forward(inputs):

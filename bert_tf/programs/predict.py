@@ -59,39 +59,18 @@ _COLUMNS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class InputColumnsOptions(TableOptions):
-    """Columns of the inputs in a table."""
-
-    text_a_column: str | None = option(
-        "Column of the (first) sentence or the question. Default: that of the training, else text_a, "
-        "text, sentence, question, query, anchor.",
-        group="Data",
-        default=None,
-    )
-    text_b_column: str | None = option(
-        "Column of the second sentence or of the context of a question. Default: that of the training, "
-        "else text_b, sentence2, positive; for a question context, text, text_b.",
-        group="Data",
-        default=None,
-    )
-    choices_column: str | None = option(
-        "Column with a list of choices (JSON lines), or comma list of columns with one choice each.",
-        default=None,
-    )
-
-
 PREDICTION_TASKS = ("auto", "fill_mask", "pseudo_perplexity", "embeddings")
 HOW_TO_TYPE = "Type a text and Enter; end with Ctrl-D."
 _BATCHES_AT_ONCE = 32  # read together, to batch texts of similar length
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionOptions(InputColumnsOptions):
+class PredictionOptions:
     """The flags of predict."""
 
     only_answers: ClassVar[bool] = True
 
+    table: TableOptions
     model_dir: str = option(
         "An export of export_saved_model; the --output_dir of run_classifier, run_squad, run_ner, "
         "run_swag or run_pretraining; or any checkpoint, for embeddings, masked words and "
@@ -207,7 +186,7 @@ def predict(options: PredictionOptions, predictor: Predictor | None = None) -> N
     with open_output(options.output_file) as output:  # fails before the model is loaded
         model = choose_model(predictor or make_predictor(options), options)
         trained = RunRecord.load(local_path(options.model_dir)).flags
-        inputs = read_inputs(files, options, model, options.input_format, trained)
+        inputs = read_inputs(files, options.table, model, options.input_format, trained)
         write = make_writer(options.answer_format, model, output)
         if is_typed:
             print(HOW_TO_TYPE, file=sys.stderr)
@@ -317,7 +296,7 @@ class Input:
 
 def read_inputs(
     files: Sequence[str],
-    options: InputColumnsOptions,
+    table: TableOptions,
     model: TextModel,
     format: str | None = None,
     trained: Mapping[str, Any] = MappingProxyType({}),
@@ -327,7 +306,7 @@ def read_inputs(
     An empty text is an error, as in a table for training.
 
     Args:
-        options: columns of tables.
+        table: layout and columns of tables.
         format: one of INPUT_FORMATS. Default: by the name of each file, else "text".
         trained: flags of the training, whose columns are looked for first.
 
@@ -341,9 +320,9 @@ def read_inputs(
         if kind in TABLE_FORMATS:
             columns: dict[str, list[str]] = {}
             for row in read_table(
-                file, format=kind, header=options.header, separator=options.column_separator
+                file, format=kind, header=table.header, separator=table.column_separator
             ):
-                columns = columns or find_columns(row, options, model, trained)
+                columns = columns or find_columns(row, table, model, trained)
                 values = [_value(field, row, names) for field, names in columns.items()]
                 shown = [name for name in ("id", *chain(*columns.values())) if name in row]
                 yield Input({n: row[n] for n in shown}, row.place, model.parse_fields, values)
@@ -353,13 +332,13 @@ def read_inputs(
 
 
 def find_columns(
-    row: TableRow, options: InputColumnsOptions, model: TextModel, trained: Mapping[str, Any]
+    row: TableRow, table: TableOptions, model: TextModel, trained: Mapping[str, Any]
 ) -> dict[str, list[str]]:
     """Return the columns of each field: those of its flag, of the training, or with a usual name."""
     columns = {}
     for field in model.fields:
         flag, usual = _COLUMNS[field]
-        named, is_optional = getattr(options, flag), field in model.optional_fields
+        named, is_optional = getattr(table, flag), field in model.optional_fields
         if named and field == "choices":
             columns[field] = named.split(",")
             continue

@@ -20,7 +20,7 @@ from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.bert import BertModel
-from bert_tf.options import OptionError, Options, option
+from bert_tf.options import OptionError, option
 from bert_tf.prediction.classification import TextClassifier
 from bert_tf.prediction.encoder import SentenceEncoder
 from bert_tf.prediction.explanation import attention, attributions
@@ -42,7 +42,7 @@ View = tuple[PackedSequence, Values, list[Section]]  # the input without padding
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisualizationOptions(Options):
+class VisualizationOptions:
     """Flags of visualize."""
 
     model_dir: str = option(

@@ -81,7 +81,8 @@ def data_rows(options: Any, files: Sequence[str]) -> list[list[str]]:
     Args:
         files: records to train on. Without a manifest they are read to count and to hash them.
     """
-    named = ((name, getattr(options, name, None)) for name in _TRAINED_ON_FLAGS)
+    values = flag_values(options)
+    named = ((name, values.get(name)) for name in _TRAINED_ON_FLAGS)
     rows = [[f"`--{name}`", code(without_folders(name, value))] for name, value in named if value]
     if not files:
         return rows

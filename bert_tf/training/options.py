@@ -100,7 +100,6 @@ class TrainingOptions:
         default=1.0,
         above=0,
         max=1,
-        hint="; 0.8 to 0.95 are usual. `freeze` excludes layers from training.",
         on_resume="warn",
     )
     freeze: str | None = option(

@@ -6,11 +6,11 @@ import logging
 import numpy as np
 import pytest
 from helpers import lines_of, read_results, read_task, refused, write, write_json_lines
-from models import DATA, copy_of, golden, options, train
+from models import DATA, copy_of, golden, options, train, with_values
 
 from bert_tf import cli
 from bert_tf.finetuning.classification import ClassifierOptions, read_data, run_classifier
-from bert_tf.options import make_options, with_values
+from bert_tf.options import make_options
 
 COLUMNS = {"text_a_column": "sentence", "label_column": "mood"}
 SCENES = {"text_a_column": "text", "label_column": "label"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import assert_bit_equal, checkpoint_arrays, lines_of, read_results, refused, write
-from models import DATA, golden, options, train
+from models import DATA, golden, options, train, with_values
 from tiny_checkpoints import arrays_of, write_tf1
 
 from bert_tf.data.token_classification import read_conll
@@ -24,7 +24,7 @@ from bert_tf.finetuning.token_classification import (
 )
 from bert_tf.metrics.conlleval import conlleval, entities
 from bert_tf.modeling.models import BertForTokenClassification
-from bert_tf.options import make_options, with_values
+from bert_tf.options import make_options
 from bert_tf.predictor import load
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from helpers import read_json_lines, read_results, refused, write
-from models import DATA, copy_of, golden, options, train
+from models import DATA, copy_of, golden, options, train, with_values
 
 from bert_tf.finetuning.question_answering import SquadOptions, run_squad
-from bert_tf.options import make_options, with_values
+from bert_tf.options import make_options
 
 TEST, DEV = DATA / "squad/test.json", DATA / "squad/dev.json"
 WITHOUT_TRAINING = {"do_train": False, "init_checkpoint": str(golden("squad"))}

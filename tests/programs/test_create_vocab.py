@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from helpers import cause_of
+from models import with_values
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.sidecar import vocab_is_cased
-from bert_tf.options import make_options, with_values
+from bert_tf.options import make_options
 from bert_tf.pretraining.wordpieces import first_tokens
 from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import cause_of, read_json_lines, write_vocab
+from models import with_values
 from tiny_checkpoints import write_tf1
 from tiny_config import tiny_config
 
-from bert_tf.options import make_options, with_values
+from bert_tf.options import make_options
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from reference import numpy_bert
 

@@ -19,12 +19,11 @@ from helpers import (
     remove_last_checkpoint,
     write_records,
 )
-from models import DATA, golden, options
+from models import DATA, golden, options, with_values
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records, read_records
 from bert_tf.model_folder import load_model
-from bert_tf.options import with_values
 from bert_tf.programs.run_pretraining import run_pretraining
 
 pytestmark = pytest.mark.night
