@@ -5,30 +5,30 @@ import pytest
 
 # Code lines, files and raises of each room.
 ROOMS = {
-    "(root)": (1_869, 19, 44),
-    "data": (2_355, 17, 56),
-    "finetuning": (3_115, 17, 56),
+    "(root)": (1_818, 19, 44),
+    "data": (2_371, 17, 56),
+    "finetuning": (3_097, 17, 56),
     "interop": (1_720, 14, 50),
     "metrics": (429, 4, 1),
     "modeling": (1_727, 17, 17),
     "prediction": (868, 10, 12),
-    "pretraining": (1_305, 9, 12),
-    "programs": (1_772, 8, 25),
-    "report": (983, 9, 0),
+    "pretraining": (1_307, 9, 12),
+    "programs": (1_776, 8, 25),
+    "report": (984, 9, 0),
     "serving": (1_320, 14, 5),
     "tasks": (2_164, 14, 31),
     "text_ops": (551, 4, 2),
-    "training": (1_912, 13, 25),
+    "training": (1_911, 13, 25),
 }
 WHOLE = {
-    "lines": 33_937,
-    "code lines": 22_090,
+    "lines": 33_866,
+    "code lines": 22_043,
     "files": 169,
     "raises": 336,
     "distinct flags": 130,
     "flags of run_classifier": 60,
-    "functions above 60 lines": 4,
-    "lines of tests": 23_976,
+    "functions above 60 lines": 5,
+    "lines of tests": 23_981,
     "lines of documents": 6_904,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
