@@ -33,12 +33,7 @@ OPERATION = "_QuantizedMatMul"
 # 2 * 255 * 64 and not for 2 * 255 * 127.
 OVERFLOW_FREE = 63
 # hidden_act -> the same within the product.
-ACTIVATIONS = {
-    "gelu": "GeluApproximate",
-    "gelu_erf": "GeluExact",
-    "relu": "Relu",
-    "tanh": "Tanh",
-}
+ACTIVATIONS = {"gelu": "GeluApproximate", "gelu_erf": "GeluExact", "relu": "Relu", "tanh": "Tanh"}
 
 
 @dataclass(frozen=True, eq=False)

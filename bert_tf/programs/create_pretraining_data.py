@@ -120,7 +120,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
         version=bert_tf.__version__,
     )
     manifest = start_or_resume(wanted, jobs)
-    _make_missing(manifest, jobs, options, settings)
+    _make_missing(manifest, jobs, settings)
     if not manifest.counts.instances:
         for file in (jobs[0].manifest_file, *(file for job in jobs for file in job.output_files)):
             tf.io.gfile.remove(file)
@@ -145,10 +145,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
 
 
 def _make_missing(
-    manifest: Manifest,
-    jobs: Sequence[GroupJob],
-    options: PretrainingDataOptions,
-    settings: PretrainingDataOptions,
+    manifest: Manifest, jobs: Sequence[GroupJob], settings: PretrainingDataOptions
 ) -> None:
     """Make the groups that `manifest` lacks, and add them."""
     path = jobs[0].manifest_file
@@ -158,10 +155,10 @@ def _make_missing(
         return
     start = time.monotonic()
     total = sum(group_size(job.ranges) for job in missing)
-    if options.runner is not None:
-        results = run_beam(missing, settings, options.runner, options.runner_flags)
+    if settings.runner is not None:
+        results = run_beam(missing, settings, settings.runner, settings.runner_flags)
     else:
-        results = run_workers(missing, settings, min(options.num_workers, len(missing)))
+        results = run_workers(missing, settings, min(settings.num_workers, len(missing)))
     manifest.write(path)
     for result in results:
         for words in result.logged:
@@ -175,11 +172,10 @@ def _make_missing(
 
 
 def _plan_jobs(groups: Sequence[Group], outputs: Sequence[str], random_seed: int) -> list[GroupJob]:
-    jobs = []
+    jobs, count = [], len(groups)
     for number, group in enumerate(groups):
-        ending = group_ending(number, len(groups))
-        seed = group_seed(random_seed, number, len(groups))
-        files = tuple(f"{file}{ending}" for file in outputs)
+        files = tuple(f"{file}{group_ending(number, count)}" for file in outputs)
+        seed = group_seed(random_seed, number, count)
         jobs.append(GroupJob(number, seed, group, files, manifest_path(outputs[0])))
     return jobs
 

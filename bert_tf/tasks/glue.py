@@ -135,11 +135,7 @@ GLUE_TASKS = {
             },
             labels=NLI,
         ),
-        GlueTask(
-            "qnli",
-            _splits("QNLI.tsv", (1, 2, 3), (1, 2)),
-            labels=ENTAILMENT,
-        ),
+        GlueTask("qnli", _splits("QNLI.tsv", (1, 2, 3), (1, 2)), labels=ENTAILMENT),
         GlueTask("rte", _splits("RTE.tsv", (1, 2, 3), (1, 2)), labels=ENTAILMENT),
         GlueTask(
             "wnli",

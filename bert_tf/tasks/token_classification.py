@@ -95,7 +95,7 @@ class TokenClassificationTask(ExampleTask):
                 "doc_stride",
                 doc_stride,
                 f"from 1 to {room}",
-                doc_stride is None or 1 <= doc_stride <= room,
+                doc_stride in (None, *range(1, room + 1)),
             ),
         ):
             if not is_valid:
