@@ -51,7 +51,7 @@ from bert_tf.model_files import model_files, write_files
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.options import OptionError
 from bert_tf.pretraining.wordpieces import warn_of_unknown_words
-from bert_tf.registry import TASK_FILE, TYPES
+from bert_tf.registry import TYPES
 from bert_tf.report.model_card import described_step, write_training_card
 from bert_tf.report.page import Command, Section, write_report
 from bert_tf.report.run_facts import (
@@ -104,12 +104,12 @@ def start(
         ValueError: there are no weights, or they are for another type of task.
     """
     devices, folder = options.devices.make_strategy(), RunFolder.read(options.training.output_dir)
-    path = options.training.init_checkpoint or folder.checkpoint
-    if not path and not options.training.do_train:
+    path = options.training.init_checkpoint
+    checkpoint = read_checkpoint(path) if path else folder.weights
+    if checkpoint is None and not options.training.do_train:
         raise OptionError(
             "init_checkpoint", f"give it, or train: output_dir={folder.path} has no checkpoint."
         )
-    checkpoint = read_checkpoint(path) if path else None
     if config is None:
         config = find_config(options.model.bert_config_file, checkpoint)
     checkpoint, config = with_init_layers(options.training, checkpoint, config)
@@ -143,7 +143,7 @@ def trained_task(run: Run, task_type: str) -> Task | None:
     Raises:
         ValueError: the weights are for another type of task.
     """
-    resumes = run.folder.checkpoint is not None
+    resumes = run.folder.weights is not None
     if resumes:
         source, task = run.folder.path, run.known
     elif run.options.training.do_train or run.checkpoint is None:
@@ -204,10 +204,10 @@ class Run(Generic[AnyTask, AnyOptions]):
     @functools.cached_property
     def known(self) -> Any:
         """Task of the weights that the run begins with; None if no file states it."""
-        if self.folder.checkpoint is None:
+        if self.folder.weights is None:
             return None if self.checkpoint is None else load_task(self.checkpoint)[0]
-        path = os.path.join(self.folder.path, TASK_FILE)
-        return None if self.folder.task is None else make_task(self.folder.task, path)
+        values = self.folder.weights.task
+        return None if values is None else make_task(values, self.folder.path)
 
     def known_labels(self, task_type: str) -> Sequence[str]:
         """Return the labels of the initial weights, in the order of the outputs.
@@ -292,7 +292,7 @@ class Run(Generic[AnyTask, AnyOptions]):
                 self.folder.path,
                 metric,
                 lower_is_better=metric in task.lower_is_better,
-                is_new_run=self.folder.checkpoint is None,
+                is_new_run=self.folder.weights is None,
                 patience=options.training.early_stopping,
             )
         self.teacher: Teacher | None = None
@@ -332,7 +332,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         own = TYPES.get(task.name)
         # The task.json of a custom task may have arguments that ours do not take.
         is_custom = own is None or own.load("task") is not type(task)
-        if self.checkpoint is None or self.folder.checkpoint is not None or is_custom:
+        if self.checkpoint is None or self.folder.weights is not None or is_custom:
             return self.checkpoint
         if not getattr(task, "labels", ()):
             return self.checkpoint
@@ -441,11 +441,11 @@ class Run(Generic[AnyTask, AnyOptions]):
     def _write_record(self, files: Sequence[str], batch_size: int) -> None:
         """Write training.json."""
         options, before = self.options, self.folder.record
-        data = data_rows(options, files)
+        flags = changed_options(options)
+        data = data_rows(flags, files)
         known: dict[str, str] = dict(before.data)
         rows = {name: text for name, text in data if name != HASH or name in known}
         self.folder.changes(rows, dict.fromkeys(rows, "warn"))
-        flags = changed_options(options)
         if not files:
             flags["train_batch_size"] = batch_size
         if options.training.init_checkpoint:
@@ -535,10 +535,7 @@ class Run(Generic[AnyTask, AnyOptions]):
 
     def command(self, program: str) -> Command:
         """Return the command of the run, for report.html."""
-        step, checkpoint = self.trainer.step, self.folder.checkpoint
-        if step != self.folder.step:
-            checkpoint = self.path(f"model.ckpt-{step}")
-        return Command(program, self.options, checkpoint, self.record.flags)
+        return Command(program, self.options, self.trainer.checkpoint, self.record.flags)
 
 
 def _sample_texts(task: Any, splits: Splits) -> Iterator[str]:
@@ -608,10 +605,10 @@ def make_trainer(
         seed=training.seed,
         jit_compile=training.jit_compile,
     )
-    if run.folder.checkpoint is not None:
-        step = trainer.resume(run.folder.checkpoint)
+    if run.folder.weights is not None:
+        step = trainer.resume(run.folder.weights.source)
         assert step is not None, "another process removed the checkpoint"  # noqa: S101
-        logger.info("Weights: %s", run.folder.checkpoint)
+        logger.info("Weights: %s", trainer.checkpoint)
         return trainer
     if num_train_steps:
         _warn_of_unnamed_checkpoints(training.output_dir)

@@ -15,14 +15,12 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
-from bert_tf.interop.checkpoint import file_beside
-from bert_tf.interop.tokenizer_files import stated_cases
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.read import read_checkpoint
 from bert_tf.limits import read_json
 from bert_tf.options import OptionError, flag_values, flags_of
-from bert_tf.registry import TASK_FILE
 from bert_tf.report.run_facts import shown_value
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
-from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
 
@@ -77,37 +75,24 @@ class RunFolder:
 
     Args:
         path: the folder.
-        checkpoint: prefix of the newest checkpoint, or None.
-        step: of that checkpoint.
+        weights: the newest checkpoint, with the files next to it, or None.
         record: how the model was trained.
-        task: content of `task.json`.
-        model: architecture, task and tokenizer, as `model_values` returns them.
     """
 
     path: str
-    checkpoint: str | None = None
-    step: int = 0
+    weights: PretrainedCheckpoint | None = None
     record: RunRecord = field(default_factory=RunRecord)
-    task: Mapping[str, Any] | None = None
-    model: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str) -> RunFolder:
         """Read a folder, which may be missing."""
-        checkpoint = latest_checkpoint(path)
-        if checkpoint is None:
-            return cls(path)
-        names = ("bert_config.json", "vocab.txt", TASK_FILE)
-        config, vocab, task_file = (file_beside(path, name) for name in names)
-        task = read_json(task_file) if task_file else None
-        model = model_values(
-            task,
-            BertConfig.from_json_file(config) if config else None,
-            load_vocab(vocab) if vocab else None,
-            next(stated_cases(path), (None,))[0],
-        )
-        step = checkpoint_step(checkpoint)
-        return cls(path, checkpoint, step, RunRecord.load(path), task, model)
+        prefix = latest_checkpoint(path)
+        return cls(path, read_checkpoint(prefix), RunRecord.load(path)) if prefix else cls(path)
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps of the newest checkpoint."""
+        return 0 if self.weights is None else checkpoint_step(self.weights.source)
 
     def changes(self, current: Mapping[str, Any], rules: Mapping[str, str]) -> dict[str, Any]:
         """Return name -> value in the folder of all that a run changes, and log them.
@@ -119,9 +104,13 @@ class RunFolder:
         Raises:
             OptionError: a value differs that has to be the same.
         """
-        saved = {**self.model, **self.record.options, **dict(self.record.data)}
-        if self.record.steps is not None:
-            saved["steps"] = self.record.steps
+        there, record = self.weights, self.record
+        if there is None:
+            return {}
+        saved = model_values(there.task, there.config, there.vocab, there.do_lower_case)
+        saved |= {**record.options, **dict(record.data)}
+        if record.steps is not None:
+            saved["steps"] = record.steps
         changes = {
             name: (saved[name], value)
             for name, value in current.items()
@@ -139,7 +128,7 @@ class RunFolder:
             )
         for text in texts.values():
             logger.warning("The run resumes with a change: %s", text)
-        return {name: there for name, (there, _) in changes.items()}
+        return {name: before for name, (before, _) in changes.items()}
 
 
 def resume_rules(options: Any) -> dict[str, str]:

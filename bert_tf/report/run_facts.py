@@ -75,15 +75,15 @@ HASH = "hash of the records"  # 16 digits of the SHA-256 of the SHA-256 of each 
 _TRAINED_ON_FLAGS = ("task_name", "data_dir", "input_file", "train_file")
 
 
-def data_rows(options: Any, files: Sequence[str]) -> list[list[str]]:
+def data_rows(flags: Mapping[str, Any], files: Sequence[str]) -> list[list[str]]:
     """Return the rows of the data in the card: name and text.
 
     Args:
+        flags: name -> value of those that are given.
         files: records to train on. Without a manifest they are read to count and to hash them.
     """
-    values = flag_values(options)
-    named = ((name, values.get(name)) for name in _TRAINED_ON_FLAGS)
-    rows = [[f"`--{name}`", code(without_folders(name, value))] for name, value in named if value]
+    named = ((name, flags[name]) for name in _TRAINED_ON_FLAGS if name in flags)
+    rows = [[f"`--{name}`", code(without_folders(name, value))] for name, value in named]
     if not files:
         return rows
     manifests = manifests_of(files)

@@ -217,7 +217,7 @@ def test_a_pre_trained_model_is_not_evaluated_as_a_classifier(tmp_path):
     given = {"do_train": False, "do_predict": False, "init_checkpoint": str(folder)}
     with refused("init_checkpoint") as error:
         train("pair", tmp_path / "new", **given)
-    assert "output_weights" in str(error.value)
+    assert "a model for pretraining" in str(error.value)
 
 
 def test_given_flags_that_a_training_does_not_read_are_known(tmp_path, eagerly):
