@@ -92,9 +92,6 @@ class CountingTask(bert_tf.Task):
         errors = (outputs["counts"] - features["how_many"]) ** 2
         return tf.reduce_sum(tf.cast(features["is_real_example"], tf.float32) * errors)
 
-    def arguments(self):
-        return {"max_seq_length": self.max_seq_length}
-
     def build_model(self, config, dtype=None):
         return BertForCounting(config, dtype=dtype)
 

@@ -6,6 +6,7 @@ A task is independent of optimizers, checkpoints, devices and flags.
 from __future__ import annotations
 
 import abc
+import inspect
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -97,9 +98,14 @@ class Task(abc.ABC):
         """
         return dataset
 
-    @abc.abstractmethod
     def arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments, as JSON values: `type(task)(**arguments)`."""
+        """Return the constructor's arguments, as JSON values: `type(task)(**arguments)`.
+
+        They are the attributes with the names of its parameters.
+        """
+        values = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        lists = {n: list(v) for n, v in values.items() if isinstance(v, tuple)}
+        return values | lists
 
     def values(self) -> dict[str, Any]:
         """Return the content of `task.json`."""

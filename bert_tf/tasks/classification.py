@@ -218,7 +218,7 @@ class ClassificationTask(ExampleTask):
             raise ValueError(
                 f"`problem_type` is {problem_type!r}, but must be one of {', '.join(PROBLEM_TYPES)}."
             )
-        self.kind: ProblemType = PROBLEM_TYPES[problem_type]
+        self.problem_type, self.kind = problem_type, PROBLEM_TYPES[problem_type]
         self.labels = tuple(labels)
         self.max_seq_length = max_seq_length
         if metric_names is None:
@@ -255,18 +255,9 @@ class ClassificationTask(ExampleTask):
         )
 
     def arguments(self) -> dict[str, Any]:
-        arguments = {
-            "labels": list(self.labels),
-            "max_seq_length": self.max_seq_length,
-            "metric_names": list(self.metric_names),
-            "is_pair": self.is_pair,
-            "problem_type": self.kind.name,
-        }
-        if self.class_weights is not None:
-            arguments["class_weights"] = list(self.class_weights)
-        if self.doc_stride is not None:
-            arguments["doc_stride"] = self.doc_stride
-        return arguments
+        values = super().arguments()
+        unset = {name for name in ("class_weights", "doc_stride") if values[name] is None}
+        return {name: value for name, value in values.items() if name not in unset}
 
     @property
     def min_seq_length(self) -> int:

@@ -173,21 +173,6 @@ class EmbeddingTask(ExampleTask):
 
         return dataset.map(separate, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "max_seq_length": self.max_seq_length,
-            "num_texts": self.num_texts,
-            "pooling": self.pooling,
-            "normalize": self.normalize,
-            "projection_size": self.projection_size,
-            "query_prefix": self.query_prefix,
-            "document_prefix": self.document_prefix,
-            "loss": self.loss,
-            "scale": self.scale,
-            "matryoshka_dims": list(self.matryoshka_dims),
-            "best_metric": self.best_metric,
-        }
-
     def of_single_texts(self, prefix: str) -> EmbeddingTask:
         """Return the task of the same vectors for examples of one text with this prefix."""
         return EmbeddingTask(**self.arguments() | {"num_texts": 1, "query_prefix": prefix})

@@ -9,7 +9,6 @@ Shapes: B batch, K choices, S sequence.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -52,9 +51,6 @@ class MultipleChoiceTask(ExampleTask):
             FeatureSpec("is_real_example", role="weight", output="logits"),
         )
         self.losses = (multiple_choice_loss(),)
-
-    def arguments(self) -> dict[str, Any]:
-        return {"num_choices": self.num_choices, "max_seq_length": self.max_seq_length}
 
     def id_limits(self, config: BertConfig) -> dict[str, int]:
         return super().id_limits(config) | {"label_ids": self.num_choices}

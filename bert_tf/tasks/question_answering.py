@@ -189,13 +189,7 @@ class QuestionAnsweringTask(ExampleTask):
         self.losses = (span_loss(),)
 
     def arguments(self) -> dict[str, Any]:
-        return {
-            "max_seq_length": self.max_seq_length,
-            "doc_stride": self.doc_stride,
-            "max_query_length": self.max_query_length,
-            "version_2_with_negative": self.version_2_with_negative,
-            "answer_spans": self.answer_spans,
-        }
+        return {name: v for name, v in super().arguments().items() if name != "is_labeled"}
 
     def unlabeled(self) -> QuestionAnsweringTask:
         """Return the same task for records without answers."""

@@ -88,15 +88,11 @@ class TokenClassificationTask(ExampleTask):
         whole_words: Sequence[str] = (),
     ):
         room = max_seq_length - NUM_SPECIAL_TOKENS
+        is_fitting = doc_stride is None or 1 <= doc_stride <= room
         for name, value, expected, is_valid in (
             ("labels", labels, "2 or more, all different", 1 < len(labels) == len(set(labels))),
             ("max_seq_length", max_seq_length, "3 or more", room >= 1),
-            (
-                "doc_stride",
-                doc_stride,
-                f"from 1 to {room}",
-                doc_stride in (None, *range(1, room + 1)),
-            ),
+            ("doc_stride", doc_stride, f"from 1 to {room}", is_fitting),
         ):
             if not is_valid:
                 raise ValueError(f"{name} is {value!r:.60}, but must be {expected}.")
@@ -119,18 +115,9 @@ class TokenClassificationTask(ExampleTask):
         self.losses = (token_classification_loss() if crf is None else crf_loss(),)
 
     def arguments(self) -> dict[str, Any]:
-        return {
-            "labels": list(self.labels),
-            "max_seq_length": self.max_seq_length,
-            "document_context": self.document_context,
-            "doc_stride": self.doc_stride,
-            "feature_layers": self.feature_layers,
-            "bilstm_units": self.bilstm_units,
-            "word_labels": self.word_labels,
-            "word_splitting": self.word_splitting,
-            **({} if self.crf is None else {"crf": self.crf}),
-            **({"whole_words": sorted(self.whole_words)} if self.whole_words else {}),
-        }
+        values = super().arguments()
+        last = {"crf": values.pop("crf"), "whole_words": sorted(values.pop("whole_words"))}
+        return values | {name: value for name, value in last.items() if value}
 
     def id_limits(self, config: BertConfig) -> dict[str, int]:
         return super().id_limits(config) | {"label_ids": len(self.labels)}
