@@ -96,8 +96,7 @@ class Trainer:
         self._run: Run[Task, TrainerOptions] = start(given, config=config)
         self.tokenizer = tokenizer or _tokenizer_beside(self._run)
         if self.tokenizer is not None:
-            self._run.vocabulary = list(self.tokenizer.vocab)
-            self._run.do_lower_case = self.tokenizer.do_lower_case
+            self._run.set_tokenizer(self.tokenizer)
         if num_warmup_steps is None:
             num_warmup_steps = num_train_steps // 10
         self._run.make_model(task, num_train_steps, num_warmup_steps)

@@ -34,7 +34,7 @@ from bert_tf.data.parallel import workers_for
 from bert_tf.data.records import make_once, naming_damaged_file
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, check_best_metric
-from bert_tf.finetuning.distillation import Teacher, load_teacher
+from bert_tf.finetuning.distillation import load_teacher
 from bert_tf.finetuning.initial_weights import load_weights, with_init_layers
 from bert_tf.finetuning.run_folder import (
     RunFolder,
@@ -295,10 +295,9 @@ class Run(Generic[AnyTask, AnyOptions]):
                 is_new_run=self.folder.weights is None,
                 patience=options.training.early_stopping,
             )
-        self.teacher: Teacher | None = None
         is_over = self.folder.step >= num_train_steps or (self.best and self.best.is_over)
-        if teacher and not is_over:
-            self.teacher = load_teacher(self, teacher, label_names)
+        needs_teacher = teacher is not None and not is_over
+        self.teacher = load_teacher(self, str(teacher), label_names) if needs_teacher else None
         self.learned = task if self.teacher is None else self.teacher.student
         steps = num_train_steps, num_warmup_steps
         self.trainer = make_trainer(self, self.learned, *steps, init_optimizer)
@@ -312,12 +311,8 @@ class Run(Generic[AnyTask, AnyOptions]):
         vocabulary: Sequence[str] | None = None,
     ) -> dict[str, Any]:
         """Return name -> value in a folder of what this run changes; see `RunFolder.changes`."""
-        values = model_values(
-            {"task": self.task.name, **self.task.arguments()},
-            config,
-            vocabulary,
-            None if vocabulary is None else self.do_lower_case,
-        )
+        case = None if vocabulary is None else self.do_lower_case
+        values = model_values(self.task.values(), config, vocabulary, case)
         rules = {"steps": "warn", **resume_rules(self.options)}
         if self.num_train_steps:
             values |= self._values
@@ -329,13 +324,11 @@ class Run(Generic[AnyTask, AnyOptions]):
         self, task: AnyTask, label_names: Sequence[str]
     ) -> PretrainedCheckpoint | None:
         """Return the initial weights with a classifier's rows in the order of the task's labels."""
-        own = TYPES.get(task.name)
-        # The task.json of a custom task may have arguments that ours do not take.
-        is_custom = own is None or own.load("task") is not type(task)
-        if self.checkpoint is None or self.folder.weights is not None or is_custom:
+        resumes, own = self.folder.weights is not None, TYPES.get(task.name)
+        if self.checkpoint is None or resumes or not getattr(task, "labels", ()):
             return self.checkpoint
-        if not getattr(task, "labels", ()):
-            return self.checkpoint
+        if own is None or own.load("task") is not type(task):
+            return self.checkpoint  # a custom task.json may have arguments that ours do not take
         will_train = self.options.training.do_train
         return align_head(self.checkpoint, self.known, task, label_names, will_train=will_train)
 
