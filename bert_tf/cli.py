@@ -29,7 +29,6 @@ _DEFINERS: dict[type, Callable] = {
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     bool: flags.DEFINE_bool,
-    tuple: flags.DEFINE_multi_string,
 }
 
 # Errors that a user can cause and fix. Any other error is a bug and shows its traceback.
@@ -67,7 +66,7 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         _set_up_logging()
         try:
             options = options_from_flags(options_class, arguments=argv[1:])
-            unread = _given_flags(options_class)
+            unread = {f.name for f in _flags(options_class) if flags.FLAGS[f.name].present}
             workflow(recorded(options, unread))
         except KeyboardInterrupt:
             resumes = "save_checkpoints_steps" in flags_of(options_class)
@@ -121,10 +120,6 @@ def help_text(options_class: type) -> str:
     shown = [line for name, lines in groups.items() if lines for line in ("", f"{name}:", *lines)]
     description = sys.modules["__main__"].__doc__ or ""
     return "\n".join([description.rstrip(), *shown, "", "All flags: --helpfull"])
-
-
-def _given_flags(options_class: type) -> set[str]:
-    return {flag.name for flag in _flags(options_class) if flags.FLAGS[flag.name].present}
 
 
 def recorded(options: Any, unread: set[str]) -> Any:
@@ -201,23 +196,18 @@ def options_from_flags(
     Args:
         arguments: the arguments without a flag, for the positional option.
     """
-    values = {}
-    for flag in _flags(options_class):
-        if flag_values[flag.name].present:
-            value = flag_values[flag.name].value
-            values[flag.name] = tuple(value) if flag.type is tuple else value
+    names = [flag.name for flag in _flags(options_class) if flag_values[flag.name].present]
+    values = {name: flag_values[name].value for name in names}
     if (positional := _positional(options_class)) is not None:
         values[positional] = tuple(arguments)
     return make_options(options_class, **values)
 
 
 def _flags(options_class: type) -> list[Flag]:
-    return [
-        flag for flag in flags_of(options_class).values() if not flag.metadata.get("positional")
-    ]
+    return [flag for flag in flags_of(options_class).values() if flag.type is not tuple]
 
 
 def _positional(options_class: type) -> str | None:
-    """Return the name of the option for arguments without a flag, if any."""
-    names = (n for n, flag in flags_of(options_class).items() if flag.metadata.get("positional"))
+    """Return the name of the option for arguments without a flag, if any: a tuple."""
+    names = (name for name, flag in flags_of(options_class).items() if flag.type is tuple)
     return next(names, None)

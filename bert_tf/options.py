@@ -18,7 +18,7 @@ import math
 import operator
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -55,13 +55,15 @@ class OptionError(ValueError):
 def option(help_text: str, *, default: Any = MISSING, **metadata: Any) -> Any:
     """Return a dataclass field that becomes a flag. Without `default` the flag is required.
 
+    A tuple of strings is no flag, but has the arguments without one.
+
     Args:
         help_text: shown by --help.
         **metadata: `group`: one of GROUPS; without one, only --helpfull shows the flag. `choices`: the
             valid values. `min`, `max`: limits, both valid. `above`, `below`: limits, both invalid.
-            `infinite=True`: inf and -inf are valid. `positional=True`: the one option for arguments
-            without a flag. `on_resume`: "same" if a run cannot resume with another value; "warn" to log
-            a change; "model" to log it unless it is None, for the value of the model in the folder.
+            `infinite=True`: inf and -inf are valid. `on_resume`: "same" if a run cannot resume with
+            another value; "warn" to log a change; "model" to log it unless it is None, for the value of
+            the model in the folder.
     """
     return field(default=default, metadata={"help": help_text, **metadata})
 
@@ -237,9 +239,16 @@ def require_packages(name: str, packages: Sequence[str], extra: str) -> None:
         )
 
 
-def require_one_of(options: Any, names: Iterable[str]) -> None:
-    """Raise unless at least one of several flags of a program is set."""
+def require_files(options: Any, files: Mapping[str, str]) -> None:
+    """Raise unless a program has something to do, and the files for it.
+
+    Args:
+        files: flag of an action -> flag of its file.
+    """
     values = flag_values(options)
-    if not any(values[name] for name in names):
-        listed = ", ".join(f"`{name}`" for name in names)
-        raise ValueError(f"Nothing to do: give at least one of {listed}.")
+    actions = [action for action in files if values[action]]
+    if not actions:
+        raise ValueError(f"Nothing to do: give at least one of {', '.join(files)}.")
+    for action in actions:
+        if not values[files[action]]:
+            raise OptionError(files[action], f"is needed by `{action}`.")

@@ -49,7 +49,7 @@ def page() -> str:
     parts = [HEADER]
     for script, options_class in option_classes().items():
         parts.append(f"\n## {script}\n\n| flag | default | |\n|---|---|---|\n")
-        flags = [f for f in flags_of(options_class).values() if not f.metadata.get("positional")]
+        flags = [f for f in flags_of(options_class).values() if f.type is not tuple]
         for flag in sorted(flags, key=lambda flag: flag.default is not dataclasses.MISSING):
             text = flag.metadata["help"]
             if "choices" in flag.metadata:

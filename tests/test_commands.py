@@ -1,6 +1,5 @@
 """What the documents tell their reader to type works; nothing is left out unsaid."""
 
-import dataclasses
 import re
 from importlib import import_module
 
@@ -20,6 +19,7 @@ from document_commands import (
 
 from bert_tf import cli
 from bert_tf.__main__ import PROGRAMS
+from bert_tf.options import flags_of
 
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in DOCUMENTS.items()}
 
@@ -49,8 +49,7 @@ def parse(program, arguments, is_whole):
     cli.define_flags(options_class, values)
     if is_whole:
         rest = values([program, *arguments])[1:]
-        fields = dataclasses.fields(options_class)
-        assert not rest or any(field.metadata.get("positional") for field in fields), rest
+        assert not rest or tuple in {flag.type for flag in flags_of(options_class).values()}, rest
         cli.options_from_flags(options_class, values, rest)
         return
     for argument in arguments:

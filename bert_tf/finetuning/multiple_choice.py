@@ -14,11 +14,11 @@ import numpy as np
 
 from bert_tf.data.files import json_line, open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
-from bert_tf.finetuning.options import FILES, FineTuningOptions, require_files, wanted_files
+from bert_tf.finetuning.options import FILES, FineTuningOptions, wanted_files
 from bert_tf.finetuning.run import Run, start
 from bert_tf.limits import DataError
 from bert_tf.metrics.basic import largest_class, softmax
-from bert_tf.options import ModelOptions, require_one_of
+from bert_tf.options import ModelOptions, require_files
 from bert_tf.report.multiple_choice import choice_sections
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.training.options import DeviceOptions, TrainingOptions
@@ -38,8 +38,7 @@ class SwagOptions:
     fine_tuning: FineTuningOptions
 
     def __post_init__(self) -> None:
-        require_one_of(self, FILES)
-        require_files(self)
+        require_files(self, FILES)
 
 
 SwagRun = Run[MultipleChoiceTask, SwagOptions]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bert_tf.options import OptionError, flag_values, option, require_one_of
+from bert_tf.options import OptionError, flag_values, option, require_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,19 +72,9 @@ def wanted_files(options: Any) -> dict[str, str | None]:
     return files
 
 
-def require_files(options: Any, files: Mapping[str, str] = FILES) -> None:
-    """Raise unless each action that is set has its file."""
-    values = flag_values(options)
-    for action, file in files.items():
-        if values[action] and not values[file]:
-            raise OptionError(file, f"is needed by `{action}`.")
-
-
 def check_data(options: Any, task_name: str | None, data_dir: str | None) -> None:
     """Raise unless there is something to do, with a data set in its folder or with files."""
-    require_one_of(options, FILES)
     has_files = any(flag_values(options)[file] for file in FILES.values())
     if bool(task_name) == has_files or bool(task_name) > bool(data_dir):
         raise OptionError("task_name", "give it with data_dir, or files of your own.")
-    if not task_name:
-        require_files(options)
+    require_files(options, FILES if has_files else dict.fromkeys(FILES, "output_dir"))

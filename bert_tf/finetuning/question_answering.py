@@ -25,11 +25,11 @@ from bert_tf.data.question_answering import (
     read_squad,
 )
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.options import FineTuningOptions, require_files
+from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.run import Run, start
 from bert_tf.finetuning.run_folder import check_output_folder
 from bert_tf.limits import DataError
-from bert_tf.options import ModelOptions, OptionError, changes, option, require_one_of
+from bert_tf.options import ModelOptions, OptionError, changes, option, require_files
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
 from bert_tf.tasks.answer_decoding import (
@@ -112,10 +112,9 @@ class SquadOptions:
     )
 
     def __post_init__(self) -> None:
-        asking = ("do_predict", "do_eval", "predictions")
-        require_one_of(self, ("do_train", *asking))
         if self.predictions and self.training.do_train:
             raise OptionError("predictions", "combines finished runs: omit do_train.")
+        asking = ("do_eval", "do_predict", "predictions")
         require_files(self, {"do_train": "train_file"} | dict.fromkeys(asking, "predict_file"))
 
     @property

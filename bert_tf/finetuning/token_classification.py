@@ -17,13 +17,13 @@ from bert_tf.data.files import open_whole, write_text
 from bert_tf.data.label_schemes import SCHEMES, WORDS, breaks, complete_labels, find_scheme
 from bert_tf.data.token_classification import Columns, Sentence, read_conll, relabelled_lines
 from bert_tf.data.word_splitting import WordSpan, are_spaced, choose_rule, join_words, split_words
-from bert_tf.finetuning.options import FILES, FineTuningOptions, require_files, wanted_files
+from bert_tf.finetuning.options import FILES, FineTuningOptions, wanted_files
 from bert_tf.finetuning.run import Run, start
 from bert_tf.limits import DataError
 from bert_tf.metrics.basic import largest_class
 from bert_tf.metrics.conlleval import Counts, entities, report, word_report
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
-from bert_tf.options import ModelOptions, OptionError, option, require_one_of
+from bert_tf.options import ModelOptions, OptionError, option, require_files
 from bert_tf.report.token_classification import entity_sections, word_sections
 from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -94,9 +94,8 @@ class NerOptions:
     )
 
     def __post_init__(self) -> None:
-        require_one_of(self, FILES)
-        if self.data_dir is None:
-            require_files(self)
+        files = FILES if self.data_dir is None else dict.fromkeys(FILES, "data_dir")
+        require_files(self, files)
 
 
 _OVERALL = (

@@ -147,7 +147,7 @@ class PretrainingDataOptions:
         group="Machine",
         default=None,
     )
-    runner_flags: tuple[str, ...] = option("Flags of Beam.", default=(), positional=True)
+    runner_flags: tuple[str, ...] = option("Flags of Beam.", default=())
 
     def __post_init__(self) -> None:
         if self.runner:

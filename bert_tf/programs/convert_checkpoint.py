@@ -137,7 +137,6 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     if do_lower_case is None and vocab is not None:
         do_lower_case = True
         logger.warning("No file states the case of the text; --do_lower_case=true is assumed.")
-
     if vocab is not None and do_lower_case is not None:
         folder, tokenizer = source.folder, FullTokenizer(vocab, do_lower_case)
         for file, setting, rule in unsupported_tokenization(folder, tokenizer):

@@ -25,7 +25,7 @@ from bert_tf.options import (
     OptionError,
     changes,
     option,
-    require_one_of,
+    require_files,
 )
 from bert_tf.pretraining.manifest import (
     RecordSet,
@@ -132,7 +132,7 @@ class PretrainingOptions:
     max_eval_steps: int = option("Most batches to evaluate on.", default=100, min=1)
 
     def __post_init__(self) -> None:
-        require_one_of(self, ("do_train", "do_eval"))
+        require_files(self, dict.fromkeys(("do_train", "do_eval"), "input_file"))
         if (self.stop_step or 0) > self.num_train_steps:
             raise OptionError(
                 "stop_step", f"{self.stop_step} is above num_train_steps={self.num_train_steps}."
