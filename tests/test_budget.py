@@ -5,9 +5,9 @@ import pytest
 
 # Code lines, files and raises of each room.
 ROOMS = {
-    "(root)": (1_818, 19, 44),
+    "(root)": (1_813, 19, 45),
     "data": (2_371, 17, 56),
-    "finetuning": (3_077, 17, 56),
+    "finetuning": (3_066, 17, 55),
     "interop": (1_720, 14, 50),
     "metrics": (429, 4, 1),
     "modeling": (1_722, 17, 17),
@@ -21,14 +21,14 @@ ROOMS = {
     "training": (1_911, 13, 25),
 }
 WHOLE = {
-    "lines": 33_790,
-    "code lines": 21_967,
+    "lines": 33_774,
+    "code lines": 21_951,
     "files": 169,
     "raises": 336,
     "distinct flags": 130,
     "flags of run_classifier": 60,
-    "functions above 60 lines": 5,
-    "lines of tests": 23_981,
+    "functions above 60 lines": 4,
+    "lines of tests": 23_957,
     "lines of documents": 6_904,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
