@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-import threading
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 from contextlib import AbstractContextManager
 from pathlib import PurePath
 from typing import Any
@@ -91,36 +91,27 @@ class BackgroundSaver:
     """
 
     def __init__(self, directory: str, keep_max: int = 5):
-        self.directory = directory
+        self._directory = directory
         self._keep_max = keep_max
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        # If an exception ends the run, Python waits until the checkpoint is complete.
+        self._thread = futures.ThreadPoolExecutor(1, "checkpoint")
+        self._writing: futures.Future | None = None
 
     def save(self, variables: Mapping[str, Any], step: int) -> str:
         """Start writing a checkpoint and return its prefix; see `save_checkpoint`."""
         self.wait()
         arrays = {name: np.asarray(variable).copy() for name, variable in variables.items()}
-
-        def write():
-            try:
-                save_checkpoint(self.directory, arrays, step, self._keep_max)
-            except BaseException as error:
-                self._error = error
-
-        # Not a daemon: if an exception ends the run, Python waits until the checkpoint is complete.
-        thread = threading.Thread(target=write, name="checkpoint")
-        thread.start()
-        self._thread = thread  # `wait` cannot join one that did not start
-        return tf.io.gfile.join(self.directory, f"model.ckpt-{step}")
+        self._writing = self._thread.submit(
+            save_checkpoint, self._directory, arrays, step, self._keep_max
+        )
+        return tf.io.gfile.join(self._directory, f"model.ckpt-{step}")
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written; raise its error if writing failed."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        if self._writing is not None:
+            futures.wait([self._writing])
+            written, self._writing = self._writing, None
+            written.result()
 
 
 def list_checkpoints(directory: str) -> list[str]:

@@ -92,7 +92,7 @@ def next_sentence_loss() -> Loss:
         total=lambda outputs, features: _weighted(
             1.0, outputs["next_sentence_logits"], features["next_sentence_labels"]
         ),
-        weight=lambda features: _batch_size(features["next_sentence_labels"]),
+        weight=lambda features: tf.cast(tf.size(features["next_sentence_labels"]), tf.float32),
         accuracy="next_sentence_accuracy",
     )
 
@@ -169,6 +169,10 @@ def span_loss() -> Loss:
     Source: google-research/bert, run_squad.py, `compute_loss`.
     """
 
+    def is_real(features: Tensors):
+        ones = tf.ones_like(features["start_positions"])
+        return tf.cast(features.get("is_real_example", ones), tf.float32)
+
     def total(outputs: Tensors, features: Tensors):
         start, end = (
             cross_entropy(
@@ -177,17 +181,9 @@ def span_loss() -> Loss:
             )
             for name in ("start", "end")
         )
-        losses = (start + end) / 2.0
-        if "is_real_example" in features:
-            losses *= _is_real(features)
-        return tf.reduce_sum(losses)
+        return tf.reduce_sum((start + end) / 2.0 * is_real(features))
 
-    def weight(features: Tensors):
-        if "is_real_example" in features:
-            return tf.reduce_sum(_is_real(features))
-        return _batch_size(features["start_positions"])
-
-    return Loss("loss", total, weight)
+    return Loss("loss", total, lambda features: tf.reduce_sum(is_real(features)))
 
 
 def without_padding(logits, input_mask):
@@ -267,7 +263,3 @@ def word_logits(logits, word_positions):
 
 def _is_real(features: Tensors):
     return tf.cast(features["is_real_example"], tf.float32)
-
-
-def _batch_size(tensor):
-    return tf.cast(tf.shape(tensor)[0], tf.float32)

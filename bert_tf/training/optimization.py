@@ -123,10 +123,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
 
     def learning_rate_factor(self, path: str) -> float:
         """Return the fraction of the learning rate for the variable at `path`."""
-        for pattern, factor in self.factor_patterns:
-            if re.search(pattern, path):
-                return factor
-        return 1.0
+        return next((f for pattern, f in self.factor_patterns if re.search(pattern, path)), 1.0)
 
     @property
     def schedule(self) -> Any:
@@ -219,15 +216,12 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.pop("weight_decay", None)  # Keras' own decay, which this class does not use
+        numbers = ("weight_decay_rate", "beta_1", "beta_2", "epsilon", "skip_nonfinite")
         return {
             **config,
-            "weight_decay_rate": self.weight_decay_rate,
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
+            **{name: getattr(self, name) for name in numbers},
             "exclude_from_weight_decay": list(self.excluded_patterns),
             "learning_rate_factors": dict(self.factor_patterns),
-            "skip_nonfinite": self.skip_nonfinite,
         }
 
 

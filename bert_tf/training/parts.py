@@ -18,16 +18,16 @@ from bert_tf.training.losses import Loss
 
 def part_of(values: Mapping[str, tf.Tensor], index, num_parts: int) -> dict[str, tf.Tensor]:
     """Return part `index` of tensors [B, ...] -> [b, ...]; b is static if B divides evenly."""
-    return {name: _rows_of_part(value, index, num_parts) for name, value in values.items()}
-
-
-def _rows_of_part(value, index, num_parts: int):
-    if value.shape[0] is None or value.shape[0] % num_parts:
-        size = tf.shape(value)[0]
-        return value[index * size // num_parts : (index + 1) * size // num_parts]
-    shape = tf.shape(value)
-    rest = [shape[i] if n is None else n for i, n in enumerate(value.shape[1:], start=1)]
-    return tf.reshape(value, [num_parts, value.shape[0] // num_parts, *rest])[index]
+    parts = {}
+    for name, value in values.items():
+        size = value.shape[0]
+        if size is None or size % num_parts:
+            size = tf.shape(value)[0]
+            first = index * size // num_parts
+            parts[name] = _rows(value, first, (index + 1) * size // num_parts - first)
+        else:
+            parts[name] = _rows(value, index * (size // num_parts), size // num_parts)
+    return parts
 
 
 def gradients_over_parts(
