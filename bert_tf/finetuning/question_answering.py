@@ -150,7 +150,9 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     if options.predictions:
         return combine_runs(options)
     run: SquadRun = start(options, "question_answering", _MAX_SEQ_LENGTH)
-    version_2, spans = version_of(options, run.trained), options.answer_spans
+    version_2, spans = options.version_2_with_negative, options.answer_spans
+    if version_2 is None:
+        version_2 = run.trained is not None and run.trained.version_2_with_negative
     task = QuestionAnsweringTask(
         run.max_seq_length,
         options.doc_stride,
@@ -190,13 +192,6 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     return write_answers(
         asked.examples, answers, version_2, about, run.output_dir, run.command("run_squad")
     )
-
-
-def version_of(options: SquadOptions, trained: QuestionAnsweringTask | None) -> bool:
-    """Return True if questions may have no answer: the option, else what the model was trained for."""
-    if options.version_2_with_negative is not None:
-        return options.version_2_with_negative
-    return trained is not None and trained.version_2_with_negative
 
 
 def combine_runs(options: SquadOptions) -> dict[str, float]:
@@ -294,7 +289,8 @@ def read_questions(
     path = str(options.fine_tuning.predict_file)
     examples = read_squad(path)
     check_answers(examples, options, task.version_2_with_negative)
-    passages, findings = _passages_of(examples, options, tokenizer), Findings()
+    passages, findings = TokenizedPassages(tokenizer), Findings()
+    passages.add((example.passage for example in examples), _workers_for(examples))
     for example in examples:
         if not passages[example.passage].ids:
             findings.add("have an empty passage and get no answer", example.qas_id)
@@ -314,14 +310,6 @@ def read_questions(
         options.answer_settings(task.version_2_with_negative, task.answer_spans),
         report=logger.info if options.verbose_logging else None,
     )
-
-
-def _passages_of(
-    examples: Sequence[SquadExample], options: SquadOptions, tokenizer: FullTokenizer
-) -> TokenizedPassages:
-    passages = TokenizedPassages(tokenizer)
-    passages.add((example.passage for example in examples), _workers_for(examples))
-    return passages
 
 
 def _workers_for(examples: Sequence[SquadExample]) -> int:
