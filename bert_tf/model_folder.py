@@ -65,8 +65,6 @@ def load_model(
     path: str,
     *,
     dtype: str | None = None,
-    max_seq_length: int | None = None,
-    doc_stride: int | None = None,
     bert_config_file: str | None = None,
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
@@ -77,10 +75,9 @@ def load_model(
         path: the --output_dir of a run, or any checkpoint for --init_checkpoint, also hf://org/name.
         dtype: precision policy, default float32.
         bert_config_file, vocab_file, do_lower_case: replace the files next to a checkpoint.
-        max_seq_length, doc_stride: replace the values of the training.
 
     Raises:
-        ValueError: the path contains no usable model, or the model has no such setting.
+        ValueError: the path contains no usable model.
         FileNotFoundError: the checkpoint does not exist.
     """
     path = local_path(path)
@@ -107,12 +104,10 @@ def load_model(
     missing = [name for name in report.missing if name.startswith(needed)]
     if missing := [name for name in missing if not name.startswith(unused)]:
         raise DataError(report.source, f"lacks {listed(missing, 3)}: copy it again.")
-    trained = TrainedModel(
+    model.task = task  # for save_pretrained
+    return TrainedModel(
         *(model, tokenizer, task, length, path), checkpoint=checkpoint.source, unused_head=problem
     )
-    trained = with_settings(trained, max_seq_length, doc_stride)
-    model.task = trained.task  # for save_pretrained
-    return trained
 
 
 def _is_pretrained(task: Task) -> bool:

@@ -26,16 +26,31 @@ import numpy as np
 from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.prediction.classification import TextClassifier
 from bert_tf.prediction.encoder import SentenceEncoder
 from bert_tf.prediction.exported import ExportedNetwork, is_export, load_export
 from bert_tf.prediction.masked_lm import Candidate, MaskFiller, PseudoPerplexity
+from bert_tf.prediction.multiple_choice import ChoicePredictor
+from bert_tf.prediction.question_answering import QuestionAnswerer
 from bert_tf.prediction.text_model import TextModel
-from bert_tf.registry import TYPES, TaskType
+from bert_tf.prediction.token_classification import EntityRecognizer
+from bert_tf.registry import TYPES
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.strategy import check_backend
+
+TEXT_MODELS: dict[str, type[TextModel]] = {
+    "encoder": SentenceEncoder,
+    "pretraining": MaskFiller,
+    "masked_lm": MaskFiller,
+    "classification": TextClassifier,
+    "token_classification": EntityRecognizer,
+    "question_answering": QuestionAnswerer,
+    "multiple_choice": ChoicePredictor,
+    "embeddings": SentenceEncoder,
+}
 
 
 def load(path: str | os.PathLike, **settings) -> Predictor:
@@ -61,8 +76,7 @@ class Predictor:
     """A model on raw text.
 
     Args:
-        model: folder of an export or of a run, any checkpoint, or a model from
-            `model_folder.load_model`.
+        model: folder of an export or of a run, any checkpoint, or the result of `load_model`.
         batch_size: sequences per batch.
         precision: Keras precision policy, default float32; an export or a loaded model has its own.
         max_seq_length, doc_stride: replace the values of the training.
@@ -91,13 +105,10 @@ class Predictor:
             max_answer_length=max_answer_length,
             null_score_diff_threshold=null_score_diff_threshold,
         )
-        lengths: dict[str, Any] = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
-        if isinstance(model, TrainedModel):
-            self._trained = with_settings(model, **lengths)
-        elif is_export(path := local_path(model)):
-            self._trained = with_settings(load_export(path), **lengths)
-        else:
-            self._trained = load_model(path, dtype=precision, **lengths)
+        if not isinstance(model, TrainedModel):
+            path = local_path(model)
+            model = load_export(path) if is_export(path) else load_model(path, dtype=precision)
+        self._trained = with_settings(model, max_seq_length, doc_stride)
         self._batch_size = batch_size
         self._settings: dict[str, Any] = {}  # the others are those of an export
         if isinstance(self.task, QuestionAnsweringTask):
@@ -108,6 +119,7 @@ class Predictor:
     @property
     def model(self) -> keras.Model:
         """Keras model with its weights."""
+        self._trained.model.task = self.task  # for save_pretrained
         return self._trained.model
 
     @property
@@ -126,18 +138,17 @@ class Predictor:
 
         False for an encoder alone, which gives the means of its tokens.
         """
-        entry = self._type
-        return entry is not None and entry.predictor == TYPES["embeddings"].predictor
+        return TEXT_MODELS.get(self._head) is SentenceEncoder
 
     @property
-    def _type(self) -> TaskType | None:
-        """Type of the task, or of the head of a model without a task."""
+    def _head(self) -> str:
+        """Name of the type of task, or of the head of a model without a task; "" for neither."""
         network = self._trained.network
         if isinstance(network, ExportedNetwork):
-            return TYPES[network.head]
+            return network.head
         if isinstance(network, BertForPreTraining):
-            return TYPES["masked_lm"]
-        return None if self.task is None else TYPES.get(self.task.name)
+            return "masked_lm"
+        return "" if self.task is None else self.task.name
 
     def _make(self, kind: Callable[..., Any], **settings: Any) -> Any:
         key = (kind, *settings.items())
@@ -148,11 +159,11 @@ class Predictor:
     @property
     def text_model(self) -> TextModel:
         """Model for its trained task; a pre-trained model fills masks."""
-        entry = self._type
-        if entry is not None and entry.predictor:
-            return self._make(entry.load("predictor"), **self._settings)
-        problem = f"{self._trained.source} has no head that `predict` uses."
-        problem = self._trained.unused_head or problem
+        entry = TYPES.get(self._head)
+        if kind := (entry and entry.predictor) or TEXT_MODELS.get(self._head):
+            return self._make(kind, **self._settings)
+        none = f"{self._trained.source} has no head that `predict` uses."
+        problem = self._trained.unused_head or none
         raise ValueError(f"{problem} Use `embed`, or --task=embeddings of predict.")
 
     @property

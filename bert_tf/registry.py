@@ -37,7 +37,8 @@ class TaskType:
         uses_pooler: True if Hugging Face's class has a pooler. Our models and the reference's always
             do.
         has_labels: True if the outputs have names.
-        model, task, predictor, served: a class, `module:Class` in this package, or "".
+        model, task, served: a class, `module:Class` in this package, or "".
+        predictor: `TextModel` of a user's own type; `predictor.TEXT_MODELS` has the others.
         outputs: outputs of `model` that belong to this head; () for all.
         program: fine-tuning or pre-training program, or "".
         pipeline: name of the pipeline on Hugging Face's hub.
@@ -52,7 +53,7 @@ class TaskType:
     has_labels: bool = False
     model: str | type
     task: str | type = ""
-    predictor: str | type = ""
+    predictor: type | None = None
     served: str | type = ""
     outputs: tuple[str, ...] = ()
     program: str = ""
@@ -83,7 +84,6 @@ TYPES = {
             architecture="BertModel",
             model="modeling.bert:BertModel",
             outputs=("sequence_output", "pooled_output"),
-            predictor="prediction.encoder:SentenceEncoder",
             served="serving.encoder:ServedEncoder",
         ),
         TaskType(
@@ -92,7 +92,6 @@ TYPES = {
             variables=(_MASKED_LM, _NEXT_SENTENCE),
             model="modeling.models:BertForPreTraining",
             task="tasks.pretraining:PretrainingTask",
-            predictor="prediction.masked_lm:MaskFiller",
             program="run_pretraining",
             pipeline="fill-mask",
             usage=_FILL,
@@ -104,7 +103,6 @@ TYPES = {
             uses_pooler=False,
             model="modeling.models:BertForPreTraining",
             outputs=("masked_lm_logits",),
-            predictor="prediction.masked_lm:MaskFiller",
             served="serving.masked_lm:ServedMaskFiller",
             pipeline="fill-mask",
             usage=_FILL,
@@ -123,7 +121,6 @@ TYPES = {
             has_labels=True,
             model="modeling.models:BertForSequenceClassification",
             task="tasks.classification:ClassificationTask",
-            predictor="prediction.classification:TextClassifier",
             served="serving.classification:ServedClassifier",
             program="run_classifier",
             pipeline="text-classification",
@@ -137,7 +134,6 @@ TYPES = {
             has_labels=True,
             model="modeling.models:BertForTokenClassification",
             task="tasks.token_classification:TokenClassificationTask",
-            predictor="prediction.token_classification:EntityRecognizer",
             served="serving.token_classification:ServedTagger",
             program="run_ner",
             pipeline="token-classification",
@@ -150,7 +146,6 @@ TYPES = {
             uses_pooler=False,
             model="modeling.models:BertForQuestionAnswering",
             task="tasks.question_answering:QuestionAnsweringTask",
-            predictor="prediction.question_answering:QuestionAnswerer",
             served="serving.question_answering:ServedAnswerer",
             program="run_squad",
             pipeline="question-answering",
@@ -162,7 +157,6 @@ TYPES = {
             variables=_ROOT,
             model="modeling.models:BertForMultipleChoice",
             task="tasks.multiple_choice:MultipleChoiceTask",
-            predictor="prediction.multiple_choice:ChoicePredictor",
             served="serving.multiple_choice:ServedChooser",
             program="run_swag",
             pipeline="multiple-choice",
@@ -174,7 +168,6 @@ TYPES = {
             uses_pooler=False,  # only with pooling=pooled
             model="modeling.models:BertForSentenceEmbedding",
             task="tasks.embeddings:EmbeddingTask",
-            predictor="prediction.encoder:SentenceEncoder",
             served="serving.embeddings:ServedEmbedder",
             program="run_embeddings",
             pipeline="sentence-similarity",

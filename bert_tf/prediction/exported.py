@@ -12,14 +12,13 @@ from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.limits import read_json
 from bert_tf.model_folder import TrainedModel, with_settings
 from bert_tf.modeling.quantized import OVERFLOW_FREE
-from bert_tf.prediction.runtimes import TOKENS, Runtime, SavedModel, load
+from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.tasks.load import make_task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
@@ -66,17 +65,7 @@ class ExportedNetwork:
         # A CRF gets no words: it labels whole texts in Python, from the scores of all windows.
         no_words = tf.zeros_like(inputs["input_ids"][:, :1])
         inputs = {name: inputs.get(name, no_words) for name in self._inputs}
-        if isinstance(self._runtime, SavedModel):
-            # From Python it would wait for TensorFlow's threads.
-            outputs = self._runtime.call(TOKENS, inputs)
-            return {name: outputs[name] for name in self.outputs}
-
-        def ask(*arrays: np.ndarray) -> list[np.ndarray]:
-            outputs = self._runtime.ask(TOKENS, dict(zip(inputs, arrays, strict=True)))
-            return [np.asarray(outputs[name], dtype) for name, dtype in self.outputs.items()]
-
-        found = tf.numpy_function(ask, list(inputs.values()), list(self.outputs.values()))
-        return dict(zip(self.outputs, found, strict=True))
+        return self._runtime.call(inputs, self.outputs)
 
 
 def outputs_of_export(trained: TrainedModel) -> Collection[str]:

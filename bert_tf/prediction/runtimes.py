@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 # Signatures: on text; the same with the prefix of queries; on ids, the only one of files without names.
 TEXT, QUERY, TOKENS = "serving_default", "query", "tokens"
@@ -31,6 +32,20 @@ class Runtime(abc.ABC):
             inputs: int32 arrays, or lists of texts.
         """
 
+    def call(self, inputs: Mapping[str, Any], outputs: Mapping[str, str]) -> dict[str, tf.Tensor]:
+        """Return outputs of `TOKENS` as tensors, also in the graph of a function.
+
+        Args:
+            outputs: name -> dtype of those to return.
+        """
+
+        def ask(*arrays: np.ndarray) -> list[np.ndarray]:
+            found = self.ask(TOKENS, dict(zip(inputs, arrays, strict=True)))
+            return [np.asarray(found[name], dtype) for name, dtype in outputs.items()]
+
+        found = tf.numpy_function(ask, list(inputs.values()), list(outputs.values()))
+        return dict(zip(outputs, found, strict=True))
+
     def token_ids(self, texts: list[str]) -> list[list[int]] | None:
         """Return the ids of each text by the export's own tokenizer; None without a tokenizer."""
         return None
@@ -40,8 +55,6 @@ class SavedModel(Runtime):
     """A SavedModel in this process' TensorFlow."""
 
     def __init__(self, path: str, threads: int | None = None):
-        import tensorflow as tf
-
         with suppress(ImportError, tf.errors.OpError):
             import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
         with tf.io.gfile.GFile(f"{path}/saved_model.pb", "rb") as file:
@@ -51,19 +64,18 @@ class SavedModel(Runtime):
             self._model = tf.saved_model.load(path)  # owns the weights
 
     def ask(self, signature, inputs):
-        return {name: value.numpy() for name, value in self.call(signature, inputs).items()}
+        return {name: value.numpy() for name, value in self._call(signature, inputs).items()}
 
-    def call(self, signature: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the outputs as tensors, also in the graph of a function."""
-        import tensorflow as tf
+    def call(self, inputs, outputs):  # from Python it would wait for TensorFlow's threads
+        found = self._call(TOKENS, inputs)
+        return {name: found[name] for name in outputs}
 
+    def _call(self, signature: str, inputs: Mapping[str, Any]) -> Mapping[str, tf.Tensor]:
         tensors = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
         with tf.device(self._device):
             return self._model.signatures[signature](**tensors)
 
     def token_ids(self, texts):
-        import tensorflow as tf
-
         tokenizer = getattr(self._model, "tokenizer", None)
         return None if tokenizer is None else tokenizer(tf.constant(texts, tf.string)).to_list()
 
@@ -72,8 +84,6 @@ class Lite(Runtime):
     """A TFLite file in TensorFlow's interpreter."""
 
     def __init__(self, path: str, threads: int | None = None):
-        import tensorflow as tf
-
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the interpreter's move to another package
             interpreter = tf.lite.Interpreter(path, num_threads=threads)

@@ -34,6 +34,7 @@ from bert_tf.options import (
     option,
     require_packages,
 )
+from bert_tf.predictor import TEXT_MODELS
 from bert_tf.programs.predict import read_inputs
 from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, changed_options, without_folders
@@ -262,9 +263,8 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
     """
     names = [spec.name for spec in served.text_functions()[TEXT][1]]
     entry = next(e for e in TYPES.values() if e.served and e.load("served") is type(served))
-    model = entry.load("predictor")(
-        TrainedModel(served.model, served.full_tokenizer, served.task, served.max_seq_length)
-    )
+    trained = TrainedModel(served.model, served.full_tokenizer, served.task, served.max_seq_length)
+    model = TEXT_MODELS[entry.name](trained)
 
     def requests() -> Iterator[dict[str, Any]]:
         for row in read_inputs(expand_files(options.calibration_file or ""), options.table, model):
