@@ -5,13 +5,13 @@ import pytest
 
 # Code lines, files and raises of each room.
 ROOMS = {
-    "(root)": (1_813, 19, 45),
+    "(root)": (1_812, 19, 45),
     "data": (2_371, 17, 56),
     "finetuning": (3_059, 17, 55),
     "interop": (1_720, 14, 50),
     "metrics": (429, 4, 1),
     "modeling": (1_722, 17, 17),
-    "prediction": (868, 10, 12),
+    "prediction": (866, 10, 12),
     "pretraining": (1_307, 9, 12),
     "programs": (1_772, 8, 25),
     "report": (983, 9, 0),
@@ -21,8 +21,8 @@ ROOMS = {
     "training": (1_894, 13, 24),
 }
 WHOLE = {
-    "lines": 33_739,
-    "code lines": 21_927,
+    "lines": 33_737,
+    "code lines": 21_924,
     "files": 169,
     "raises": 335,
     "distinct flags": 130,
