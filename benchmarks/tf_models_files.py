@@ -49,8 +49,8 @@ def write_tf1(folder: Path) -> None:
 
 def check(case: str, folder: Path) -> bool:
     """Print one line of the table and return True if the file was read exactly."""
+    from bert_tf.interop.heads import HEADS
     from bert_tf.interop.read import read_checkpoint
-    from bert_tf.registry import TYPES
 
     head = CASES[case]
     written = dict(np.load(folder / f"{list(CASES).index(case)}.npz"))
@@ -71,7 +71,7 @@ def check(case: str, folder: Path) -> bool:
         text = Path(checkpoint.vocab_file).read_text(encoding="utf-8")
         exact &= text.split() == list(TOKENS) and checkpoint.do_lower_case is True
     batch = dict(np.load(folder / "batch.npz"))
-    ours = _outputs(checkpoint, TYPES[head], batch)
+    ours = _outputs(checkpoint, HEADS[head], batch)
     real = batch["input_mask"] == 1
     difference = magnitude = 0.0
     for name, value in ours.items():
@@ -90,9 +90,11 @@ def check(case: str, folder: Path) -> bool:
 def _outputs(checkpoint: Any, head: Any, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the outputs of our model with the checkpoint; every position counts as masked."""
     from bert_tf.interop.initial import initialize
+    from bert_tf.modeling import bert, models
 
+    model_class = getattr(models, head.architecture, models.BertForPreTraining)
     labels = {"num_labels": NUM_LABELS} if head.has_labels else {}
-    model = head.load("model")(checkpoint.config, **labels)
+    model = (bert.BertModel if head.name == "encoder" else model_class)(checkpoint.config, **labels)
     if "masked_lm_positions" in model.exported_inputs:
         every = np.tile(np.arange(batch["input_ids"].shape[1], dtype=np.int32), (3, 1))
         batch = {**batch, "masked_lm_positions": every}

@@ -64,6 +64,7 @@ _MASKED_LM = "cls/predictions/transform/dense/kernel"
 def load_model(
     path: str,
     *,
+    head: str | None = None,
     dtype: str | None = None,
     bert_config_file: str | None = None,
     vocab_file: str | None = None,
@@ -73,6 +74,7 @@ def load_model(
 
     Args:
         path: the --output_dir of a run, or any checkpoint for --init_checkpoint, also hf://org/name.
+        head: "encoder" or "masked_lm", for a model without the task; default: that of the folder.
         dtype: precision policy, default float32.
         bert_config_file, vocab_file, do_lower_case: replace the files next to a checkpoint.
 
@@ -84,9 +86,11 @@ def load_model(
     checkpoint = read_checkpoint(path)
     config = find_config(bert_config_file, checkpoint)
     tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, config)
-    task, problem = load_task(replace(checkpoint, config=config))
-    if task is not None and checkpoint.task is None and _is_pretrained(task):
-        task = None
+    task, problem = None, ""
+    if head is None:
+        task, problem = load_task(replace(checkpoint, config=config))
+        if task is not None and checkpoint.task is None and _is_pretrained(task):
+            task = None
     dtype = dtype or "float32"  # not Keras' global policy
     unused: tuple[str, ...] = ()
     if task is not None:
@@ -95,15 +99,18 @@ def load_model(
         needed = ("",)
         unused = () if task.uses_pooler else ("bert/pooler/",)
     else:
-        untied = untied_decoder(checkpoint)
-        has_head = _MASKED_LM in checkpoint.arrays and not untied
-        model_class = BertForPreTraining if has_head else BertModel
+        if head is None:
+            untied = untied_decoder(checkpoint)
+            problem = problem or untied
+            head = "encoder" if untied or _MASKED_LM not in checkpoint.arrays else "masked_lm"
+        model_class = BertModel if head == "encoder" else BertForPreTraining
         length, model = checkpoint.longest_input(config), model_class(config, dtype=dtype)
-        needed, problem = ("cls/predictions/",), problem or untied
+        needed = ("cls/predictions/",)
     model.load_report = report = initialize(model, checkpoint)
     missing = [name for name in report.missing if name.startswith(needed)]
     if missing := [name for name in missing if not name.startswith(unused)]:
-        raise DataError(report.source, f"lacks {listed(missing, 3)}: copy it again.")
+        remedy = "copy it again" if task is not None else "use head=encoder"
+        raise DataError(report.source, f"lacks {listed(missing, 3)}: {remedy}.")
     model.task = task  # for save_pretrained
     return TrainedModel(
         *(model, tokenizer, task, length, path), checkpoint=checkpoint.source, unused_head=problem

@@ -14,6 +14,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
 from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, as_float32, shape_of
+from bert_tf.interop.heads import BY_ARCHITECTURE, HEADS, Head, head_of_model
 from bert_tf.interop.huggingface import POOLER_FILE, config_values, huggingface_tensors
 from bert_tf.interop.initial import check_path_of_encoder, initialize
 from bert_tf.interop.read import read_checkpoint
@@ -30,7 +31,6 @@ from bert_tf.limits import listed
 from bert_tf.model_files import model_files, write_files
 from bert_tf.modeling import models
 from bert_tf.modeling.models import BertForSentenceEmbedding
-from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType, type_of_model
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask, problem_type_of
 from bert_tf.tasks.embeddings import EmbeddingTask
@@ -46,6 +46,7 @@ from bert_tf.tokenization import FullTokenizer
 logger = logging.getLogger(__name__)
 
 FORMATS = ("tf1", "huggingface")
+_WITH_TASK = {name for name in HEADS if name not in ("encoder", "masked_lm", "next_sentence")}
 _OF_EMBEDDINGS = ("pooling", "projection_size")  # in the model; the rest is in its task
 # A task with another value is not that of the model.
 _OF_THE_HEAD = ("labels", "problem_type", "crf", "feature_layers")
@@ -56,7 +57,7 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     checkpoint = read_checkpoint(path)
     config = find_config(None, checkpoint)
     head = _head_of(cls)
-    known, _ = load_task(checkpoint) if head is not None and head.task else (None, "")
+    known, _ = load_task(checkpoint) if head and head.name in _WITH_TASK else (None, "")
     if head is not None and head.has_labels and _takes_labels(cls, kwargs, known):
         checkpoint, config, kwargs = _with_labels(checkpoint, config, head, known, kwargs)
     elif issubclass(cls, BertForSentenceEmbedding) and isinstance(known, EmbeddingTask):
@@ -95,7 +96,7 @@ def _takes_labels(cls: type, kwargs: Mapping[str, Any], known: Task | None) -> b
 def _with_labels(
     checkpoint: PretrainedCheckpoint,
     config: BertConfig,
-    head: TaskType,
+    head: Head,
     known: Task | None,
     kwargs: dict[str, Any],
 ) -> tuple[PretrainedCheckpoint, BertConfig, dict[str, Any]]:
@@ -188,20 +189,20 @@ def save_pretrained(
         write_folder(temporary, checkpoint, model.config, head, task, vocab, do_lower_case, format)
 
 
-def _head_of(cls: type) -> TaskType | None:
+def _head_of(cls: type) -> Head | None:
     """Return the type of a class of models, or None for one that folders cannot hold."""
     if issubclass(cls, BertForSentenceEmbedding):
-        return TYPES["embeddings"]
-    return type_of_model(cls)
+        return HEADS["embeddings"]
+    return head_of_model(cls)
 
 
-def _is_storable(name: str, head: TaskType | None) -> bool:
+def _is_storable(name: str, head: Head | None) -> bool:
     """Return True for a variable of the encoder or the head, without LoRAs of Keras."""
     is_known = name.startswith(("bert/", "crf/")) or (head is not None and head.owns(name))
     return is_known and "/lora_kernel_" not in name
 
 
-def _task_of(model: Any, head: TaskType, checkpoint: PretrainedCheckpoint) -> Task | None:
+def _task_of(model: Any, head: Head, checkpoint: PretrainedCheckpoint) -> Task | None:
     """Return the task for task.json: that of the model's checkpoint if it fits, else a new one."""
     length = model.config.max_position_embeddings
     labels = checkpoint.labels or ()
@@ -238,7 +239,7 @@ def write_folder(
     folder: str,
     checkpoint: PretrainedCheckpoint,
     config: BertConfig,
-    head: TaskType,
+    head: Head,
     task: Task | None,
     vocab: Sequence[str] | None,
     do_lower_case: bool | None,
@@ -267,7 +268,7 @@ def write_folder(
     if isinstance(task, EmbeddingTask):
         write_modules(folder, task.arguments(), config, arrays)
         arrays = {name: arrays[name] for name in arrays if not head.owns(name)}
-        head = TYPES["encoder"]
+        head = HEADS["encoder"]
     problem_type = None
     if head.name == "classification":
         stated = problem_type_of(config, checkpoint.labels or ())

@@ -195,7 +195,6 @@ class CountingModel(TextModel):
 bert_tf.register_task(
     bert_tf.TaskType(
         name="counting",
-        model=BertForCounting,
         task=CountingTask,
         predictor=CountingModel,
         usage='predict(["i saw a dog, a house, a bird"])',

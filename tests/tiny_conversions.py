@@ -3,9 +3,9 @@
 from helpers import write_vocab
 from tiny_checkpoints import CONFIG, arrays_of, write_tf1
 
+from bert_tf.interop.heads import HEADS
 from bert_tf.options import make_options
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
-from bert_tf.registry import TYPES
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 LABELS = "a,b,c,d,e"
@@ -41,5 +41,5 @@ def convert(source, target, output_format, **flags):
 
 def head_flags(head):
     """What a checkpoint of the original does not say of itself."""
-    flags = {"head": head} if TYPES[head].variables[:1] == ("output_weights",) else {}
-    return {**flags, "labels": LABELS} if TYPES[head].has_labels else flags
+    flags = {"head": head} if HEADS[head].variables[:1] == ("output_weights",) else {}
+    return {**flags, "labels": LABELS} if HEADS[head].has_labels else flags

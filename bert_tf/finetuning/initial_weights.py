@@ -8,10 +8,10 @@ import keras
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize, with_layers
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import OptionError
-from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.training.options import TrainingOptions
 
@@ -43,7 +43,7 @@ def load_weights(
         ValueError: the encoder does not fit, or the checkpoint has no head for the task and the model
             will not be trained.
     """
-    report = initialize(model, checkpoint, TYPES.get(task.name))
+    report = initialize(model, checkpoint, HEADS.get(task.name))
     unused = () if task.uses_pooler else "bert/pooler/"
     missing = [name for name in report.missing if not name.startswith(unused)]
     if missing and not will_train:

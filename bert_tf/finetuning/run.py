@@ -45,6 +45,7 @@ from bert_tf.finetuning.run_folder import (
     resume_rules,
 )
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.heads import HEADS
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import model_files, write_files
@@ -95,7 +96,7 @@ def start(
     """Resolve the devices, `output_dir`, initial weights and architecture of a run.
 
     Args:
-        task_type: key of `registry.TYPES`. With it also the tokenizer, S, and the task of the weights.
+        task_type: key of `HEADS`. With it also the tokenizer, S, and the task of the weights.
         default_length: S if neither the options nor an earlier training set it.
         config: architecture. Default: that of the flags or of the weights.
         attention: direction of the model. Default: that of the architecture.
@@ -153,7 +154,7 @@ def trained_task(run: Run, task_type: str) -> Task | None:
         task, _ = load_task(run.checkpoint, run.max_seq_length)
     if task is None or task.name == task_type:
         return task
-    if not resumes and not TYPES[task_type].variables:
+    if not resumes and not HEADS[task_type].variables:
         return None  # it needs no head, so any encoder will do
     raise OptionError(
         "output_dir" if resumes else "init_checkpoint",
@@ -212,7 +213,7 @@ class Run(Generic[AnyTask, AnyOptions]):
     def known_labels(self, task_type: str) -> Sequence[str]:
         """Return the labels of the initial weights, in the order of the outputs.
 
-        () without a head of this type, whose key in `registry.TYPES` is `task_type`.
+        () without a head of this type, whose key in `interop.heads.HEADS` is `task_type`.
         """
         known = self.known
         return getattr(known, "labels", ()) if known and known.name == task_type else ()
@@ -327,7 +328,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         resumes, own = self.folder.weights is not None, TYPES.get(task.name)
         if self.checkpoint is None or resumes or not getattr(task, "labels", ()):
             return self.checkpoint
-        if own is None or own.load("task") is not type(task):
+        if own is None or own.task is not type(task):
             return self.checkpoint  # a custom task.json may have arguments that ours do not take
         will_train = self.options.training.do_train
         return align_head(self.checkpoint, self.known, task, label_names, will_train=will_train)

@@ -1,24 +1,84 @@
-"""The type of a checkpoint's head, one of `registry.TYPES`, and its variables."""
+"""The heads of checkpoints: their variables and Hugging Face's classes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from bert_tf.interop.checkpoint import LazyArrays, shape_of
 from bert_tf.limits import DataError, listed
-from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head, or none.
+
+    Args:
+        name: of its type of task, if it has one.
+        architecture: Hugging Face's class, or "".
+        variables: prefixes of the names of its variables; whole names at the root.
+        optional: the same of variables that only some models have.
+        uses_pooler: True if Hugging Face's class has a pooler. Our models and the reference's always
+            do.
+        has_labels: True if the outputs have names.
+    """
+
+    name: str
+    architecture: str
+    variables: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    uses_pooler: bool = True
+    has_labels: bool = False
+
+    def owns(self, variable: str) -> bool:
+        """Return True if a variable belongs to this head."""
+        starts = (*self.variables, *self.optional)
+        return variable in starts or variable.startswith(
+            tuple(start for start in starts if "/" in start)
+        )
+
+
+CLASSIFIER = ("output_weights", "output_bias")  # one row per label
+_MASKED_LM, _NEXT_SENTENCE = "cls/predictions/", "cls/seq_relationship/"
+HEADS = {
+    head.name: head
+    for head in (
+        Head("encoder", "BertModel"),
+        Head("pretraining", "BertForPreTraining", (_MASKED_LM, _NEXT_SENTENCE)),
+        Head("masked_lm", "BertForMaskedLM", (_MASKED_LM,), uses_pooler=False),
+        Head("next_sentence", "BertForNextSentencePrediction", (_NEXT_SENTENCE,)),
+        Head("classification", "BertForSequenceClassification", CLASSIFIER, has_labels=True),
+        Head(
+            *("token_classification", "BertForTokenClassification", CLASSIFIER),
+            uses_pooler=False,
+            has_labels=True,
+        ),
+        Head(
+            *("question_answering", "BertForQuestionAnswering", ("cls/squad/",)), uses_pooler=False
+        ),
+        Head("multiple_choice", "BertForMultipleChoice", CLASSIFIER),
+        Head("embeddings", "", optional=("cls/embedding/",), uses_pooler=False),
+    )
+}
+BY_ARCHITECTURE = {head.architecture: head for head in HEADS.values() if head.architecture}
+
+
+def head_of_model(cls: type) -> Head | None:
+    """Return the head of a class of models, which a subclass shares, or None."""
+    names = (base.__name__ for base in cls.__mro__)
+    return next((BY_ARCHITECTURE[name] for name in names if name in BY_ARCHITECTURE), None)
 
 
 def find_head(
     arrays: Iterable[str], stated: str | None, architecture: str | None, source: str
-) -> TaskType:
+) -> Head:
     """Return the type of a checkpoint's head.
 
     Args:
         arrays: names of its variables.
-        stated: a key of `TYPES`, from a user or from `task.json`; or None.
+        stated: a key of `HEADS`, from a user or from `task.json`; or None.
         architecture: Hugging Face's class name, or None.
         source: the checkpoint's name in messages.
 
@@ -26,9 +86,9 @@ def find_head(
         ValueError: the stated head has no variables, or the variables do not identify the head.
     """
     names = list(arrays)
-    starts = dict.fromkeys(entry.variables[0] for entry in TYPES.values() if entry.variables)
+    starts = dict.fromkeys(entry.variables[0] for entry in HEADS.values() if entry.variables)
     present = [start for start in starts if _starts(names, start)]
-    head = TYPES[stated] if stated else BY_ARCHITECTURE.get(architecture or "")
+    head = HEADS[stated] if stated else BY_ARCHITECTURE.get(architecture or "")
     if head is not None:
         absent = [start for start in head.variables if not _starts(names, start)]
         if not absent:
@@ -40,7 +100,7 @@ def find_head(
             )
     fitting = [
         head
-        for head in TYPES.values()
+        for head in HEADS.values()
         if head.architecture
         if set(present) == {start for start in head.variables if start in starts}
     ]
@@ -49,12 +109,12 @@ def find_head(
     raise DataError(
         source,
         f"the variables {', '.join(present)} are of several heads or tasks: give head="
-        + "|".join(entry.name for entry in TYPES.values() if set(entry.variables) & set(present)),
+        + "|".join(entry.name for entry in HEADS.values() if set(entry.variables) & set(present)),
     )
 
 
 def select(
-    arrays: Mapping[str, np.ndarray], head: TaskType, known: Iterable[str], drop_others: bool
+    arrays: Mapping[str, np.ndarray], head: Head, known: Iterable[str], drop_others: bool
 ) -> tuple[LazyArrays, tuple[str, ...]]:
     """Return the variables of the encoder and of one head, and the names of the others.
 

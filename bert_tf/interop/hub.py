@@ -6,6 +6,8 @@ import functools
 import os
 from collections.abc import Sequence
 
+import tensorflow as tf
+
 from bert_tf.interop.tensor_files import weights_file
 from bert_tf.interop.tf_classes import H5_FILE
 from bert_tf.limits import import_extra
@@ -34,6 +36,15 @@ def local_path(path: str | os.PathLike) -> str:
     """
     path = os.fspath(path)
     return _download(path.rstrip("/")) if path.startswith(SCHEME) else path
+
+
+def check_exists(path: str) -> None:
+    """Raise FileNotFoundError if nothing is found at a local path."""
+    if not (tf.io.gfile.exists(path) or tf.io.gfile.glob(f"{path}.*")):
+        raise FileNotFoundError(
+            f"There is no checkpoint {path}. A model of the Hugging Face hub is {SCHEME}org/name, such "
+            f"as {SCHEME}google-bert/bert-base-uncased."
+        )
 
 
 @functools.cache

@@ -25,6 +25,7 @@ from bert_tf.interop.checkpoint import (
     PretrainedCheckpoint,
     file_beside,
 )
+from bert_tf.interop.heads import BY_ARCHITECTURE, Head
 from bert_tf.interop.huggingface_names import ALIASES, BUFFERS, TensorName, modern_name, name_table
 from bert_tf.interop.sentence_transformers import (
     CROSS_ENCODER_KEY,
@@ -36,7 +37,6 @@ from bert_tf.interop.tensor_files import open_tensors, weights_file
 from bert_tf.interop.tf_classes import H5_FILE
 from bert_tf.interop.tokenizer_files import check_one_vocabulary, stated_length
 from bert_tf.limits import DataError, listed, read_json
-from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ _CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, in every configur
 
 
 def huggingface_tensors(
-    arrays: Mapping[str, np.ndarray], config: BertConfig, head: TaskType
+    arrays: Mapping[str, np.ndarray], config: BertConfig, head: Head
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return the tensors of the class, and those of a pooler that the class lacks.
 
@@ -225,7 +225,7 @@ def huggingface_tensors(
 
 def config_values(
     config: BertConfig,
-    head: TaskType,
+    head: Head,
     labels: Sequence[str] | None = None,
     vocab: Sequence[str] | None = None,
     problem_type: str | None = None,

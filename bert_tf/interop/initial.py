@@ -14,10 +14,10 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
+from bert_tf.interop.heads import BY_ARCHITECTURE, HEADS, Head, head_of_model
 from bert_tf.interop.huggingface_names import ALIASES
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.limits import DataError, listed
-from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType, type_of_model
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class LoadReport:
 
 
 def initialize(
-    model, checkpoint: str | os.PathLike | PretrainedCheckpoint, head: TaskType | None = None
+    model, checkpoint: str | os.PathLike | PretrainedCheckpoint, head: Head | None = None
 ) -> LoadReport:
     """Load a checkpoint into the variables of a model, by equal name.
 
@@ -97,7 +97,7 @@ def initialize(
 
     ignored: tuple[str, ...] = ()
     reason = checkpoint.unused_head
-    here = head or type_of_model(type(model))
+    here = head or head_of_model(type(model))
     # Heads of several types have the same names, `output_weights` and `output_bias`.
     if here and any(name in checkpoint.arrays for name in here.variables):
         there = _stated_type(checkpoint)
@@ -128,12 +128,12 @@ def initialize(
     return report
 
 
-def _stated_type(checkpoint: PretrainedCheckpoint) -> TaskType | None:
+def _stated_type(checkpoint: PretrainedCheckpoint) -> Head | None:
     """Return the type of the head that the files next to the weights state, or None."""
     if checkpoint.architecture is not None:
         return BY_ARCHITECTURE.get(checkpoint.architecture)
     name = (checkpoint.task or {}).get("task")
-    entry = TYPES.get(name) if isinstance(name, str) else None
+    entry = HEADS.get(name) if isinstance(name, str) else None
     # Types without an architecture may have any class of model.
     return entry if entry and entry.architecture else None
 
@@ -255,7 +255,7 @@ def check_path_of_encoder(names: Collection[str]) -> None:
 
 def _absent_head(arrays: Iterable[str]) -> str:
     """Return the reason for a new head if the checkpoint has no array of its names."""
-    has_head = any(entry.owns(name) for name in arrays for entry in TYPES.values())
+    has_head = any(entry.owns(name) for name in arrays for entry in HEADS.values())
     return f"The checkpoint has no {'such ' if has_head else ''}head."
 
 

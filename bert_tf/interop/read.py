@@ -8,7 +8,7 @@ from dataclasses import replace
 import tensorflow as tf
 
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside, read_beside
-from bert_tf.interop.hub import SCHEME, local_path
+from bert_tf.interop.hub import SCHEME, check_exists, local_path
 from bert_tf.interop.huggingface import ADAPTER_FILE, read_huggingface
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
@@ -68,15 +68,6 @@ def _read(path: str) -> PretrainedCheckpoint:
     if is_weights_file(path):
         return read_huggingface(path)
     raise ValueError(f"{path} is no checkpoint. Supported: {SUPPORTED}.")
-
-
-def check_exists(path: str) -> None:
-    """Raise FileNotFoundError if nothing is found at a local path."""
-    if not (tf.io.gfile.exists(path) or tf.io.gfile.glob(f"{path}.*")):
-        raise FileNotFoundError(
-            f"There is no checkpoint {path}. A model of the Hugging Face hub is {SCHEME}org/name, such "
-            f"as {SCHEME}google-bert/bert-base-uncased."
-        )
 
 
 def _read_folder(folder: str) -> PretrainedCheckpoint:

@@ -23,8 +23,7 @@ from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import LazyArrays, read_beside
 from bert_tf.interop.sidecar import MODULES_FILE, read_modules
 from bert_tf.interop.tensor_files import open_tensors, weights_file, write_safetensors
-from bert_tf.limits import read_json
-from bert_tf.registry import UnknownTaskError
+from bert_tf.limits import DataError, read_json
 
 _PROMPTS_FILE = "config_sentence_transformers.json"
 _POOLING_FILE = "1_Pooling/config.json"
@@ -60,13 +59,13 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
         folder: of the transformer, or of the whole model.
 
     Raises:
-        UnknownTaskError: a module or setting is not supported, or modules.json is missing.
+        DataError: a module or setting is not supported, or modules.json is missing.
     """
     root = _root(folder)
     if root is None:
         if (file := _file_of_modules(folder)) is not None:
             problem = f"{file}, but no {MODULES_FILE} with the pooling: copy it too."
-            raise UnknownTaskError(folder, problem)
+            raise DataError(folder, problem)
         return None
     modules = _modules(root)
     kinds, folders = [kind for kind, _ in modules], dict(modules)
@@ -114,7 +113,7 @@ def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, 
         `activation_fn`: path of the class in Python, None for the default of the class.
 
     Raises:
-        UnknownTaskError: it puts a prompt before its texts.
+        DataError: it puts a prompt before its texts.
     """
     file = os.path.join(folder, _PROMPTS_FILE)
     beside = read_beside(folder, _PROMPTS_FILE)
@@ -264,5 +263,5 @@ def _dense_size(file: str) -> int:
     return values["out_features"]
 
 
-def _unsupported(source: str, setting: str, valid: str) -> UnknownTaskError:
-    return UnknownTaskError(source, f"{setting} is not supported, but only {valid}.")
+def _unsupported(source: str, setting: str, valid: str) -> DataError:
+    return DataError(source, f"{setting} is not supported, but only {valid}.")

@@ -6,14 +6,14 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
 
 import tensorflow as tf
 
 from bert_tf.characters import lower_and_strip_accents
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import MOST_REPLACED, PretrainedCheckpoint, file_beside
-from bert_tf.interop.hub import local_path
+from bert_tf.interop.hub import check_exists, local_path
+from bert_tf.interop.tf2 import read_saved_model
 from bert_tf.interop.tokenizer_files import (
     check_one_vocabulary,
     check_tokenization,
@@ -96,7 +96,7 @@ def read_tokenizer(
     folder = local_path(path)
     if not tf.io.gfile.isdir(folder):
         if not file_beside(os.path.dirname(folder), "vocab.txt"):
-            import_module("bert_tf.interop.read").check_exists(folder)  # imports this module
+            check_exists(folder)
         folder = os.path.dirname(folder)
     folder = transformer_folder(folder)
     check_one_vocabulary(folder)
@@ -104,8 +104,8 @@ def read_tokenizer(
     tokens: Sequence[str] | None
     tokens = list(load_vocab(vocab_file)) if vocab_file else vocab_of_tokenizer(folder)
     if tokens is None and file_beside(folder, "saved_model.pb"):
-        saved = import_module("bert_tf.interop.tf2").read_saved_model(folder)  # imports this module
-        tokens, stated = find_vocabulary(None, saved), saved.do_lower_case
+        saved = read_saved_model(folder)
+        tokens, stated = saved.vocab, saved.do_lower_case
     if tokens is None:
         raise ValueError(
             f"{folder or '.'} has no vocab.txt, and no tokenizer.json of type WordPiece: copy it there."

@@ -31,6 +31,7 @@ from bert_tf.interop.checkpoint import (
     file_beside,
 )
 from bert_tf.limits import DataError, listed
+from bert_tf.vocabulary import load_vocab
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -292,11 +293,13 @@ def read_saved_model(folder: str) -> PretrainedCheckpoint:
     key = f"do_lower_case{VALUE}"
     lower = bool(bundle.read(key)) if key in bundle.shapes else None
     vocab_files = tf.io.gfile.glob(tf.io.gfile.join(folder, "assets", "*vocab*"))
+    vocab_file = vocab_files[0] if len(vocab_files) == 1 else None
     return PretrainedCheckpoint(
         source=folder,
         arrays=arrays,
         config=config,
-        vocab_file=vocab_files[0] if len(vocab_files) == 1 else None,
+        vocab_file=vocab_file,
+        vocab=tuple(load_vocab(vocab_file)) if vocab_file else None,
         do_lower_case=lower,
         architecture=architecture,
         notes=notes,

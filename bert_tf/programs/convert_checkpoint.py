@@ -14,7 +14,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
-from bert_tf.interop.heads import find_head, select
+from bert_tf.interop.heads import HEADS, Head, find_head, select
 from bert_tf.interop.huggingface_names import name_table
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sentence_transformers import lost_prompts
@@ -29,7 +29,6 @@ from bert_tf.options import (
     require_packages,
 )
 from bert_tf.pretrained import FORMATS, write_folder
-from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.model_card import write_conversion_card
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.load import load_task
@@ -68,7 +67,7 @@ class ConvertOptions:
         "dropped. Default: write all variables.",
         group="Model",
         default=None,
-        choices=tuple(TYPES),
+        choices=tuple(HEADS),
     )
     labels: str | None = option(
         "Comma list of the classifier's labels, in the order of its outputs. Default: those next to the "
@@ -178,7 +177,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
 
 def _describe(
     source: PretrainedCheckpoint, config: BertConfig, options: ConvertOptions
-) -> tuple[PretrainedCheckpoint, TaskType, Task | None, tuple[str, ...]]:
+) -> tuple[PretrainedCheckpoint, Head, Task | None, tuple[str, ...]]:
     """Return the completed checkpoint, its head, its task, and the names of dropped variables."""
     length = options.model.max_seq_length or source.longest_input(config)
     config.check_sequence_length(length)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from tensorflow.python.framework import op_def_registry
@@ -20,10 +21,8 @@ from bert_tf.data.files import (
     removing_new_parents,
 )
 from bert_tf.data.tables import TableOptions
-from bert_tf.interop.initial import initialize
-from bert_tf.interop.read import read_checkpoint
-from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import TrainedModel, load_model
+from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.modeling.pooling import POOLINGS, parse_layers
 from bert_tf.modeling.quantized import OPERATION
 from bert_tf.options import (
@@ -36,16 +35,19 @@ from bert_tf.options import (
 )
 from bert_tf.predictor import TEXT_MODELS
 from bert_tf.programs.predict import read_inputs
-from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, changed_options, without_folders
 from bert_tf.serving.check import ExportCheck
+from bert_tf.serving.classification import ServedClassifier
+from bert_tf.serving.embeddings import ServedEmbedder
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.formats import write_file
 from bert_tf.serving.masked_lm import ServedMaskFiller
+from bert_tf.serving.multiple_choice import ServedChooser
 from bert_tf.serving.quantization import INT8, Ids, Quantization, calibration_ids, quantize
 from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import default_signatures, write_saved_model
 from bert_tf.serving.served import IDS_SIGNATURES, TEXT, TOKENS, Served
+from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
 from bert_tf.tasks.classification import ClassificationTask
@@ -55,7 +57,17 @@ from bert_tf.training.strategy import check_backend, precision_for_cpu
 
 logger = logging.getLogger(__name__)
 
-HEADS = ("task", *(name for name, entry in TYPES.items() if entry.served and not entry.task))
+HEADS = ("task", "encoder", "masked_lm")
+# Name of a task, or of a head without one -> what exports it.
+SERVED: dict[str, Callable[..., Served]] = {
+    "encoder": ServedEncoder,
+    "masked_lm": ServedMaskFiller,
+    "classification": ServedClassifier,
+    "token_classification": ServedTagger,
+    "question_answering": ServedAnswerer,
+    "multiple_choice": ServedChooser,
+    "embeddings": ServedEmbedder,
+}
 # Format -> supported precisions.
 FORMATS = {
     "saved_model": ("float32", "bfloat16", INT8),
@@ -262,9 +274,9 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
         ValueError: a line is not an input of the model, or there is no text.
     """
     names = [spec.name for spec in served.text_functions()[TEXT][1]]
-    entry = next(e for e in TYPES.values() if e.served and e.load("served") is type(served))
+    kind = next(name for name in SERVED if SERVED[name] is type(served))
     trained = TrainedModel(served.model, served.full_tokenizer, served.task, served.max_seq_length)
-    model = TEXT_MODELS[entry.name](trained)
+    model = TEXT_MODELS[kind](trained)
 
     def requests() -> Iterator[dict[str, Any]]:
         for row in read_inputs(expand_files(options.calibration_file or ""), options.table, model):
@@ -329,22 +341,24 @@ def load_served(options: ExportOptions, dtype: str, with_text: bool) -> Served:
     Raises:
         ValueError: the folder lacks the head, or a flag does not fit the model.
     """
-    if options.head in ("encoder", "masked_lm"):
-        return _without_task(options.head, options, dtype, with_text)
-    trained = load_model(
+    load = partial(
+        load_model,
         options.model_dir,
         dtype=dtype,
         bert_config_file=options.model.bert_config_file,
         vocab_file=options.model.vocab_file,
         do_lower_case=options.model.do_lower_case,
     )
+    if options.head in ("encoder", "masked_lm"):
+        return _without_task(load(head=options.head), options, with_text)
+    trained = load()
     task = trained.task
-    if task is not None and TYPES[task.name].served:
+    if task is not None and task.name in SERVED:
         return _with_task(trained, task, options, with_text)
     if trained.unused_head or options.head == "task" or (task and task.name != "pretraining"):
         reason = trained.unused_head or f"{options.model_dir} has no head that can be exported."
         raise OptionError("head", f"{reason} Its encoder can be: head=encoder.")
-    return _without_task("encoder", options, dtype, with_text)
+    return _without_task(load(head="encoder"), options, with_text)
 
 
 def _with_task(
@@ -363,31 +377,18 @@ def _with_task(
         return ServedAnswerer(trained, settings, with_text)
     length = options.model.max_seq_length or trained.max_seq_length
     trained.model.config.check_sequence_length(length, task.min_seq_length)
-    return TYPES[task.name].load("served")(trained, length, with_text)
+    return SERVED[task.name](trained, length, with_text)
 
 
-def _without_task(head: str, options: ExportOptions, dtype: str, with_text: bool) -> Served:
-    checkpoint = read_checkpoint(options.model_dir)
-    config = find_config(options.model.bert_config_file, checkpoint)
-    tokenizer = load_tokenizer(
-        options.model.vocab_file, options.model.do_lower_case, checkpoint, config
-    )
-    length = options.model.max_seq_length or checkpoint.longest_input(config)
+def _without_task(trained: TrainedModel, options: ExportOptions, with_text: bool) -> Served:
+    config = trained.model.config
+    length = options.model.max_seq_length or trained.max_seq_length
     config.check_sequence_length(length, MIN_SEQ_LENGTH)
-    model = TYPES[head].load("model")(config, dtype=dtype)
-    report = model.load_report = initialize(model, checkpoint)
-    trained = TrainedModel(model, tokenizer, None, length, checkpoint=checkpoint.source)
-    if head == "encoder":
-        layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
-        settings = (options.pooling, options.normalize, layers, with_text)
-        return ServedEncoder(trained, length, *settings)
-    missing = [name for name in report.missing if name.startswith("cls/predictions")]
-    if missing:
-        raise ValueError(
-            f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
-            "head=encoder, or a pre-trained checkpoint with its heads."
-        )
-    return ServedMaskFiller(trained, length, options.top_k, with_text)
+    if isinstance(trained.model, BertForPreTraining):
+        return ServedMaskFiller(trained, length, options.top_k, with_text)
+    layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
+    settings = (options.pooling, options.normalize, layers, with_text)
+    return ServedEncoder(trained, length, *settings)
 
 
 def describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:

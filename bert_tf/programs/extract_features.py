@@ -31,11 +31,8 @@ import tensorflow as tf
 from bert_tf.data.files import check_not_an_input, expand_files, open_whole, whole_file
 from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.packing import PackedSequence, pack_texts
-from bert_tf.interop.initial import initialize
-from bert_tf.interop.read import read_checkpoint
-from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.limits import DataError
-from bert_tf.modeling.bert import BertModel
+from bert_tf.model_folder import load_model
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import ModelOptions, changes, option
 from bert_tf.prediction.text_model import SequenceRunner, trimmed
@@ -94,20 +91,22 @@ def extract_features(options: ExtractionOptions) -> int:
     """Write `output_file`. Return the number of examples."""
     files = expand_files(options.input_file)
     check_not_an_input([options.output_file], files)
-    checkpoint = read_checkpoint(options.init_checkpoint)
-    config = find_config(options.model.bert_config_file, checkpoint)
-    length = options.model.max_seq_length or checkpoint.longest_input(config)
-    config.check_sequence_length(length)
-    layers = parse_layers(options.layers, config.num_hidden_layers)
-    tokenizer = load_tokenizer(
-        options.model.vocab_file, options.model.do_lower_case, checkpoint, config
-    )
     total = count_lines(files)
     if not total:
         raise DataError(options.input_file, "is empty.")
     with options.devices.make_strategy().scope():
-        model = BertModel(config, dtype=options.devices.policy)
-    initialize(model, checkpoint)
+        trained = load_model(
+            options.init_checkpoint,
+            head="encoder",
+            dtype=options.devices.policy,
+            bert_config_file=options.model.bert_config_file,
+            vocab_file=options.model.vocab_file,
+            do_lower_case=options.model.do_lower_case,
+        )
+    model, tokenizer, config = trained.model, trained.tokenizer, trained.model.config
+    length = options.model.max_seq_length or trained.max_seq_length
+    config.check_sequence_length(length)
+    layers = parse_layers(options.layers, config.num_hidden_layers)
 
     lines = chain.from_iterable(map(read_lines, files))
     examples = (pack_line(line, tokenizer, length) for line in lines)

@@ -18,7 +18,6 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.records import chunks_of, write_parts
-from bert_tf.registry import TYPES
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import Loss
 
@@ -60,8 +59,7 @@ class Task(abc.ABC):
     @property
     def uses_pooler(self) -> bool:
         """True if the outputs of the model depend on the pooler."""
-        entry = TYPES.get(self.name)  # None for a custom task
-        return entry is None or entry.uses_pooler
+        return True
 
     @property
     def metric_keys(self) -> Sequence[str] | None:

@@ -21,6 +21,7 @@ from bert_tf.data.records import content_key
 from bert_tf.limits import DataError
 from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForSequenceClassification
+from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import losses
@@ -428,3 +429,14 @@ def _check_arguments(
     for sentence, is_valid in valid.items():
         if not is_valid:
             raise ValueError(f"{sentence}.")
+
+
+register_task(
+    TaskType(
+        name="classification",
+        task=ClassificationTask,
+        program="run_classifier",
+        pipeline="text-classification",
+        usage='predict(["A text."])',
+    )
+)

@@ -27,6 +27,7 @@ from bert_tf.metrics.retrieval import class_metrics, pair_metrics, ranking_metri
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import check_value
+from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES, SCORES, embedding_loss
@@ -251,3 +252,14 @@ class EmbeddingTask(ExampleTask):
         if not kept["label_ids"].any():
             return ranking_metrics(unit(vectors), kept["text_numbers"])
         return pair_metrics(vectors[:, 0], vectors[:, 1], kept["label_ids"])
+
+
+register_task(
+    TaskType(
+        name="embeddings",
+        task=EmbeddingTask,
+        program="run_embeddings",
+        pipeline="sentence-similarity",
+        usage='embed(["Who won?"], as_query=True) @ model.embed(["Denver beat Carolina."]).T',
+    )
+)

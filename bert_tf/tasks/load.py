@@ -8,9 +8,9 @@ from typing import Any
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
-from bert_tf.interop.heads import find_head
+from bert_tf.interop.heads import BY_ARCHITECTURE, HEADS, find_head
 from bert_tf.limits import DataError, listed
-from bert_tf.registry import BY_ARCHITECTURE, TASK_FILE, TYPES, UnknownTaskError, has_task
+from bert_tf.registry import TASK_FILE, TYPES, TaskType
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import problem_type_of
 from bert_tf.tasks.of_checkpoint import default_labels
@@ -38,7 +38,9 @@ def load_task(
         path = os.path.join(checkpoint.folder, TASK_FILE)
         try:
             task = make_task(checkpoint.task, path)
-        except UnknownTaskError as error:
+        except DataError as error:
+            if "task" not in checkpoint.task:
+                raise
             return None, str(error)
         _check_same_head(checkpoint, task, path)
         return task, ""
@@ -62,21 +64,36 @@ def make_task(values: Mapping[str, Any], source: str) -> Task:
         source: origin of the values, for messages.
 
     Raises:
-        UnknownTaskError: the task is unknown.
+        DataError: the task is unknown.
     """
     arguments = {n: v for n, v in values.items() if n not in _EARLIER or _EARLIER[n] != v}
     name = arguments.pop("task", None)
-    if not has_task(name):
-        error = DataError if name is None else UnknownTaskError
-        raise error(source, f"`task` is {name!r}: call bert_tf.register_task first.")
-    return TYPES[name].load("task")(**arguments)
+    entry = task_types().get(name or "")
+    if entry is None or entry.task is None:
+        raise DataError(source, f"`task` is {name!r}: call bert_tf.register_task first.")
+    return entry.task(**arguments)
+
+
+def task_types() -> Mapping[str, TaskType]:
+    """Return the types of task by name. Those of this package register when they are imported."""
+    from bert_tf.tasks import (  # noqa: F401
+        classification,
+        embeddings,
+        multiple_choice,
+        pretraining,
+        question_answering,
+        token_classification,
+    )
+
+    return TYPES
 
 
 def _check_same_head(checkpoint: PretrainedCheckpoint, task: Task, path: str) -> None:
     """Raise if Hugging Face's config.json, which others may have written anew, has another head."""
     head = BY_ARCHITECTURE.get(checkpoint.architecture or "")
     # The architecture of an embedder is that of the encoder.
-    expected = BY_ARCHITECTURE.get(TYPES[task.name].architecture, TYPES["encoder"])
+    expected = HEADS.get(task.name, HEADS["encoder"])
+    expected = expected if expected.architecture else HEADS["encoder"]
     labels = getattr(task, "labels", ())
     for ours, theirs in (
         ((expected.architecture,), head and (head.architecture,)),

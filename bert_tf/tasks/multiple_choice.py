@@ -20,6 +20,7 @@ from bert_tf.data.records import content_key
 from bert_tf.limits import DataError
 from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForMultipleChoice
+from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import masked_choices, multiple_choice_loss
@@ -94,3 +95,14 @@ class MultipleChoiceTask(ExampleTask):
         loss = basic.mean_cross_entropy(logits, labels)
         accuracy = basic.accuracy(logits.argmax(axis=-1), labels)
         return {"eval_accuracy": accuracy, "eval_loss": loss, "loss": loss}
+
+
+register_task(
+    TaskType(
+        name="multiple_choice",
+        task=MultipleChoiceTask,
+        program="run_swag",
+        pipeline="multiple-choice",
+        usage='predict([("He opens the door.", ["He goes in.", "He eats it."])])',
+    )
+)

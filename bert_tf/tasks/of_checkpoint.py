@@ -12,12 +12,11 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
-from bert_tf.registry import TYPES
+from bert_tf.interop.heads import CLASSIFIER
 from bert_tf.tasks.base import Task
 
 logger = logging.getLogger(__name__)
 
-_CLASSIFIER = TYPES["classification"].variables  # one row per label
 _TRANSITIONS = "crf/transitions"  # one row and column per label, and one for the ends of a sentence
 
 
@@ -126,7 +125,7 @@ def align_head(
         ValueError: the classifier is for other labels, and the model will not be trained.
     """
     theirs, ours = getattr(known, "labels", ()), getattr(task, "labels", ())
-    if type(known) is not type(task) or not set(_CLASSIFIER) <= set(checkpoint.arrays):
+    if type(known) is not type(task) or not set(CLASSIFIER) <= set(checkpoint.arrays):
         return checkpoint
     if not theirs or not ours:  # a regression
         return checkpoint
@@ -162,13 +161,13 @@ def reordered(arrays: Mapping[str, np.ndarray], order: Sequence[int]) -> LazyArr
     def read(name: str) -> np.ndarray:
         if name == _TRANSITIONS:
             return arrays[name][np.ix_(with_ends, with_ends)]
-        return arrays[name][list(order)] if name in _CLASSIFIER else arrays[name]
+        return arrays[name][list(order)] if name in CLASSIFIER else arrays[name]
 
     return LazyArrays({name: shape_of(arrays, name) for name in arrays}, read)
 
 
 def without_classifier(arrays: Mapping[str, np.ndarray]) -> LazyArrays:
     """Return arrays without the classifier and its CRF."""
-    left_out = (*_CLASSIFIER, _TRANSITIONS)
+    left_out = (*CLASSIFIER, _TRANSITIONS)
     shapes = {name: shape_of(arrays, name) for name in arrays if name not in left_out}
     return LazyArrays(shapes, arrays.__getitem__)

@@ -22,6 +22,7 @@ from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
+from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.base import Task, Tensors
 from bert_tf.training.losses import cross_entropy, masked_lm_loss, next_sentence_loss
 
@@ -156,3 +157,18 @@ class PretrainingTask(Task):
 
 def _argmax(logits):
     return tf.argmax(logits, axis=-1, output_type=tf.int32)
+
+
+register_task(TaskType(name="encoder"))
+register_task(TaskType(name="next_sentence"))
+_FILL = 'fill_mask("The dog [MASK] at the cat.")'
+register_task(TaskType(name="masked_lm", pipeline="fill-mask", usage=_FILL))
+register_task(
+    TaskType(
+        name="pretraining",
+        task=PretrainingTask,
+        program="run_pretraining",
+        pipeline="fill-mask",
+        usage=_FILL,
+    )
+)

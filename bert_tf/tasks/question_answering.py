@@ -42,6 +42,7 @@ from bert_tf.data.span_windows import (
 from bert_tf.limits import DataError
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.modeling.models import BertForQuestionAnswering
+from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
 from bert_tf.tasks.base import ExampleTask, Tensors, of_type
 from bert_tf.tokenization import FullTokenizer
@@ -154,6 +155,7 @@ class QuestionAnsweringTask(ExampleTask):
     """
 
     name = "question_answering"
+    uses_pooler = False
     best_metric = "f1"
 
     def __init__(
@@ -386,3 +388,14 @@ def _content_of(questions: Iterable[LabeledQuestion]) -> Iterator[Any]:
             numbers[passage.passage] = len(numbers)
             yield passage.passage.text
         yield example.question_text, numbers[passage.passage], answer
+
+
+register_task(
+    TaskType(
+        name="question_answering",
+        task=QuestionAnsweringTask,
+        program="run_squad",
+        pipeline="question-answering",
+        usage='predict([("Who won?", "Denver beat Carolina.")])',
+    )
+)

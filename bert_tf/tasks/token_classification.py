@@ -41,6 +41,7 @@ from bert_tf.metrics.conlleval import Scores, as_entities, conlleval
 from bert_tf.modeling.crf import best_labels, log_likelihood, log_marginals, sentence_chains
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification
+from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.base import ExampleTask, Tensors, of_type
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import (
@@ -72,6 +73,7 @@ class TokenClassificationTask(ExampleTask):
     """
 
     name = "token_classification"
+    uses_pooler = False
     best_metric = "eval_f1"
 
     def __init__(
@@ -363,3 +365,14 @@ def _parts_of(documents: Iterable[Document]) -> Iterator[list[Document]]:
             part, num_sentences = [], 0
     if part:
         yield part
+
+
+register_task(
+    TaskType(
+        name="token_classification",
+        task=TokenClassificationTask,
+        program="run_ner",
+        pipeline="token-classification",
+        usage='predict(["John Smith lives in New York."])',
+    )
+)

@@ -23,12 +23,12 @@ from bert_tf import (
 )
 from bert_tf.finetuning.run import start
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import assign, initialize, with_layers
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.limits import DataError
 from bert_tf.options import make_options
 from bert_tf.programs.run_pretraining import PretrainingOptions
-from bert_tf.registry import TYPES
 from reference import numpy_bert
 
 ENCODER = arrays_of()
@@ -139,7 +139,7 @@ def test_a_head_for_the_task_of_another_run_is_new_although_it_fits(
     report = initialize(model, prefix)
     assert report.missing == HEAD and task in report.new_head
     np.testing.assert_array_equal(values_of(model)["output_weights"], before)
-    assert not initialize(model, prefix, TYPES[task]).missing  # as run_reranker
+    assert not initialize(model, prefix, HEADS[task]).missing  # as run_reranker
     for unknown in ("counting", None, ["classification"]):
         write_json(tmp_path / "task.json", {"task": unknown})
         assert not initialize(model, prefix).missing

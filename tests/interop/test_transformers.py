@@ -8,8 +8,8 @@ import pytest
 from tiny_checkpoints import CONFIG
 from tiny_conversions import CASES, arrays_for, convert, head_flags, tf1_folder
 
+from bert_tf.interop.heads import HEADS
 from bert_tf.interop.read import read_checkpoint
-from bert_tf.registry import TYPES
 from bert_tf.tokenization import FullTokenizer
 from reference import numpy_bert
 
@@ -36,7 +36,7 @@ def test_every_head_loads_without_a_warning_and_says_the_same(exported, head, ca
     caplog.clear()
     capfd.readouterr()
     transformers.utils.logging.disable_progress_bar()
-    architecture = getattr(transformers, TYPES[head].architecture)
+    architecture = getattr(transformers, HEADS[head].architecture)
     transformers.utils.logging.enable_propagation()
     model, found = architecture.from_pretrained(folder, output_loading_info=True)
     transformers.utils.logging.disable_propagation()

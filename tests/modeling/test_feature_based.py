@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from tiny_config import tiny_config
 
+from bert_tf.interop.heads import HEADS
 from bert_tf.interop.huggingface import config_values
 from bert_tf.interop.initial import assign
 from bert_tf.modeling.bert import BertModel
@@ -15,7 +16,6 @@ from bert_tf.modeling.feature_based import (
     check_feature_layers,
 )
 from bert_tf.modeling.models import BertForSequenceClassification
-from bert_tf.registry import TYPES
 
 B, S, H, L, N = 3, 7, 8, 5, 6  # N layers
 DROPOUT = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.5)
@@ -175,4 +175,4 @@ def test_a_bilstm_is_new_on_top_of_a_checkpoint_and_hugging_face_has_no_place_fo
     assert sorted(report.missing) == sorted(v.path for v in model.weights if "bilstm" in v.path)
     assert len(report.notes) == 1
     with pytest.raises(ValueError):
-        config_values(tiny_config(num_bilstm_layers=2), TYPES["encoder"])
+        config_values(tiny_config(num_bilstm_layers=2), HEADS["encoder"])

@@ -20,13 +20,13 @@ from tiny_checkpoints import (
 from tiny_conversions import CASES, LABELS, TOKENS, arrays_for, convert, head_flags, tf1_folder
 from tiny_tf2 import Encoder, save_hub_encoder
 
+from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.options import make_options
 from bert_tf.programs import convert_checkpoint
-from bert_tf.registry import TYPES
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 
@@ -50,10 +50,10 @@ def test_round_trips_are_bit_equal(tmp_path, head):
     source = tf1_folder(tmp_path / "tf1", with_adam(arrays))
     there = convert(source, tmp_path / "there", "huggingface", **head_flags(head))
     values = json.loads((there / "config.json").read_text())
-    assert values["architectures"] == [TYPES[head].architecture]
+    assert values["architectures"] == [HEADS[head].architecture]
     assert (values["model_type"], values["hidden_act"]) == ("bert", "gelu_new")
     back = convert(there, tmp_path / "back", "tf1")
-    if TYPES[head].has_labels:
+    if HEADS[head].has_labels:
         assert read_checkpoint(there).labels == tuple(LABELS.split(","))
     assert_same(read_checkpoint(back).arrays, arrays)
     assert (back / "bert_config.json").read_text() == CONFIG.to_json_string()
