@@ -284,6 +284,10 @@ def start_or_resume(wanted: Manifest, jobs: Sequence[GroupJob]) -> Manifest:
         }
         if len(whole) < len(jobs):
             logger.info("Resuming: %d of %d groups are written.", len(whole), len(jobs))
+        for job in jobs:  # a reader does not take what is left of a group for records of no set
+            for file in job.output_files:
+                if job.number not in whole and tf.io.gfile.exists(file):
+                    tf.io.gfile.remove(file)
         return replace(wanted, groups=whole)
     for file in (file for job in jobs for file in job.output_files):
         if tf.io.gfile.exists(file):

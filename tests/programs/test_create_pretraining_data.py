@@ -379,6 +379,16 @@ StoppedAndSpoiltRuns.TestCase.settings = settings(
 TestStoppedAndSpoiltRuns = StoppedAndSpoiltRuns.TestCase
 
 
+def test_what_is_left_of_a_lost_group_is_no_set():
+    runs = StoppedAndSpoiltRuns()
+    runs.end_in_a_group(1)
+    (runs.out / runs.names[0]).unlink()
+    runs.end_in_a_group(0)
+    runs.a_reader_takes_whole_sets_only()
+    assert not list(runs.out.glob("*-of-*"))
+    runs.teardown()
+
+
 def test_records_without_a_manifest_are_kept(tmp_path):
     (tmp_path / "out").mkdir()
     file = tmp_path / "out/data.tf_record"
