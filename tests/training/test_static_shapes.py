@@ -113,7 +113,8 @@ def test_outputs_of_two_devices_are_compared_in_static_shapes(tmp_path):
     nodes = all_nodes(step.get_concrete_function(next(iter(batches))).graph)
     shapes = [node.attr["shape"].shape for node in nodes if node.op == "EnsureShape"]
     assert all(tf.TensorShape(shape).is_fully_defined() for shape in shapes)
-    assert {shape.dim[0].size for shape in shapes} == {B, 2 * B}  # own rows, and those of both
+    rows = {shape.dim[0].size for shape in shapes}
+    assert rows == {B // 2, B, 2 * B}  # of a micro-batch, of the device, of both devices
 
 
 def test_an_evaluation_has_one_shape_whatever_remains(tmp_path):
