@@ -37,7 +37,6 @@ from bert_tf.prediction.token_classification import EntityRecognizer
 from bert_tf.registry import TYPES
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.load import task_types
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.strategy import check_backend

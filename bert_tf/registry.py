@@ -16,7 +16,7 @@ class TaskType:
     Args:
         name: in task.json.
         task: class of the task, or None.
-        predictor: makes a `prediction.text_model.TextModel`; None for that of this package, if any.
+        predictor, served: make its `TextModel` and its `Served`; None for those of this package, if any.
         program: fine-tuning or pre-training program, or "".
         pipeline: name of the pipeline on Hugging Face's hub.
         usage: call of `bert_tf.load(folder)`, for the model card.
@@ -25,6 +25,7 @@ class TaskType:
     name: str
     task: type | None = None
     predictor: Callable[..., Any] | None = None
+    served: Callable[..., Any] | None = None
     program: str = ""
     pipeline: str = "feature-extraction"
     usage: str = 'embed(["A dog barked."])'

@@ -35,6 +35,7 @@ from bert_tf.options import (
 )
 from bert_tf.predictor import TEXT_MODELS
 from bert_tf.programs.predict import read_inputs
+from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, changed_options, without_folders
 from bert_tf.serving.check import ExportCheck
 from bert_tf.serving.classification import ServedClassifier
@@ -353,7 +354,7 @@ def load_served(options: ExportOptions, dtype: str, with_text: bool) -> Served:
         return _without_task(load(head=options.head), options, with_text)
     trained = load()
     task = trained.task
-    if task is not None and task.name in SERVED:
+    if task is not None and _served_class(task.name) is not None:
         return _with_task(trained, task, options, with_text)
     if trained.unused_head or options.head == "task" or (task and task.name != "pretraining"):
         reason = trained.unused_head or f"{options.model_dir} has no head that can be exported."
@@ -377,7 +378,12 @@ def _with_task(
         return ServedAnswerer(trained, settings, with_text)
     length = options.model.max_seq_length or trained.max_seq_length
     trained.model.config.check_sequence_length(length, task.min_seq_length)
-    return SERVED[task.name](trained, length, with_text)
+    return _served_class(task.name)(trained, length, with_text)
+
+
+def _served_class(name: str) -> Any:
+    entry = TYPES.get(name)
+    return (entry and entry.served) or SERVED.get(name)
 
 
 def _without_task(trained: TrainedModel, options: ExportOptions, with_text: bool) -> Served:

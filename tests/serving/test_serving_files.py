@@ -246,7 +246,7 @@ REFUSED = [
     ("classifier", {"precision": "int8"}, "calibration_file"),
     ("classifier", {"max_seq_length": 1}, "max_seq_length"),
     ("classifier", {"max_seq_length": 32}, "max_seq_length"),
-    ("classifier", {"head": "masked_lm"}, "head=encoder"),
+    ("classifier", {"head": "masked_lm"}, "model.ckpt-67"),
     ("pretrained", {"head": "task"}, "head"),
     ("pretrained", {"max_seq_length": 32}, "max_seq_length"),
     ("pretrained", {"layers": "-1,x"}, "layers"),
