@@ -99,9 +99,11 @@ class Task(abc.ABC):
     def arguments(self) -> dict[str, Any]:
         """Return the constructor's arguments, as JSON values: `type(task)(**arguments)`.
 
-        They are the attributes with the names of its parameters.
+        They are the attributes with the names of its parameters. A subclass that keeps `name` has those
+        of the class whose name it is, which will be made from them.
         """
-        values = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        named = next((cls for cls in type(self).__mro__ if "name" in vars(cls)), type(self))
+        values = {name: getattr(self, name) for name in inspect.signature(named).parameters}
         lists = {n: list(v) for n, v in values.items() if isinstance(v, tuple)}
         return values | lists
 

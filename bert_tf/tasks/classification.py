@@ -257,7 +257,7 @@ class ClassificationTask(ExampleTask):
 
     def arguments(self) -> dict[str, Any]:
         values = super().arguments()
-        unset = {name for name in ("class_weights", "doc_stride") if values[name] is None}
+        unset = {name for name in ("class_weights", "doc_stride") if values.get(name) is None}
         return {name: value for name, value in values.items() if name not in unset}
 
     @property

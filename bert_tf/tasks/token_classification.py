@@ -118,7 +118,10 @@ class TokenClassificationTask(ExampleTask):
 
     def arguments(self) -> dict[str, Any]:
         values = super().arguments()
-        last = {"crf": values.pop("crf"), "whole_words": sorted(values.pop("whole_words"))}
+        last = {
+            "crf": values.pop("crf", None),
+            "whole_words": sorted(values.pop("whole_words", ())),
+        }
         return values | {name: value for name, value in last.items() if value}
 
     def id_limits(self, config: BertConfig) -> dict[str, int]:

@@ -145,10 +145,13 @@ def test_a_head_for_the_same_labels_in_another_order_is_loaded_in_that_of_the_ta
 
 def test_a_task_with_arguments_of_its_own_begins_with_its_folder(tmp_path, eagerly):
     class Mine(ClassificationTask):
+        def __init__(self):
+            super().__init__(["bad", "good"], max_seq_length=8)
+
         def arguments(self):
             return super().arguments() | {"mine": 1}
 
-    own, folder = Mine(["bad", "good"], max_seq_length=8), tmp_path / "out"
+    own, folder = Mine(), tmp_path / "out"
     first = trainer_of(folder, 1, own)
     first.model.weights[-1].assign([1.0, 2.0])
     first.fit(batches(8))
