@@ -347,6 +347,7 @@ class Run(Generic[AnyTask, AnyOptions]):
             evaluate: see `train_on`.
             name: of the examples, in the log.
         """
+        self._write_model()  # before the records, so that a full disk is found early
         if self.teacher is None:
             path = self.records(examples, "train")
         else:
@@ -404,9 +405,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         is_over = first_step >= last_step
         if trainer.is_chief and not is_over:
             self._write_record(files, size)
-        if first_step < self.num_train_steps:
-            texts = model_files(self.config, self.task, self.vocabulary, self.do_lower_case)
-            write_files(self.output_dir, texts)
+        self._write_model()
         log = MetricsLog(self.output_dir, training.tensorboard)
         evaluation = EvaluationHook(log, evaluate, training.evaluate_steps, self.best)
         saving = training.save_checkpoints_steps, training.keep_checkpoint_max
@@ -432,14 +431,22 @@ class Run(Generic[AnyTask, AnyOptions]):
             )
         return evaluation.finish(trainer)
 
+    def _write_model(self) -> None:
+        """Write the files that describe the model, if there are steps to train."""
+        if self.trainer.step < self.num_train_steps:
+            texts = model_files(self.config, self.task, self.vocabulary, self.do_lower_case)
+            write_files(self.output_dir, texts)
+
     def _write_record(self, files: Sequence[str], batch_size: int) -> None:
         """Write training.json."""
         options, before = self.options, self.folder.record
         flags = changed_options(options)
         data = data_rows(flags, files)
-        known: dict[str, str] = dict(before.data)
-        rows = {name: text for name, text in data if name != HASH or name in known}
-        self.folder.changes(rows, dict.fromkeys(rows, "warn"))
+        if before.data:
+            none = [(name, "none") for name, _ in data if name != HASH]
+            folder = replace(self.folder, record=replace(before, data=[*none, *before.data]))
+            rows = dict(data)
+            folder.changes(rows, dict.fromkeys(rows, "warn"))
         if not files:
             flags["train_batch_size"] = batch_size
         if options.training.init_checkpoint:
@@ -600,8 +607,8 @@ def make_trainer(
         jit_compile=training.jit_compile,
     )
     if run.folder.weights is not None:
-        step = trainer.resume(run.folder.weights.source)
-        assert step is not None, "another process removed the checkpoint"  # noqa: S101
+        if trainer.resume(run.folder.path) is None:  # maybe a newer one than `start` found
+            raise OptionError("output_dir", f"the checkpoints of {run.folder.path} are gone.")
         logger.info("Weights: %s", trainer.checkpoint)
         return trainer
     if num_train_steps:

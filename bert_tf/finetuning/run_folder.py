@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.heads import HEADS
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.limits import read_json
 from bert_tf.options import OptionError, flag_values, flags_of
@@ -26,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 RECORD_FILE = "training.json"
 
-# Arguments of a task that its model in the folder must share; a task.json omits those of `_OPTIONAL`.
+# Arguments of a task of ours that its model in the folder must share; task.json omits unset `_OPTIONAL`.
 _OPTIONAL = ("feature_layers", "crf")
 _OF_THE_MODEL = (
-    *("task", "problem_type", "is_pair", *_OPTIONAL),
+    *("task", "problem_type", "is_pair"),
     *("pooling", "projection_size", "normalize", "query_prefix", "document_prefix"),
 )
 
@@ -162,9 +163,13 @@ def model_values(
     if config is not None:
         values |= {f.name: getattr(config, f.name) for f in fields(config) if f.compare}
     if task is not None:
-        values |= {name: task.get(name) for name in _OPTIONAL}
-        values |= {name: task[name] for name in _OF_THE_MODEL if task.get(name) is not None}
-        values["labels"] = ", ".join(map(str, task.get("labels", ())))
+        is_ours, labels = task.get("task") in HEADS, task.get("labels", ())
+        names = _OF_THE_MODEL if is_ours else ("task", "problem_type")
+        values |= {name: task[name] for name in names if task.get(name) is not None}
+        if is_ours:
+            values |= {name: task.get(name) for name in _OPTIONAL}
+        is_list = isinstance(labels, (list, tuple))
+        values["labels"] = ", ".join(map(str, labels)) if is_list else str(labels)
     if tokens is not None:
         values["vocabulary"] = [token.strip() for token in tokens]
     if do_lower_case is not None:
