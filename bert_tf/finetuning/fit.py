@@ -149,8 +149,9 @@ class Trainer:
 
 
 def _tokenizer_beside(run: Run) -> FullTokenizer | None:
-    """Return the tokenizer of the weights, None without a vocabulary."""
-    if find_vocabulary(None, run.checkpoint) is None:
+    """Return the tokenizer of the weights; None without weights, or to resume without a vocabulary."""
+    has_start = run.options.training.init_checkpoint is not None
+    if not has_start and find_vocabulary(None, run.checkpoint) is None:
         return None
     return load_tokenizer(None, None, run.checkpoint, run.config)
 
