@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -177,8 +177,10 @@ def resolve_settings(options: PretrainingDataOptions) -> PretrainingDataOptions:
         most = None
     elif most is None:
         most = most_predictions(options.max_seq_length, options.masks.masked_lm_prob)
-    masks = replace(options.masks, max_predictions_per_seq=most)
-    return replace(options, do_lower_case=_find_case(options), masks=masks)
+    # `replace` would count as reading every flag.
+    masks = type(options.masks)(**{**vars(options.masks), "max_predictions_per_seq": most})
+    changed = {"do_lower_case": _find_case(options), "masks": masks}
+    return type(options)(**{**vars(options), **changed})
 
 
 def _find_case(options: PretrainingDataOptions) -> bool:
