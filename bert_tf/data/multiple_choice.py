@@ -120,6 +120,9 @@ def _csv_rows(path: str) -> Iterator[_Row]:
         if kind in ("ending", "choice"):
             numbers[name] = int(name.removeprefix(kind) or 0)
     has_header = bool(text_a) and len(numbers) > 1
+    read = [n for n in names if n in numbers or n in (text_a, label)]
+    if has_header and len(set(read)) < len(read):
+        raise DataError(first.place, f"two columns have one name in {listed(first)}.")
     if not has_header and ("sent1" in names or names[-1] in _LABEL_COLUMNS or len(first) < 4):
         raise DataError(
             first.place,
