@@ -6,29 +6,29 @@ import pytest
 # Code lines, files and raises of each room.
 ROOMS = {
     "(root)": (1_689, 19, 45),
-    "data": (2_371, 17, 56),
-    "finetuning": (3_060, 17, 55),
+    "data": (2_374, 17, 57),
+    "finetuning": (3_071, 17, 56),
     "interop": (1_762, 14, 50),
     "metrics": (429, 4, 1),
     "modeling": (1_722, 17, 17),
     "prediction": (866, 10, 12),
-    "pretraining": (1_307, 9, 12),
+    "pretraining": (1_308, 9, 12),
     "programs": (1_778, 8, 24),
     "report": (983, 9, 0),
     "serving": (1_320, 14, 5),
-    "tasks": (2_194, 14, 32),
+    "tasks": (2_198, 14, 32),
     "text_ops": (551, 4, 2),
     "training": (1_894, 13, 24),
 }
 WHOLE = {
-    "lines": 33_755,
-    "code lines": 21_926,
+    "lines": 33_778,
+    "code lines": 21_945,
     "files": 169,
-    "raises": 335,
+    "raises": 337,
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 4,
-    "lines of tests": 23_968,
+    "lines of tests": 23_971,
     "lines of documents": 6_874,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
