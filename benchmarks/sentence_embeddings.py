@@ -65,7 +65,8 @@ def main() -> None:
     model_dir = arguments.minilm or installed_minilm(arguments.peer_python)
     texts = read_texts(arguments.texts)
 
-    from bert_tf.predictor import Predictor, cosine_similarity
+    from bert_tf import cosine_similarity
+    from bert_tf.predictor import Predictor
 
     predictor = Predictor(model_dir, max_seq_length=128)
     predictor.embed(texts[:1])  # compiles
