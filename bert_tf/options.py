@@ -15,7 +15,9 @@ options that several programs share. Each option is a flag.
 from __future__ import annotations
 
 import math
+import numbers
 import operator
+import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -32,6 +34,15 @@ _CHECKS = {
     "below": (operator.lt, "below {}"),
 }
 
+
+# Type of a flag -> types of its values from Python.
+_ACCEPTED: dict[type, Any] = {
+    str: (str, os.PathLike),
+    bool: int,
+    int: int,
+    float: numbers.Real,
+    tuple: tuple,
+}
 
 # Headings of --help, in their order.
 GROUPS = ("Actions", "Data", "Masking", "Model", "Training", "Machine")
@@ -160,8 +171,8 @@ def make_options(options_class: type[AnyOptions], **values: Any) -> AnyOptions:
         if value is MISSING:
             raise TypeError(f"{options_class.__name__} needs the option {name}.")
         if value is not None or flag.default is not None:
-            if flag.type is int and not isinstance(value, int):
-                raise TypeError(f"{name}: must be an int, but is {value!r}.")
+            if not isinstance(value, _ACCEPTED[flag.type]):
+                raise TypeError(f"{name}: must be of type {flag.type.__name__}, but is {value!r}.")
             check_value(name, value, flag.metadata)
     return options_class(**own, **{n: hints[n](**part) for n, part in parts.items() if n})
 
@@ -215,8 +226,8 @@ class ModelOptions:
     )
     max_seq_length: int | None = option(
         "WordPieces of an input, with [CLS] and [SEP]. Default: that of the model in --output_dir; "
-        "without --do_train, for embeddings and for rerankers also that of --init_checkpoint; else 128, "
-        "in run_squad 384 (or the model's number of positions, if lower).",
+        "without --do_train, that of --init_checkpoint; else 128 (or the model's number of positions, "
+        "if lower).",
         group="Model",
         default=None,
         on_resume="model",

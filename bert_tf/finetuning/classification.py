@@ -52,7 +52,10 @@ class ClassifierOptions:
     devices: DeviceOptions
     training: TrainingOptions
     model: ModelOptions
-    fine_tuning: FineTuningOptions
+    fine_tuning: FineTuningOptions = changes(
+        train_file={"help": "Table to train on: .tsv, .csv or .jsonl."},
+        predict_file={"help": "Table to predict; labels are optional."},
+    )
     table: TableOptions = changes(
         text_a_column={"help": "Column of the (first) sentence.", "default": "text_a"},
         text_b_column={"help": "Column of the second sentence of a pair."},

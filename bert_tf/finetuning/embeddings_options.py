@@ -75,6 +75,15 @@ class TextsOptions:
             raise OptionError("task_name", f"must be one of {end}")
 
 
+LENGTH_OF_START: ModelOptions = changes(
+    max_seq_length={
+        "help": "WordPieces of a text, in run_reranker of a query with its document, with [CLS] and "
+        "[SEP]. Default: that of the model of the same kind that the program begins with, else 128 (or "
+        "the model's number of positions, if lower)."
+    }
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingOptions:
     """The flags of run_embeddings."""
@@ -87,7 +96,7 @@ class EmbeddingOptions:
             "them."
         }
     )
-    model: ModelOptions
+    model: ModelOptions = LENGTH_OF_START
     fine_tuning: FineTuningOptions
     table: TableOptions = changes(text_a_column=None, text_b_column=None, choices_column=None)
     texts: TextsOptions

@@ -44,15 +44,9 @@ class FineTuningOptions:
         default=None,
         min=0,
     )
-    train_file: str | None = option(
-        "File to train on: .tsv, .csv or .jsonl; CoNLL columns for run_ner, SQuAD JSON for run_squad.",
-        group="Data",
-        default=None,
-    )
+    train_file: str | None = option("File to train on.", group="Data", default=None)
     eval_file: str | None = option("File to evaluate on.", group="Data", default=None)
-    predict_file: str | None = option(
-        "File to predict; labels are optional.", group="Data", default=None
-    )
+    predict_file: str | None = option("File to predict.", group="Data", default=None)
 
 
 # Flag of an action -> flag of its file.

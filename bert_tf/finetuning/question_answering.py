@@ -60,11 +60,19 @@ class SquadOptions:
 
     devices: DeviceOptions
     training: TrainingOptions
-    model: ModelOptions
+    model: ModelOptions = changes(
+        max_seq_length={
+            "help": "Tokens of a question and a window of its passage. Default: that of the model in "
+            "--output_dir, else 384 (or the model's number of positions, if lower)."
+        }
+    )
     fine_tuning: FineTuningOptions = changes(
         do_predict={
             "help": "Answer --predict_file. If it contains answers, exact match and F1 are written too."
         },
+        predict_batch_size={"help": "Windows per prediction batch."},
+        train_file={"help": "SQuAD JSON to train on."},
+        predict_file={"help": "SQuAD JSON to answer."},
         eval_file=None,
     )
     doc_stride: int = option(

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_tf.data.tables import TableOptions
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, source_of
-from bert_tf.finetuning.embeddings_options import TextsOptions
+from bert_tf.finetuning.embeddings_options import LENGTH_OF_START, TextsOptions
 from bert_tf.finetuning.options import FineTuningOptions, check_data
 from bert_tf.finetuning.rankings import Found, Ranking, metric_keys, train_and_rank
 from bert_tf.finetuning.run import Run, start
@@ -39,7 +39,7 @@ class RerankerOptions:
 
     devices: DeviceOptions
     training: TrainingOptions
-    model: ModelOptions
+    model: ModelOptions = LENGTH_OF_START
     fine_tuning: FineTuningOptions
     table: TableOptions = changes(text_a_column=None, text_b_column=None, choices_column=None)
     texts: TextsOptions

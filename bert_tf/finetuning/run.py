@@ -447,7 +447,7 @@ class Run(Generic[AnyTask, AnyOptions]):
             folder = replace(self.folder, record=replace(before, data=[*none, *before.data]))
             rows = dict(data)
             folder.changes(rows, dict.fromkeys(rows, "warn"))
-        if not files:
+        if not files and batch_size != options.training.train_batch_size:
             flags["train_batch_size"] = batch_size
         if options.training.init_checkpoint:
             # An absolute path is valid in every working folder.
@@ -638,6 +638,7 @@ def _carry_over(run: Run, trainer: TrainLoop, folder: str) -> None:
     run.changes_since(RunFolder.read(folder))
     if trainer.resume(source) is None:
         raise OptionError("init_optimizer", f"init_checkpoint={source} has no checkpoint of a run.")
+    trainer.checkpoint = None  # this run has none yet
     logger.info(
         "The optimizer state is carried over; checkpoints are written to %s", run.folder.path
     )

@@ -163,13 +163,13 @@ def model_values(
     if config is not None:
         values |= {f.name: getattr(config, f.name) for f in fields(config) if f.compare}
     if task is not None:
-        is_ours, labels = task.get("task") in HEADS, task.get("labels", ())
+        is_ours, labels = task.get("task") in HEADS, task.get("labels")
         names = _OF_THE_MODEL if is_ours else ("task", "problem_type")
         values |= {name: task[name] for name in names if task.get(name) is not None}
         if is_ours:
             values |= {name: task.get(name) for name in _OPTIONAL}
-        is_list = isinstance(labels, (list, tuple))
-        values["labels"] = ", ".join(map(str, labels)) if is_list else str(labels)
+        if isinstance(labels, (list, tuple)):
+            values["labels"] = ", ".join(map(str, labels))
     if tokens is not None:
         values["vocabulary"] = [token.strip() for token in tokens]
     if do_lower_case is not None:
@@ -182,7 +182,8 @@ def _difference(name: str, there: Any, now: Any) -> str:
         pairs = enumerate(zip_longest(there, now))
         number, (there, now) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
         name, there, now = f"vocabulary, the token of id {number}", repr(there), repr(now)
-    return f"{name}: {shown_value(there)} there, {shown_value(now)} now"
+    hint = ". For other data use another output_dir" if name == "steps" else ""
+    return f"{name}: {shown_value(there)} there, {shown_value(now)} now{hint}"
 
 
 # Files of a run of bert_tf or of the original.

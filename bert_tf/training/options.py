@@ -148,8 +148,8 @@ class TrainingOptions:
         min=0,
     )
     best_metric: str | None = option(
-        "Metric that selects the best weights: those with its highest value, or with the lowest loss, "
-        "perplexity or error. Default: the task's first metric.",
+        "Metric that selects the best weights: those with its highest value; of losses, perplexities "
+        "and errors the lowest. Default: the task's first metric.",
         default=None,
     )
     early_stopping: int = option(
