@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,6 +105,10 @@ class ClassifierOptions:
     def __post_init__(self) -> None:
         check_data(self, self.task_name, self.data_dir)
 
+    @property
+    def glue_task(self) -> GlueTask | None:
+        return find_glue_task(self.task_name) if self.task_name else None
+
 
 ClassifierRun = Run[ClassificationTask, ClassifierOptions]
 Splits = dict[str, list[InputExample]]
@@ -121,7 +125,7 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
     known_labels = run.known_labels("classification")
     task, splits = read_data(options, run.trained, run.max_seq_length, known_labels)
     num_windows = task.count_records(splits.get("train", ()), run.tokenizer)
-    label_names = find_glue_task(options.task_name).label_names if options.task_name else ()
+    label_names = options.glue_task.label_names if options.glue_task else ()
     run.prepare(task, splits, num_windows, label_names)
 
     def dev_metrics() -> dict[str, float]:
@@ -194,8 +198,8 @@ def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "
     logger.info("Wrote %d predictions to %s", len(examples), path)
     if run.task.labels:
         logger.info("columns of %s: %s", os.path.basename(path), ", ".join(run.task.labels))
-    glue_task = find_glue_task(options.task_name) if options.task_name else None
-    if glue_task is not None and (submission := glue_task.splits[split].submission):
+    glue_task = options.glue_task
+    if glue_task and (submission := glue_task.splits[split].submission):
         lines = submission_lines(glue_task, run.task.kind.predictions(logits).tolist())
         path = run.path(submission)
         write_text(path, "".join(f"{line}\n" for line in lines))
@@ -222,16 +226,21 @@ def read_data(
         ValueError: a table cannot be read or is empty, a label is unknown, or the task differs from
             `trained`.
     """
-    if options.task_name:
-        glue_task = find_glue_task(options.task_name)
-        _check_same_problem_type(glue_task.problem_type, trained)
-        settings, splits = _read_glue_data(options, glue_task)
+    files, glue_task = wanted_files(options), options.glue_task
+    known = trained.kind.name if trained is not None else "single_label"
+    problem_type = glue_task.problem_type if glue_task else options.problem_type or known
+    if trained is not None and problem_type != known:
+        text = f"{problem_type}, but the model was trained for {known}."
+        raise OptionError("problem_type", text)
+    if glue_task:
+        settings, splits = _read_glue_data(options, glue_task, files)
     else:
-        settings, splits = _read_tables(options, trained, known_labels)
+        settings, splits = _read_tables(options, problem_type, files, trained, known_labels)
     for split, examples in splits.items():
         if not examples:
-            source = options.data_dir or str(wanted_files(options)[split])
+            source = options.data_dir or str(files[split])
             raise DataError(source, f"the {split} set has no examples.")
+    settings["problem_type"] = problem_type
     settings["doc_stride"] = options.doc_stride or (trained.doc_stride if trained else None)
     task = ClassificationTask(max_seq_length=max_seq_length, **settings)
     for split, examples in splits.items():
@@ -251,54 +260,50 @@ def read_data(
     return task, splits
 
 
-def _read_glue_data(options: ClassifierOptions, glue_task: GlueTask) -> tuple[dict, Splits]:
-    splits: Splits = {}
-    for name in wanted_files(options):
-        for split in splits_of(glue_task, str(options.data_dir), name):
-            splits[split] = list(
-                read_glue(glue_task, str(options.data_dir), split, options.language)
-            )
+def _read_glue_data(
+    options: ClassifierOptions, glue_task: GlueTask, names: Iterable[str]
+) -> tuple[dict, Splits]:
+    folder = str(options.data_dir)
+    splits = {
+        split: list(read_glue(glue_task, folder, split, options.language))
+        for name in names
+        for split in splits_of(glue_task, folder, name)
+    }
     return {
         "labels": glue_task.labels,
         "metric_names": glue_task.metrics,
         "is_pair": glue_task.is_pair,
-        "problem_type": glue_task.problem_type,
     }, splits
 
 
 def _read_tables(
     options: ClassifierOptions,
+    problem_type: str,
+    files: Mapping[str, str | None],
     trained: ClassificationTask | None,
     known_labels: Sequence[str],
 ) -> tuple[dict, Splits]:
-    known = trained.kind.name if trained is not None else "single_label"
-    problem_type = PROBLEM_TYPES[options.problem_type or known]
-    _check_same_problem_type(problem_type.name, trained)
     layout = TableLayout(
         text_a=str(options.table.text_a_column),
         text_b=options.table.text_b_column,
         label=options.label_column,
-        problem_type=problem_type.name,
+        problem_type=problem_type,
         header=options.table.header,
         separator=options.table.column_separator,
     )
     splits = {
         split: list(read_examples(str(file), layout, labelled=split != "test"))
-        for split, file in wanted_files(options).items()
+        for split, file in files.items()
     }
     labels: Sequence[str] = ()
-    if problem_type.has_labels:
+    if PROBLEM_TYPES[problem_type].has_labels:
         labels = _labels(options, layout, splits, trained, known_labels)
         splits = {
             split: _without_unlabelled(examples, labels, split)
             for split, examples in splits.items()
         }
     _warn_of_shared_examples(splits, options.fine_tuning.train_file)
-    return {
-        "labels": labels,
-        "is_pair": layout.text_b is not None,
-        "problem_type": problem_type.name,
-    }, splits
+    return {"labels": labels, "is_pair": layout.text_b is not None}, splits
 
 
 def _labels(
@@ -370,13 +375,6 @@ def _warn_of_shared_examples(splits: Splits, train_file: str | None) -> None:
             len(splits["dev"]),
             train_file,
             shared[0].origin,
-        )
-
-
-def _check_same_problem_type(problem_type: str, trained: ClassificationTask | None) -> None:
-    if trained is not None and trained.kind.name != problem_type:
-        raise OptionError(
-            "problem_type", f"{problem_type}, but the model was trained for {trained.kind.name}."
         )
 
 
