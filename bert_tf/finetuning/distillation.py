@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,6 +19,7 @@ from bert_tf.data.record_makers import encode_columns
 from bert_tf.data.records import RecordWriter, make_once
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.initial_weights import load_weights
+from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.interop.read import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.options import OptionError
@@ -28,9 +30,6 @@ from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.loop import TrainLoop
 from bert_tf.training.strategy import is_multi_worker
-
-if TYPE_CHECKING:
-    from bert_tf.finetuning.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -44,62 +43,74 @@ class Teacher:
     Args:
         source: its path.
         model: its outputs have the order of the student's labels.
+        task: of the records.
         student: task of the student's training.
     """
 
     source: str
     model: keras.Model
+    task: ExampleTask
     student: ExampleTask
+    devices: tf.distribute.Strategy
+    policy: str
 
-    def write_records(self, run: Run, examples: Sequence[Any]) -> str:
+    def write_records(
+        self, records: str, examples: Sequence[Any], tokenizer: FullTokenizer, batch_size: int
+    ) -> str:
         """Return the path of `train_taught.tf_record`: the training records with the teacher's outputs.
 
         The file is written unless it exists for the same examples and teacher.
+
+        Args:
+            records: path of the records of the examples.
         """
-        source = run.records(examples, "train")
-        about = [run.task.records_key(examples, run.tokenizer), run.options.devices.policy]
-        about.append([spec.name for spec in self.student.record_features])
-        key = hashlib.sha256(json.dumps([*about, self.model.config.to_dict()]).encode())
+        key = self.task.records_key(examples, tokenizer)
+        about = [key, self.policy, [spec.name for spec in self.student.record_features]]
+        digest = hashlib.sha256(json.dumps([*about, self.model.config.to_dict()]).encode())
         for variable in self.model.weights:
-            key.update(np.asarray(variable).tobytes())
+            digest.update(np.asarray(variable).tobytes())
 
         def write(path: str) -> int:
-            outputs = self._outputs(run, source)
+            outputs = self._outputs(records, batch_size)
             columns = {f"teacher_{name}": values for name, values in outputs.items()}
-            return add_columns(source, columns, self.student.record_features, path)
+            return add_columns(records, columns, self.student.record_features, path)
 
-        path = run.path("train_taught.tf_record")
-        make_once(path, key.hexdigest(), write)
+        path = os.path.join(os.path.dirname(records), "train_taught.tf_record")
+        make_once(path, digest.hexdigest(), write)
         return path
 
-    def _outputs(self, run: Run, source: str) -> Mapping[str, np.ndarray]:
-        devices = run.devices
+    def _outputs(self, records: str, batch_size: int) -> Mapping[str, np.ndarray]:
+        task, devices = self.task, self.devices
         if is_multi_worker(devices):  # each worker computes all outputs, for its own file
             devices = tf.distribute.get_strategy()
-        runner = TrainLoop(self.model, (), strategy=devices, input_names=run.task.input_names)
+        runner = TrainLoop(self.model, (), strategy=devices, input_names=task.input_names)
         logger.info("***** Running the teacher, %s *****", self.source)
         return loop.collect_outputs(
-            runner,
-            run.task,
-            [source],
-            run.task.learned_outputs,
-            run.options.training.train_batch_size,
+            *(runner, task, [records], task.learned_outputs, batch_size),
             label="teacher",
             lengths="bucketed",
         )
 
 
-def load_teacher(run: Run, source: str, other_names: Sequence[str] = ()) -> Teacher:
-    """Load the teacher of the model for the task of a run.
+def load_teacher(
+    options: FineTuningOptions,
+    task: ExampleTask,
+    tokenizer: FullTokenizer,
+    devices: tf.distribute.Strategy,
+    policy: str,
+    other_names: Sequence[str] = (),
+) -> Teacher:
+    """Load the teacher of the model for a task.
 
     Args:
-        source: its path.
+        tokenizer: of the student.
+        policy: precision of the model.
         other_names: second names of the labels of the task, in their order.
 
     Raises:
         ValueError: the teacher is for another task, for other labels, or has another tokenizer.
     """
-    task, options = run.task, run.options
+    source = str(options.teacher)
     checkpoint = read_checkpoint(source)
     config = find_config(None, checkpoint)
     config.check_sequence_length(task.max_seq_length)
@@ -111,18 +122,17 @@ def load_teacher(run: Run, source: str, other_names: Sequence[str] = ()) -> Teac
     if known is None:
         raise OptionError("teacher", f"{source} has no head for a known task. Train it first.")
     theirs = _settings(known, load_tokenizer(None, None, checkpoint, config))
-    ours = _settings(task, run.tokenizer)
+    ours = _settings(task, tokenizer)
     if differing := [name for name in ours if theirs[name] != ours[name]]:
         text = f"{source} has another {', '.join(differing)} than the model. Use one with the same."
         raise OptionError("teacher", text)
     checkpoint = align_head(checkpoint, known, task, other_names)
     taught, embedding_dim = (known, known.width(config)) if is_embedder else (task, 0)
-    with run.devices.scope():
-        model = taught.build_model(config, dtype=options.devices.policy)
+    with devices.scope():
+        model = taught.build_model(config, dtype=policy)
     load_weights(model, checkpoint, taught)
-    return Teacher(
-        source, model, student_task(task, options.fine_tuning.temperature, embedding_dim)
-    )
+    student = student_task(task, options.temperature, embedding_dim)
+    return Teacher(source, model, task, student, devices, policy)
 
 
 def _settings(task: ExampleTask, tokenizer: FullTokenizer) -> dict[str, Any]:

@@ -34,8 +34,9 @@ from bert_tf.data.parallel import workers_for
 from bert_tf.data.records import make_once, naming_damaged_file
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, check_best_metric
-from bert_tf.finetuning.distillation import load_teacher
+from bert_tf.finetuning.distillation import Teacher, load_teacher
 from bert_tf.finetuning.initial_weights import load_weights, with_init_layers
+from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.run_folder import (
     RunFolder,
     RunRecord,
@@ -180,6 +181,7 @@ class Run(Generic[AnyTask, AnyOptions]):
             file states it.
         tokenizer: of a run that reads texts.
         task: of the model, after `make_model`.
+        learned: task of its training, which differs with a teacher.
         output_dir: folder to write into; for a worker that is not the chief, a temporary one.
         record: of the training of the model in `output_dir`.
     """
@@ -200,6 +202,8 @@ class Run(Generic[AnyTask, AnyOptions]):
     trainer: TrainLoop = field(init=False)
     output_dir: str = field(init=False)
     record: RunRecord = field(init=False)
+    teacher: Teacher | None = field(init=False, default=None)
+    learned: Any = field(init=False)
     _outputs: dict[tuple, dict[str, np.ndarray]] = field(init=False, default_factory=dict)
 
     @functools.cached_property
@@ -248,8 +252,7 @@ class Run(Generic[AnyTask, AnyOptions]):
             num_steps, num_warmup_steps = count_steps(num_examples, options)
         if is_chief(self.devices):
             warn_of_unknown_words(_sample_texts(task, splits), self.tokenizer)
-        teacher = options.fine_tuning.teacher
-        self.make_model(task, num_steps, num_warmup_steps, label_names, teacher)
+        self.make_model(task, num_steps, num_warmup_steps, label_names, options.fine_tuning)
         self._num_examples = num_examples
 
     def make_model(
@@ -258,7 +261,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         num_train_steps: int = 0,
         num_warmup_steps: int = 0,
         label_names: Sequence[str] = (),
-        teacher: str | None = None,
+        fine_tuning: FineTuningOptions | None = None,
         init_optimizer: bool = False,
         resolved: Mapping[str, Any] | None = None,
     ) -> None:
@@ -267,7 +270,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         Args:
             num_train_steps: all steps of the training; 0 for a model that is only evaluated.
             label_names: second names of the labels of `task`, in their order.
-            teacher: path of a model whose outputs the model learns.
+            fine_tuning: with the teacher whose outputs the model learns, if any.
             init_optimizer: also read moments and step of `init_checkpoint`.
             resolved: name -> value of options whose default depends on the data.
 
@@ -297,9 +300,12 @@ class Run(Generic[AnyTask, AnyOptions]):
                 patience=options.training.early_stopping,
             )
         is_over = self.folder.step >= num_train_steps or (self.best and self.best.is_over)
-        needs_teacher = teacher is not None and not is_over
-        self.teacher = load_teacher(self, str(teacher), label_names) if needs_teacher else None
-        self.learned = task if self.teacher is None else self.teacher.student
+        self.learned = task
+        if fine_tuning is not None and fine_tuning.teacher and not is_over:
+            learner: Any = task  # an `ExampleTask`, as of all programs with a teacher
+            own = self.tokenizer, self.devices, options.devices.policy
+            self.teacher = load_teacher(fine_tuning, learner, *own, label_names)
+            self.learned = self.teacher.student
         steps = num_train_steps, num_warmup_steps
         self.trainer = make_trainer(self, self.learned, *steps, init_optimizer)
         logger.info("%s", loop.describe_model(self.trainer.model))
@@ -348,10 +354,10 @@ class Run(Generic[AnyTask, AnyOptions]):
             name: of the examples, in the log.
         """
         self._write_model()  # before the records, so that a full disk is found early
-        if self.teacher is None:
-            path = self.records(examples, "train")
-        else:
-            path = self.teacher.write_records(self, examples)
+        path = self.records(examples, "train")
+        if self.teacher is not None:
+            size = self.options.training.train_batch_size
+            path = self.teacher.write_records(path, examples, self.tokenizer, size)
             self.teacher = None  # frees its weights
         shown, num_steps = f"{len(examples)} {name}", self.num_train_steps
         if self._num_examples != len(examples):
@@ -589,9 +595,8 @@ def make_trainer(
             frozen = freeze(model, training.freeze or "", num_layers)
             if frozen:
                 logger.info("%d of %d variables are frozen", len(frozen), len(model.weights))
-            optimizer = make_optimizer(
-                options, num_layers, num_train_steps, num_warmup_steps, run.learning_rates
-            )
+            steps = num_train_steps, num_warmup_steps
+            optimizer = make_optimizer(options, num_layers, *steps, run.learning_rates)
     if num_train_steps and is_chief(devices):  # other workers write elsewhere
         check_writable(training.output_dir)
         with folder_lock(training.output_dir):

@@ -35,9 +35,11 @@ def taught(folder, **changes):
     run = start(given, "classification")
     run.task, splits = read_data(given, run.trained, run.max_seq_length)
     run.output_dir = given.training.output_dir
-    teacher = load_teacher(run, given.fine_tuning.teacher)
+    own = run.task, run.tokenizer, run.devices, given.devices.policy
+    teacher = load_teacher(given.fine_tuning, *own)
+    records, examples = run.records(splits["train"], "train"), splits["train"]
     batches = read_records(
-        [teacher.write_records(run, splits["train"])],
+        [teacher.write_records(records, examples, run.tokenizer, batch_size=10)],
         teacher.student.record_features,
         batch_size=500,
         shuffle=False,

@@ -146,7 +146,8 @@ def test_an_encoder_alone_teaches_the_means_of_its_tokens(tmp_path):
     made = plain_options(tmp_path / "out", **given)
     run = start(made, "embeddings")
     run.task, splits = read_task(run)
-    teacher = load_teacher(run, run.options.fine_tuning.teacher).model
+    own = run.task, run.tokenizer, run.devices, made.devices.policy
+    teacher = load_teacher(made.fine_tuning, *own).model
     texts = [example.texts[0] for example in splits["train"]][:20]
     batch = tokenizer(texts, max_length=15, pad_to_max_length=True)
     inputs = {name: values[:, None] for name, values in batch.items()}
