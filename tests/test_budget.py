@@ -7,7 +7,7 @@ import pytest
 ROOMS = {
     "(root)": (1_698, 19, 45),
     "data": (2_374, 17, 57),
-    "finetuning": (3_085, 17, 56),
+    "finetuning": (3_094, 17, 56),
     "interop": (1_762, 14, 50),
     "metrics": (429, 4, 1),
     "modeling": (1_722, 17, 17),
@@ -21,14 +21,14 @@ ROOMS = {
     "training": (1_894, 13, 24),
 }
 WHOLE = {
-    "lines": 33_805,
-    "code lines": 21_968,
+    "lines": 33_818,
+    "code lines": 21_977,
     "files": 169,
     "raises": 337,
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 4,
-    "lines of tests": 23_971,
+    "lines of tests": 23_974,
     "lines of documents": 6_875,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
