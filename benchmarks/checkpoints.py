@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import tensorflow as tf
 from training import PREDICTIONS, SIZES, config_of, make_batch
 
-from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.training.checkpoints import BackgroundSaver
 from bert_tf.training.loop import TrainLoop
 from bert_tf.training.optimization import AdamW

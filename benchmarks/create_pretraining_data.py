@@ -177,7 +177,7 @@ def measure(case: dict) -> dict:
 
 def ours(case: dict) -> tuple[float, int]:
     from bert_tf.options import make_options
-    from bert_tf.programs import create_pretraining_data as program
+    from bert_tf.pretraining import create_pretraining_data as program
 
     program.MAX_GROUP_BYTES = case.get("max_group_bytes", program.MAX_GROUP_BYTES)
     names = ("dupe_factor", "num_workers", "masking")

@@ -44,13 +44,13 @@ from squad import squad_texts  # noqa: E402
 
 from bert_tf.data.tables import read_tsv  # noqa: E402
 from bert_tf.options import make_options  # noqa: E402
+from bert_tf.pretraining.create_vocab import VocabularyOptions, create_vocab  # noqa: E402
 from bert_tf.pretraining.wordpieces import (  # noqa: E402
     count_words,
     first_tokens,
     learn_wordpieces,
     measure_coverage,
 )
-from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab  # noqa: E402
 from bert_tf.vocabulary import load_vocab  # noqa: E402
 
 HELD_OUT_SHARE = 0.05  # of the documents, from the end

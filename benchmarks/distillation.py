@@ -162,7 +162,7 @@ def train(args: argparse.Namespace, task: str, folder: Path, flags: Mapping[str,
 def new_model(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Write the configuration of a model with random weights; return the flags that name its files."""
     from bert_tf import BertConfig, FullTokenizer
-    from bert_tf.interop.read import read_checkpoint
+    from bert_tf.checkpoints.read import read_checkpoint
 
     checkpoint = init_checkpoint(args)
     config = read_checkpoint(checkpoint).config

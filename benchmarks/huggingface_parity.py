@@ -172,9 +172,9 @@ def peer_outputs(model, class_name: str) -> dict[str, np.ndarray]:
 
 
 def our_minilm(args: argparse.Namespace) -> dict[str, np.ndarray]:
+    from bert_tf.checkpoints.initial import initialize
+    from bert_tf.checkpoints.read import read_checkpoint
     from bert_tf.data.packing import pack
-    from bert_tf.interop.initial import initialize
-    from bert_tf.interop.read import read_checkpoint
     from bert_tf.modeling.bert import BertModel
     from bert_tf.tokenization import FullTokenizer
 
@@ -199,8 +199,8 @@ def our_minilm(args: argparse.Namespace) -> dict[str, np.ndarray]:
 
 def our_outputs(folder: Path, class_name: str) -> dict[str, np.ndarray]:
     """Return the outputs of our model with the weights in `folder`."""
-    from bert_tf.interop.initial import initialize
-    from bert_tf.interop.read import read_checkpoint
+    from bert_tf.checkpoints.initial import initialize
+    from bert_tf.checkpoints.read import read_checkpoint
     from bert_tf.modeling import bert, models
 
     checkpoint = read_checkpoint(folder)

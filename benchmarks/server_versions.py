@@ -36,17 +36,17 @@ import tensorflow as tf
 from server_versions_client import ERROR, load, save
 from server_versions_requests import make_requests
 
+from bert_tf.checkpoints.model_files import model_files, write_files
+from bert_tf.checkpoints.tf1 import write_tf1
 from bert_tf.config import BertConfig
-from bert_tf.data.files import new_folder
-from bert_tf.interop.tf1 import write_tf1
-from bert_tf.model_files import model_files, write_files
+from bert_tf.files import new_folder
 from bert_tf.modeling.bert import BertModel
 from bert_tf.options import make_options
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.pretraining.task import PretrainingTask
+from bert_tf.serving.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 

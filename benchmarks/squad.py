@@ -209,7 +209,7 @@ def score(
     paragraphs: Sequence[dict], windows: Sequence[TorchWindow], logits: list, version_2: bool
 ) -> dict[str, float]:
     """Return the official metrics of the best spans."""
-    from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
+    from bert_tf.tasks.squad_metrics import evaluate_v1, evaluate_v2
 
     best: dict[str, tuple[float, str]] = {}
     null: dict[str, float] = {}

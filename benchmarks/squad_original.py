@@ -30,13 +30,13 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from bert_tf.finetuning import question_answering  # noqa: E402
-from bert_tf.finetuning.question_answering import (  # noqa: E402
+from bert_tf.options import make_options  # noqa: E402
+from bert_tf.tasks import run_squad as question_answering  # noqa: E402
+from bert_tf.tasks.run_squad import (  # noqa: E402
     SquadOptions,
     read_questions,
     read_training_set,
 )
-from bert_tf.options import make_options  # noqa: E402
 from bert_tf.tokenization import FullTokenizer  # noqa: E402
 
 

@@ -49,8 +49,8 @@ def write_tf1(folder: Path) -> None:
 
 def check(case: str, folder: Path) -> bool:
     """Print one line of the table and return True if the file was read exactly."""
-    from bert_tf.interop.heads import HEADS
-    from bert_tf.interop.read import read_checkpoint
+    from bert_tf.checkpoints.heads import HEADS
+    from bert_tf.checkpoints.read import read_checkpoint
 
     head = CASES[case]
     written = dict(np.load(folder / f"{list(CASES).index(case)}.npz"))
@@ -89,7 +89,7 @@ def check(case: str, folder: Path) -> bool:
 
 def _outputs(checkpoint: Any, head: Any, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the outputs of our model with the checkpoint; every position counts as masked."""
-    from bert_tf.interop.initial import initialize
+    from bert_tf.checkpoints.initial import initialize
     from bert_tf.modeling import bert, models
 
     model_class = getattr(models, head.architecture, models.BertForPreTraining)

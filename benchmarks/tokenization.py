@@ -33,7 +33,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import tensorflow as tf  # noqa: E402
 from squad import squad_texts  # noqa: E402
 
-from bert_tf.text_ops.tokenizer import GraphTokenizer  # noqa: E402
+from bert_tf.serving.text_tokenizer import GraphTokenizer  # noqa: E402
 from bert_tf.tokenization import FullTokenizer  # noqa: E402
 from reference import wordpiece_rules  # noqa: E402
 

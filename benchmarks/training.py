@@ -104,8 +104,8 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
 
     from bert_tf.data.batching import PACKED_FEATURES, pack_batch
     from bert_tf.data.features import trim_padding
+    from bert_tf.pretraining.task import PretrainingTask
     from bert_tf.tasks.classification import ClassificationTask
-    from bert_tf.tasks.pretraining import PretrainingTask
     from bert_tf.training.loop import TrainLoop
     from bert_tf.training.optimization import AdamW
     from bert_tf.training.strategy import distribute, make_strategy

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 __version__ = "3.0.0.dev0"
 
 if TYPE_CHECKING:
+    from bert_tf.checkpoints.initial import LoadReport, initialize
+    from bert_tf.checkpoints.read import read_checkpoint
     from bert_tf.config import BertConfig
     from bert_tf.data.features import FeatureSpec
     from bert_tf.data.records import RecordWriter
-    from bert_tf.finetuning.fit import Trainer
-    from bert_tf.interop.initial import LoadReport, initialize
-    from bert_tf.interop.read import read_checkpoint
+    from bert_tf.embeddings.task import EmbeddingExample, EmbeddingTask
     from bert_tf.modeling.bert import BertModel
     from bert_tf.modeling.configured_model import ConfiguredModel
     from bert_tf.modeling.models import (
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     )
     from bert_tf.prediction.encoder import cosine_similarity
     from bert_tf.prediction.masked_lm import corpus_pseudo_perplexity
-    from bert_tf.predictor import Predictor, load
-    from bert_tf.programs.convert_checkpoint import convert
-    from bert_tf.programs.export_saved_model import export
+    from bert_tf.prediction.predictor import Predictor, load
+    from bert_tf.pretraining.task import PretrainingTask
     from bert_tf.registry import TaskType, register_task
+    from bert_tf.serving.convert_checkpoint import convert
+    from bert_tf.serving.export_saved_model import export
+    from bert_tf.serving.preprocessor import TextPreprocessor
     from bert_tf.tasks.base import Task
     from bert_tf.tasks.classification import ClassificationTask, InputExample
-    from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
     from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-    from bert_tf.tasks.pretraining import PretrainingTask
     from bert_tf.tasks.question_answering import QuestionAnsweringTask
     from bert_tf.tasks.token_classification import TokenClassificationTask
-    from bert_tf.text_preprocessor import TextPreprocessor
+    from bert_tf.tasks.trainer import Trainer
     from bert_tf.tokenization import FullTokenizer
     from bert_tf.training.losses import Loss
     from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb, Muon
@@ -57,28 +57,28 @@ if TYPE_CHECKING:
 _NAMES = {
     "config": "BertConfig",
     "tokenization": "FullTokenizer",
-    "text_preprocessor": "TextPreprocessor",
-    "predictor": "load Predictor",
+    "serving.preprocessor": "TextPreprocessor",
+    "prediction.predictor": "load Predictor",
     "prediction.encoder": "cosine_similarity",
     "prediction.masked_lm": "corpus_pseudo_perplexity",
-    "programs.export_saved_model": "export",
-    "programs.convert_checkpoint": "convert",
+    "serving.export_saved_model": "export",
+    "serving.convert_checkpoint": "convert",
     "modeling.bert": "BertModel",
     "modeling.configured_model": "ConfiguredModel",
     "modeling.models": "BertForPreTraining BertForMaskedLM BertForSequenceClassification "
     "BertForTokenClassification BertForQuestionAnswering BertForMultipleChoice "
     "BertForSentenceEmbedding",
-    "interop.read": "read_checkpoint",
-    "interop.initial": "initialize LoadReport",
-    "finetuning.fit": "Trainer",
+    "checkpoints.read": "read_checkpoint",
+    "checkpoints.initial": "initialize LoadReport",
+    "tasks.trainer": "Trainer",
     "registry": "TaskType register_task",
     "tasks.base": "Task",
     "tasks.classification": "ClassificationTask InputExample",
     "tasks.question_answering": "QuestionAnsweringTask",
     "tasks.token_classification": "TokenClassificationTask",
     "tasks.multiple_choice": "MultipleChoiceTask",
-    "tasks.embeddings": "EmbeddingTask EmbeddingExample",
-    "tasks.pretraining": "PretrainingTask",
+    "embeddings.task": "EmbeddingTask EmbeddingExample",
+    "pretraining.task": "PretrainingTask",
     "data.features": "FeatureSpec",
     "data.records": "RecordWriter",
     "training.losses": "Loss",

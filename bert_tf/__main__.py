@@ -18,20 +18,20 @@ from bert_tf.quiet import until_reader_stops
 
 # Name of a script -> module in bert_tf with the function of that name; its options class.
 PROGRAMS = {
-    "convert_checkpoint": ("programs.convert_checkpoint", "ConvertOptions"),
-    "create_pretraining_data": ("programs.create_pretraining_data", "PretrainingDataOptions"),
-    "create_vocab": ("programs.create_vocab", "VocabularyOptions"),
-    "export_saved_model": ("programs.export_saved_model", "ExportOptions"),
-    "extract_features": ("programs.extract_features", "ExtractionOptions"),
-    "predict": ("programs.predict", "PredictionOptions"),
-    "run_classifier": ("finetuning.classification", "ClassifierOptions"),
-    "run_embeddings": ("finetuning.embeddings", "EmbeddingOptions"),
-    "run_ner": ("finetuning.token_classification", "NerOptions"),
-    "run_pretraining": ("programs.run_pretraining", "PretrainingOptions"),
-    "run_reranker": ("finetuning.reranking", "RerankerOptions"),
-    "run_squad": ("finetuning.question_answering", "SquadOptions"),
-    "run_swag": ("finetuning.multiple_choice", "SwagOptions"),
-    "visualize": ("programs.visualize", "VisualizationOptions"),
+    "convert_checkpoint": ("serving.convert_checkpoint", "ConvertOptions"),
+    "create_pretraining_data": ("pretraining.create_pretraining_data", "PretrainingDataOptions"),
+    "create_vocab": ("pretraining.create_vocab", "VocabularyOptions"),
+    "export_saved_model": ("serving.export_saved_model", "ExportOptions"),
+    "extract_features": ("prediction.extract_features", "ExtractionOptions"),
+    "predict": ("prediction.predict", "PredictionOptions"),
+    "run_classifier": ("tasks.run_classifier", "ClassifierOptions"),
+    "run_embeddings": ("embeddings.run_embeddings", "EmbeddingOptions"),
+    "run_ner": ("tasks.run_ner", "NerOptions"),
+    "run_pretraining": ("pretraining.run_pretraining", "PretrainingOptions"),
+    "run_reranker": ("embeddings.run_reranker", "RerankerOptions"),
+    "run_squad": ("tasks.run_squad", "SquadOptions"),
+    "run_swag": ("tasks.run_swag", "SwagOptions"),
+    "visualize": ("prediction.visualize", "VisualizationOptions"),
 }
 
 _USAGE = (

@@ -147,7 +147,7 @@ def _value_type(hint: Any) -> type:
 def make_options(options_class: type[AnyOptions], **values: Any) -> AnyOptions:
     """Return the options of a program from values of its flags, as its command line does.
 
-    >>> from bert_tf.finetuning.classification import ClassifierOptions, run_classifier
+    >>> from bert_tf.tasks.run_classifier import ClassifierOptions, run_classifier
     >>> options = make_options(
     ...     ClassifierOptions, do_train=True, train_file="train.tsv", output_dir="output", seed=1
     ... )

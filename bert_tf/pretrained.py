@@ -10,30 +10,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bert_tf.config import BertConfig
-from bert_tf.data.files import new_folder
-from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
-from bert_tf.interop.checkpoint import PretrainedCheckpoint, as_float32, shape_of
-from bert_tf.interop.heads import BY_ARCHITECTURE, HEADS, Head, head_of_model
-from bert_tf.interop.huggingface import POOLER_FILE, config_values, huggingface_tensors
-from bert_tf.interop.initial import check_path_of_encoder, initialize
-from bert_tf.interop.read import read_checkpoint
-from bert_tf.interop.sentence_transformers import (
+from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, as_float32, shape_of
+from bert_tf.checkpoints.heads import BY_ARCHITECTURE, HEADS, Head, head_of_model
+from bert_tf.checkpoints.huggingface import POOLER_FILE, config_values, huggingface_tensors
+from bert_tf.checkpoints.initial import check_path_of_encoder, initialize
+from bert_tf.checkpoints.model_files import model_files, write_files
+from bert_tf.checkpoints.read import read_checkpoint
+from bert_tf.checkpoints.sentence_transformers import (
     CROSS_ENCODER_KEY,
     RAW_SCORES,
     write_modules,
 )
-from bert_tf.interop.sidecar import check_vocabulary, find_config
-from bert_tf.interop.tensor_files import write_safetensors
-from bert_tf.interop.tf1 import write_tf1
-from bert_tf.interop.tokenizer_files import tokenizer_values
+from bert_tf.checkpoints.sidecar import check_vocabulary, find_config
+from bert_tf.checkpoints.tensor_files import write_safetensors
+from bert_tf.checkpoints.tf1 import write_tf1
+from bert_tf.checkpoints.tokenizer_files import tokenizer_values
+from bert_tf.config import BertConfig
+from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
+from bert_tf.embeddings.task import EmbeddingTask
+from bert_tf.files import new_folder
 from bert_tf.limits import listed
-from bert_tf.model_files import model_files, write_files
 from bert_tf.modeling import models
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask, problem_type_of
-from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.load import load_task
 from bert_tf.tasks.of_checkpoint import (
     label_order,

@@ -6,7 +6,7 @@
     3958 27227 2001 1037 13997 11510                convert_tokens_to_ids
 
 Bulk work calls `FullTokenizer.encode`, which caches the ids of each distinct word.
-`bert_tf.text_ops.tokenizer` is the same tokenization as TensorFlow operations.
+`bert_tf.serving.text_tokenizer` is the same tokenization as TensorFlow operations.
 
 Source: google-research/bert, tokenization.py.
 """
@@ -160,7 +160,7 @@ class FullTokenizer:
     Args:
         vocab_file: file with one token per line (`load_vocab`), or the tokens in the order of their
             ids. Must contain `[UNK]`.
-        do_lower_case: as the checkpoint was trained (`interop.sidecar.find_case`).
+        do_lower_case: as the checkpoint was trained (`checkpoints.sidecar.find_case`).
         preserve_special_tokens: keep a literal [PAD], [UNK], [CLS], [SEP] or [MASK] in the text
             whole if the vocabulary has it, as needed to fill in a mask. The reference splits them:
             "[ mask ]".
@@ -212,7 +212,7 @@ class FullTokenizer:
             FileNotFoundError: the folder does not exist.
             ValueError: it contains no vocabulary, or `do_lower_case` contradicts its files.
         """
-        return import_module("bert_tf.interop.sidecar").read_tokenizer(path, cls, **kwargs)
+        return import_module("bert_tf.checkpoints.sidecar").read_tokenizer(path, cls, **kwargs)
 
     def __call__(
         self,

@@ -29,11 +29,14 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's own log
 
 import bert_tf
-from bert_tf.finetuning.classification import ClassifierOptions, run_classifier
 from bert_tf.options import make_options
-from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
-from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
-from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
+from bert_tf.pretraining.create_pretraining_data import (
+    PretrainingDataOptions,
+    create_pretraining_data,
+)
+from bert_tf.pretraining.create_vocab import VocabularyOptions, create_vocab
+from bert_tf.pretraining.run_pretraining import PretrainingOptions, run_pretraining
+from bert_tf.tasks.run_classifier import ClassifierOptions, run_classifier
 
 # For a run of a few minutes: short sequences, and twice the paper's fraction of masks, because a step
 # learns more from more predictions.
@@ -201,7 +204,7 @@ def quickstart(folder, folders):
     ).to_json_file(f"{folder}/model/bert_config.json")
 
     print("\n=== 3/6  Writing masked sentence pairs as TFRecords", flush=True)
-    logging.getLogger("bert_tf.programs.create_pretraining_data").setLevel(logging.WARNING)
+    logging.getLogger("bert_tf.pretraining.create_pretraining_data").setLevel(logging.WARNING)
     for name in parts:
         summary = create_pretraining_data(
             make_options(

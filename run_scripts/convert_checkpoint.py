@@ -19,6 +19,6 @@ A classifier of the original run_classifier.py has no names for its outputs:
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
+    from bert_tf.serving.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     cli.run(ConvertOptions, convert_checkpoint)

@@ -9,7 +9,7 @@ r"""Make TFRecords for pre-training from text: one sentence per line, a blank li
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.programs.create_pretraining_data import (
+    from bert_tf.pretraining.create_pretraining_data import (
         PretrainingDataOptions,
         create_pretraining_data,
     )

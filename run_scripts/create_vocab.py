@@ -14,6 +14,6 @@ little text to learn it better:
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
+    from bert_tf.pretraining.create_vocab import VocabularyOptions, create_vocab
 
     cli.run(VocabularyOptions, create_vocab)

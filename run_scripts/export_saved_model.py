@@ -13,6 +13,6 @@ docs/serving.md describes inputs and outputs of each model, and requests to serv
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+    from bert_tf.serving.export_saved_model import ExportOptions, export_saved_model
 
     cli.run(ExportOptions, export_saved_model)

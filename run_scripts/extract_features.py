@@ -10,6 +10,6 @@ describes --output_format and --examples_per_shard.
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.programs.extract_features import ExtractionOptions, extract_features
+    from bert_tf.prediction.extract_features import ExtractionOptions, extract_features
 
     cli.run(ExtractionOptions, extract_features)

@@ -13,6 +13,6 @@ An invalid input gets {"error": "file:line: why"}. It does not affect the others
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.programs.predict import PredictionOptions, predict
+    from bert_tf.prediction.predict import PredictionOptions, predict
 
     cli.run(PredictionOptions, predict)

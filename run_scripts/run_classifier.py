@@ -20,6 +20,6 @@ interruption, the same command resumes. After training, --do_eval and --do_predi
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.finetuning.classification import ClassifierOptions, run_classifier
+    from bert_tf.tasks.run_classifier import ClassifierOptions, run_classifier
 
     cli.run(ClassifierOptions, run_classifier)

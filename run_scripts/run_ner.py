@@ -22,6 +22,6 @@ word first and its label (IOB1, IOB2 or BIOES) last. docs/ner.md has the details
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.finetuning.token_classification import NerOptions, run_ner
+    from bert_tf.tasks.run_ner import NerOptions, run_ner
 
     cli.run(NerOptions, run_ner)

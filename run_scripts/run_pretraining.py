@@ -13,6 +13,6 @@ new masks in each epoch. They need the vocabulary: --vocab_file, or a file next 
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
+    from bert_tf.pretraining.run_pretraining import PretrainingOptions, run_pretraining
 
     cli.run(PretrainingOptions, run_pretraining)

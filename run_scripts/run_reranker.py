@@ -13,6 +13,6 @@ docs/embeddings.md has the details.
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.finetuning.reranking import RerankerOptions, run_reranker
+    from bert_tf.embeddings.run_reranker import RerankerOptions, run_reranker
 
     cli.run(RerankerOptions, run_reranker)

@@ -22,6 +22,6 @@ interruption, the same command resumes. After training, --do_predict needs only 
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.finetuning.question_answering import SquadOptions, run_squad
+    from bert_tf.tasks.run_squad import SquadOptions, run_squad
 
     cli.run(SquadOptions, run_squad)

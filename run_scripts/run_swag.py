@@ -17,6 +17,6 @@ vary. docs/multiple_choice.md has the details.
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.finetuning.multiple_choice import SwagOptions, run_swag
+    from bert_tf.tasks.run_swag import SwagOptions, run_swag
 
     cli.run(SwagOptions, run_swag)

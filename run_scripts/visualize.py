@@ -8,6 +8,6 @@ r"""Write a page that explains a model's answer: attention heads, and the contri
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.programs.visualize import VisualizationOptions, visualize
+    from bert_tf.prediction.visualize import VisualizationOptions, visualize
 
     cli.run(VisualizationOptions, visualize)

@@ -30,7 +30,7 @@ if len(os.sched_getaffinity(0)) == 1:
 from models import golden  # noqa: E402
 
 from bert_tf.options import make_options  # noqa: E402
-from bert_tf.programs.export_saved_model import ExportOptions, load_served  # noqa: E402
+from bert_tf.serving.export_saved_model import ExportOptions, load_served  # noqa: E402
 from bert_tf.serving.saved_model import write_saved_model  # noqa: E402
 
 

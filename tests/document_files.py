@@ -11,7 +11,7 @@ from tiny_checkpoints import huggingface_tensors, write_huggingface, write_tf1
 
 from bert_tf.config import BertConfig
 from bert_tf.options import make_options
-from bert_tf.programs.create_pretraining_data import (
+from bert_tf.pretraining.create_pretraining_data import (
     PretrainingDataOptions,
     create_pretraining_data,
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from models import copy_of, golden
 
 from bert_tf.options import make_options
-from bert_tf.programs.export_saved_model import ExportOptions, load_served
+from bert_tf.serving.export_saved_model import ExportOptions, load_served
 
 LONG = "the calm dog and the sad hen in the yard , not in the lake . " * 3  # of 45 tokens
 TEXTS = [

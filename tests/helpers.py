@@ -124,7 +124,7 @@ def script_command(name: str, **flags) -> dict:
 
 def write_records(text_file: Path, output_file: Path, **changes) -> str:
     """create_pretraining_data with the toy vocabulary; the path of the records."""
-    from bert_tf.programs.create_pretraining_data import (
+    from bert_tf.pretraining.create_pretraining_data import (
         PretrainingDataOptions,
         create_pretraining_data,
     )

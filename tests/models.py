@@ -34,12 +34,12 @@ class Kind:
 
 
 ALL_STEPS = {"do_train": True, "do_eval": True, "do_predict": True}
-CLASSIFIER = "finetuning.classification:ClassifierOptions:run_classifier"
-NER = "finetuning.token_classification:NerOptions:run_ner"
-SQUAD = "finetuning.question_answering:SquadOptions:run_squad"
-SWAG = "finetuning.multiple_choice:SwagOptions:run_swag"
-EMBEDDER = "finetuning.embeddings:EmbeddingOptions:run_embeddings"
-RERANKER = "finetuning.reranking:RerankerOptions:run_reranker"
+CLASSIFIER = "tasks.run_classifier:ClassifierOptions:run_classifier"
+NER = "tasks.run_ner:NerOptions:run_ner"
+SQUAD = "tasks.run_squad:SquadOptions:run_squad"
+SWAG = "tasks.run_swag:SwagOptions:run_swag"
+EMBEDDER = "embeddings.run_embeddings:EmbeddingOptions:run_embeddings"
+RERANKER = "embeddings.run_reranker:RerankerOptions:run_reranker"
 
 
 def files(folder: str, ending: str, predict: str = "test") -> dict[str, str]:
@@ -59,7 +59,7 @@ SPANS = {
 ONE_LAYER = {"init_layers": "0"}  # its graph is traced in 3/4 of the time of two
 KINDS = {
     "pretrained": Kind(
-        "programs.run_pretraining:PretrainingOptions:run_pretraining",
+        "pretraining.run_pretraining:PretrainingOptions:run_pretraining",
         {"input_file": "text/train.tf_record", "eval_file": "text/held_out.tf_record"},
         {"max_seq_length": 23, "max_predictions_per_seq": 4, "num_train_steps": 150}
         | {"num_warmup_steps": 10, "keep_checkpoint_max": 1},

@@ -5,31 +5,28 @@ import pytest
 
 # Code lines, files and raises of each room.
 ROOMS = {
-    "(root)": (1_698, 19, 45),
-    "data": (2_374, 17, 57),
-    "finetuning": (3_094, 17, 56),
-    "interop": (1_762, 14, 50),
-    "metrics": (429, 4, 1),
+    "(root)": (1_727, 17, 50),
+    "checkpoints": (1_796, 15, 50),
+    "data": (2_116, 16, 45),
+    "embeddings": (1_365, 9, 25),
     "modeling": (1_722, 17, 17),
-    "prediction": (866, 10, 12),
-    "pretraining": (1_308, 9, 12),
-    "programs": (1_778, 8, 24),
+    "prediction": (1_732, 15, 23),
+    "pretraining": (2_032, 13, 22),
     "report": (983, 9, 0),
-    "serving": (1_320, 14, 5),
-    "tasks": (2_198, 14, 32),
-    "text_ops": (551, 4, 2),
-    "training": (1_894, 13, 24),
+    "serving": (2_486, 20, 17),
+    "tasks": (4_152, 24, 63),
+    "training": (1_880, 13, 25),
 }
 WHOLE = {
-    "lines": 33_818,
-    "code lines": 21_977,
-    "files": 169,
+    "lines": 33_822,
+    "code lines": 21_991,
+    "files": 168,
     "raises": 337,
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 4,
-    "lines of tests": 23_974,
-    "lines of documents": 6_875,
+    "lines of tests": 23_983,
+    "lines of documents": 6_874,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
 # share of the whole tier.

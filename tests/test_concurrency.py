@@ -10,8 +10,8 @@ import pytest
 import tiny_text_models as tiny
 
 import bert_tf
-from bert_tf.data.files import new_folder, open_whole, whole_file
-from bert_tf.predictor import Predictor
+from bert_tf.files import new_folder, open_whole, whole_file
+from bert_tf.prediction.predictor import Predictor
 
 IN_USE = "by another process"
 
@@ -53,7 +53,7 @@ def test_of_two_that_write_the_same_path_the_second_is_refused(tmp_path):
 
 def test_who_comes_when_the_folder_was_just_made_overwrites_nothing(tmp_path, monkeypatch):
     path = tmp_path / "exported"
-    check, called = bert_tf.data.files.check_new_folder, []
+    check, called = bert_tf.files.check_new_folder, []
 
     def check_and_make(folder, name):
         check(folder, name)
@@ -61,7 +61,7 @@ def test_who_comes_when_the_folder_was_just_made_overwrites_nothing(tmp_path, mo
             called.append(path.mkdir())
             (path / "file").write_text("its")
 
-    monkeypatch.setattr("bert_tf.data.files.check_new_folder", check_and_make)
+    monkeypatch.setattr("bert_tf.files.check_new_folder", check_and_make)
     with pytest.raises(ValueError, match="is not empty"), new_folder(str(path), "export_dir"):
         raise AssertionError("it overwrites")
     assert (path / "file").read_text() == "its"
@@ -70,7 +70,7 @@ def test_who_comes_when_the_folder_was_just_made_overwrites_nothing(tmp_path, mo
 
 HOLDER = """
 import sys, time
-from bert_tf.data.files import new_folder, whole_file
+from bert_tf.files import new_folder, whole_file
 with whole_file(sys.argv[1]), new_folder(sys.argv[2], "export_dir"):
     print("begun", flush=True)
     time.sleep(60)

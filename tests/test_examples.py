@@ -53,7 +53,7 @@ def test_quickstart_goes_the_whole_way(tmp_path, capfd):
         folders[library].mkdir()
         write_library(folders[library], word)
     run_all(tmp_path / "out", folders)
-    logging.getLogger("bert_tf.programs.create_pretraining_data").setLevel(logging.NOTSET)
+    logging.getLogger("bert_tf.pretraining.create_pretraining_data").setLevel(logging.NOTSET)
     assert (tmp_path / "out/exported/1/saved_model.pb").exists()
     printed = capfd.readouterr().out
     assert "from the pre-trained encoder" in printed and "from scratch" in printed

@@ -22,9 +22,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 from tiny_checkpoints import HUGGINGFACE_CONFIG, arrays_of, huggingface_tensors, write_tf1
 
+from bert_tf.checkpoints.read import read_checkpoint
+from bert_tf.checkpoints.sentence_transformers import embedding_settings, read_projection
+from bert_tf.checkpoints.tensor_files import open_tensors
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.multiple_choice import read_questions
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.records import (
@@ -36,9 +38,7 @@ from bert_tf.data.records import (
 )
 from bert_tf.data.tables import read_table
 from bert_tf.data.token_classification import read_conll
-from bert_tf.interop.read import read_checkpoint
-from bert_tf.interop.sentence_transformers import embedding_settings, read_projection
-from bert_tf.interop.tensor_files import open_tensors
+from bert_tf.lines import count_lines, read_lines
 from bert_tf.pretraining.groups import group_lines, plan_groups
 from bert_tf.tasks.load import load_task
 from bert_tf.tokenization import FullTokenizer

@@ -6,10 +6,10 @@ import pytest
 from helpers import cause_of
 from tiny_checkpoints import arrays_of, write_json, write_tf1
 
+from bert_tf.checkpoints.read import read_checkpoint
+from bert_tf.checkpoints.sentence_transformers import embedding_settings
+from bert_tf.checkpoints.tensor_files import open_tensors
 from bert_tf.config import BertConfig
-from bert_tf.interop.read import read_checkpoint
-from bert_tf.interop.sentence_transformers import embedding_settings
-from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.limits import MAX_WHOLE_FILE, read_json
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.vocabulary import load_vocab

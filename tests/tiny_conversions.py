@@ -3,9 +3,9 @@
 from helpers import write_vocab
 from tiny_checkpoints import CONFIG, arrays_of, write_tf1
 
-from bert_tf.interop.heads import HEADS
+from bert_tf.checkpoints.heads import HEADS
 from bert_tf.options import make_options
-from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
+from bert_tf.serving.convert_checkpoint import ConvertOptions, convert_checkpoint
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 LABELS = "a,b,c,d,e"

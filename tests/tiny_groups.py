@@ -9,8 +9,8 @@ from unittest import mock
 from helpers import python, write_vocab
 
 from bert_tf.options import make_options
+from bert_tf.pretraining import create_pretraining_data as program
 from bert_tf.pretraining.manifest import read_manifest
-from bert_tf.programs import create_pretraining_data as program
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "pretraining_data.json").read_text("utf-8"))
 
@@ -80,7 +80,7 @@ def contents(folder):
 def command_with_small_groups(max_group_bytes, **flags):
     """Arguments of `subprocess.run` for create_pretraining_data whose groups are small."""
     code = f"""from bert_tf import cli
-from bert_tf.programs import create_pretraining_data as program
+from bert_tf.pretraining import create_pretraining_data as program
 program.MAX_GROUP_BYTES = {max_group_bytes}
 cli.run(program.PretrainingDataOptions, program.create_pretraining_data)"""
     return python("-c", code, *(f"--{key}={value}" for key, value in flags.items()))

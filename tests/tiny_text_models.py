@@ -10,11 +10,11 @@ import numpy as np
 from tiny_config import tiny_config
 
 from bert_tf.data.packing import PackedSequence
-from bert_tf.model_folder import TrainedModel
 from bert_tf.modeling.bert import BertModel
+from bert_tf.prediction.model_folder import TrainedModel
+from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tokenization import FullTokenizer
 

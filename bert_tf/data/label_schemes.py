@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from bert_tf.metrics.conlleval import entities
+from bert_tf.data.conlleval import entities
 
 # Scheme -> its prefixes, in the order of the model's outputs.
 PREFIXES = {"iob2": "BI", "iob1": "IB", "bioes": "BIES"}

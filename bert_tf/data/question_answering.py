@@ -30,8 +30,8 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from bert_tf.characters import is_blank
-from bert_tf.data.lines import open_binary
 from bert_tf.limits import MAX_DOCUMENT, DataError, parse_json, read_at_most
+from bert_tf.lines import open_binary
 
 # Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.
 _WORD = re.compile("[^ \t\r\n\u202f]+")

@@ -22,10 +22,10 @@ from bert_tf import __version__
 from bert_tf.data import batching
 from bert_tf.data.batching import epochs_of
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
-from bert_tf.data.files import whole_file, write_text
-from bert_tf.data.lines import compression_of
 from bert_tf.data.parallel import map_in_order
+from bert_tf.files import whole_file, write_text
 from bert_tf.limits import DataError, listed, read_whole
+from bert_tf.lines import compression_of
 from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)

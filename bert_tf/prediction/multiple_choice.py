@@ -12,8 +12,7 @@ import numpy as np
 
 from bert_tf.characters import is_blank
 from bert_tf.data.packing import PackedSequence
-from bert_tf.metrics.basic import softmax
-from bert_tf.model_folder import TrainedModel
+from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.text_model import (
     Network,
     TextModel,
@@ -21,6 +20,7 @@ from bert_tf.prediction.text_model import (
     checked_parts,
     checked_text,
 )
+from bert_tf.tasks.metrics import softmax
 
 
 class ChoicePredictor(TextModel):

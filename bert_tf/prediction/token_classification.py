@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.data.conlleval import entities
 from bert_tf.data.packing import PackedSequence
 from bert_tf.data.token_classification import Sentence
 from bert_tf.data.word_splitting import WordSpan, split_words
-from bert_tf.metrics.conlleval import entities
-from bert_tf.model_folder import TrainedModel
+from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.text_model import Network, TextModel, checked_text, trimmed
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import expand_files, write_text
 from bert_tf.data.records import check_records, feature_sizes
+from bert_tf.files import expand_files, write_text
 from bert_tf.limits import DataError
 from bert_tf.options import OptionError
 from bert_tf.pretraining.instances import pretraining_features

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from bert_tf.interop.sidecar import find_case
+from bert_tf.checkpoints.sidecar import find_case
 from bert_tf.options import OptionError, flag_values, option, require_packages
 from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.vocabulary import load_vocab

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from bert_tf.metrics import basic
 from bert_tf.report.page import Section, bars, line_chart, matrix, table
 from bert_tf.report.sections import (
     MOST_ERRORS,
@@ -19,6 +18,7 @@ from bert_tf.report.sections import (
     most_common,
     shortened,
 )
+from bert_tf.tasks import metrics as basic
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 
 _MOST_LABELS = 15  # of a matrix; beyond that the commonest confusions are listed

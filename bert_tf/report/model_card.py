@@ -23,9 +23,9 @@ import keras
 import tensorflow as tf
 
 from bert_tf import __version__
-from bert_tf.data.files import write_text
-from bert_tf.interop.hub import SCHEME
-from bert_tf.interop.sidecar import MODULES_FILE
+from bert_tf.checkpoints.hub import SCHEME
+from bert_tf.checkpoints.sidecar import MODULES_FILE
+from bert_tf.files import write_text
 from bert_tf.limits import read_json
 from bert_tf.report.run_facts import as_flags, code, without_folders
 from bert_tf.tasks.base import Task
@@ -49,7 +49,7 @@ def write_training_card(
     """Write the facts and the card of a model that was trained.
 
     Args:
-        record: `finetuning.run_folder.RunRecord` of the training.
+        record: `tasks.run_folder.RunRecord` of the training.
         program: its name, if others train such tasks too.
         step: optimizer steps taken.
     """

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.data.multiple_choice import Question
-from bert_tf.metrics.basic import softmax
 from bert_tf.report.page import Section, bars
 from bert_tf.report.sections import MOST_ERRORS, calibration, hardest_errors, shortened
+from bert_tf.tasks.metrics import softmax
 
 
 def choice_sections(questions: Sequence[Question], logits: np.ndarray) -> list[Section]:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.files import write_text
+from bert_tf.files import write_text
 from bert_tf.report.run_facts import INITIAL, as_flags, changed_options
 
 logger = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from bert_tf.data.question_answering import SquadExample
-from bert_tf.metrics.squad import QuestionScore, scores_v1, scores_v2
 from bert_tf.report.page import Section, bars, line_chart
 from bert_tf.report.sections import MOST_ERRORS, calibration, hardest_errors, shortened
 from bert_tf.tasks.answer_decoding import Prediction
+from bert_tf.tasks.squad_metrics import QuestionScore, scores_v1, scores_v2
 
 _NO_ANSWER = "(no answer)"
 # Pairs of words come first, because "how many" is more specific than "how".

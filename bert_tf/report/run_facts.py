@@ -11,9 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import file_facts
+from bert_tf.checkpoints.hub import SCHEME
 from bert_tf.data.records import count_records
-from bert_tf.interop.hub import SCHEME
+from bert_tf.files import file_facts
 from bert_tf.options import flag_values, flags_of
 from bert_tf.pretraining.manifest import manifests_of
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
+from bert_tf.serving.text_packing import graph_document_windows
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.text_ops.packing import graph_document_windows
 
 
 class ServedClassifier(Served):

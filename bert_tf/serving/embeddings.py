@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.prediction.runtimes import QUERY
 from bert_tf.serving.served import TEXT, TOKENS, Outputs, Served, texts_spec
-from bert_tf.tasks.embeddings import EmbeddingTask
 
 
 class ServedEmbedder(Served):

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_tf.model_folder import TrainedModel
 from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
+from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
 
 PAIR = "pair"

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.files import new_folder
+from bert_tf.files import new_folder
 from bert_tf.options import OptionError
 from bert_tf.prediction.exported import FILES
 from bert_tf.prediction.runtimes import logging_kept, openvino_name

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from bert_tf.model_folder import TrainedModel
+from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
 from bert_tf.tokenization import SPECIAL_TOKENS
 

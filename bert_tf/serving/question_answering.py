@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from bert_tf.model_folder import TrainedModel
+from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec, valid_utf8
+from bert_tf.serving.text_packing import best_spans, graph_windows
 from bert_tf.tasks.answer_decoding import CERTAINLY_NULL, AnswerSettings
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
-from bert_tf.text_ops.packing import best_spans, graph_windows
 
 
 class ServedAnswerer(Served):

@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.batching import length_step
-from bert_tf.model_folder import TrainedModel
 from bert_tf.modeling.inference_layout import Layout, prepare_to_answer
 from bert_tf.modeling.quantized import QuantizedAffine, QuantizedTable
 from bert_tf.options import OptionError
+from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.runtimes import TEXT, TOKENS
 from bert_tf.serving.other_names import (
     HUGGING_FACE,
@@ -29,8 +29,8 @@ from bert_tf.serving.other_names import (
     checked_ids,
     from_examples,
 )
-from bert_tf.text_ops.packing import pack_ragged
-from bert_tf.text_ops.tokenizer import GraphTokenizer
+from bert_tf.serving.text_packing import pack_ragged
+from bert_tf.serving.text_tokenizer import GraphTokenizer
 from bert_tf.tokenization import FullTokenizer
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")

@@ -30,13 +30,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.metrics.conlleval import entities
-from bert_tf.model_folder import TrainedModel
+from bert_tf.data.conlleval import entities
 from bert_tf.modeling.crf import best_labels, sentence_chains
+from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec, valid_utf8
+from bert_tf.serving.text_packing import first_values
+from bert_tf.serving.text_words import graph_word_windows, split_words
 from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
-from bert_tf.text_ops.packing import first_values
-from bert_tf.text_ops.words import graph_word_windows, split_words
 from bert_tf.training.losses import word_logits
 
 WORDS = "word_positions"

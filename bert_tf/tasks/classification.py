@@ -19,9 +19,9 @@ from bert_tf.data.packing import PackedSequence
 from bert_tf.data.record_makers import SentenceRecords, SentenceRow
 from bert_tf.data.records import content_key
 from bert_tf.limits import DataError
-from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.registry import TaskType, register_task
+from bert_tf.tasks import metrics as basic
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import losses

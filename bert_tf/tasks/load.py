@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, shape_of
+from bert_tf.checkpoints.heads import BY_ARCHITECTURE, HEADS, find_head
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
-from bert_tf.interop.heads import BY_ARCHITECTURE, HEADS, find_head
 from bert_tf.limits import DataError, listed
 from bert_tf.registry import TASK_FILE, TYPES, TaskType
 from bert_tf.tasks.base import Task
@@ -76,11 +76,11 @@ def make_task(values: Mapping[str, Any], source: str) -> Task:
 
 def task_types() -> Mapping[str, TaskType]:
     """Return the types of task by name. Those of this package register when they are imported."""
+    from bert_tf.embeddings import task as embeddings  # noqa: F401
+    from bert_tf.pretraining import task as pretraining  # noqa: F401
     from bert_tf.tasks import (  # noqa: F401
         classification,
-        embeddings,
         multiple_choice,
-        pretraining,
         question_answering,
         token_classification,
     )

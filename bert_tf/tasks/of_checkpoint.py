@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from bert_tf.checkpoints.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
+from bert_tf.checkpoints.heads import CLASSIFIER
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
-from bert_tf.interop.heads import CLASSIFIER
 from bert_tf.tasks.base import Task
 
 logger = logging.getLogger(__name__)

@@ -40,11 +40,11 @@ from bert_tf.data.span_windows import (
     tokenize_passage,
 )
 from bert_tf.limits import DataError
-from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.modeling.models import BertForQuestionAnswering
 from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
 from bert_tf.tasks.base import ExampleTask, Tensors, of_type
+from bert_tf.tasks.squad_metrics import evaluate_v1, evaluate_v2
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import span_loss, without_padding
 

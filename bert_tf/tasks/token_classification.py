@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.batching import batches_by_length
+from bert_tf.data.conlleval import Scores, as_entities, conlleval
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.label_schemes import (
     SCHEMES,
@@ -37,7 +38,6 @@ from bert_tf.data.record_makers import (
 from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.token_classification import Sentence
 from bert_tf.limits import DataError
-from bert_tf.metrics.conlleval import Scores, as_entities, conlleval
 from bert_tf.modeling.crf import best_labels, log_likelihood, log_marginals, sentence_chains
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification

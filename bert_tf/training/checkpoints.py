@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.files import run_lock, write_text
-from bert_tf.interop.tf1 import named_checkpoints
+from bert_tf.checkpoints.tf1 import named_checkpoints
+from bert_tf.files import run_lock, write_text
 
 logger = logging.getLogger(__name__)
 

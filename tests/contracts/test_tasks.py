@@ -19,13 +19,13 @@ from helpers import (
 from models import DATA, copy_of, golden, train
 
 import bert_tf
+from bert_tf.data.conlleval import entities
 from bert_tf.data.records import read_records
 from bert_tf.data.token_classification import read_conll
-from bert_tf.metrics.conlleval import entities
-from bert_tf.model_folder import load_model
+from bert_tf.embeddings.reranking import RerankingTask
 from bert_tf.modeling.crf import marginals, sentence_chains
+from bert_tf.prediction.model_folder import load_model
 from bert_tf.tasks.distillation import student_task
-from bert_tf.tasks.reranking import RerankingTask
 
 FINE_TUNED = [kind for kind in models.KINDS if kind != "pretrained"]
 TAUGHT = ("classifier", "crf", "ner", "squad", "swag", "embedder", "reranker")

@@ -11,7 +11,8 @@ import threading
 import pytest
 
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.files import (
+from bert_tf.data.records import RecordWriter
+from bert_tf.files import (
     check_not_an_input,
     expand_files,
     files_of_checkpoint,
@@ -20,7 +21,6 @@ from bert_tf.data.files import (
     open_whole,
     write_text,
 )
-from bert_tf.data.records import RecordWriter
 
 
 def test_write_text_replaces_a_file_and_keeps_its_permissions(tmp_path):
@@ -128,7 +128,7 @@ def test_a_link_stays_one_and_its_target_is_replaced(tmp_path, writer):
 
 @pytest.mark.night
 def test_write_text_appends_to_the_file_of_standard_output(tmp_path):
-    code = 'from bert_tf.data.files import write_text; write_text("/dev/stdout", "new\\n")'
+    code = 'from bert_tf.files import write_text; write_text("/dev/stdout", "new\\n")'
     (tmp_path / "all.txt").write_text("old\n")
     with open(tmp_path / "all.txt", "a") as file:
         subprocess.run([sys.executable, "-c", code], stdout=file, check=True)

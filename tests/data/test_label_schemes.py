@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from bert_tf.data.conlleval import entities
 from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
@@ -13,7 +14,6 @@ from bert_tf.data.label_schemes import (
     find_scheme,
     in_scheme,
 )
-from bert_tf.metrics.conlleval import entities
 
 # John Smith, Ann (two persons in a row), New York
 EXAMPLES = {

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data.word_windows import Window, encode_words, pack_words, word_windows
-from bert_tf.text_ops.words import graph_word_windows
+from bert_tf.serving.text_words import graph_word_windows
 from bert_tf.tokenization import FullTokenizer
 
 

@@ -194,11 +194,11 @@ def make_data() -> None:
 
 def make_vocabulary_and_records() -> None:
     from bert_tf.options import make_options
-    from bert_tf.programs.create_pretraining_data import (
+    from bert_tf.pretraining.create_pretraining_data import (
         PretrainingDataOptions,
         create_pretraining_data,
     )
-    from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
+    from bert_tf.pretraining.create_vocab import VocabularyOptions, create_vocab
 
     text = Path("data/text")
     create_vocab(

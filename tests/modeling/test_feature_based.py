@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from tiny_config import tiny_config
 
-from bert_tf.interop.heads import HEADS
-from bert_tf.interop.huggingface import config_values
-from bert_tf.interop.initial import assign
+from bert_tf.checkpoints.heads import HEADS
+from bert_tf.checkpoints.huggingface import config_values
+from bert_tf.checkpoints.initial import assign
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.feature_based import (
     FEATURE_LAYERS,

@@ -16,8 +16,8 @@ from tiny_checkpoints import (
 from tiny_text_models import TOKENS
 
 from bert_tf.options import make_options
-from bert_tf.predictor import Predictor
-from bert_tf.programs.export_saved_model import ExportOptions, load_served
+from bert_tf.prediction.predictor import Predictor
+from bert_tf.serving.export_saved_model import ExportOptions, load_served
 from reference import numpy_bert
 
 WORDS = TOKENS[: CONFIG.vocab_size]

@@ -7,8 +7,8 @@ from export_kinds import ITEMS, served
 from models import golden
 
 from bert_tf.options import make_options
-from bert_tf.predictor import Predictor
-from bert_tf.programs.predict import PredictionOptions, choose_model
+from bert_tf.prediction.predict import PredictionOptions, choose_model
+from bert_tf.prediction.predictor import Predictor
 from bert_tf.serving.formats import write_file
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.token_classification import ServedTagger

@@ -10,12 +10,12 @@ import tensorflow as tf
 import tiny_text_models as tiny
 from tiny_text_models import TEXTS, alone, run_alone
 
+from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.modeling.pooling import sentence_embedding
 from bert_tf.options import make_options
 from bert_tf.prediction.encoder import SentenceEncoder, cosine_similarity
-from bert_tf.predictor import Predictor
-from bert_tf.programs.predict import PredictionOptions, choose_model
-from bert_tf.tasks.embeddings import EmbeddingTask
+from bert_tf.prediction.predict import PredictionOptions, choose_model
+from bert_tf.prediction.predictor import Predictor
 
 PREFIXES = {"query_prefix": "who ? ", "document_prefix": "a mat , "}
 

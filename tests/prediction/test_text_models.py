@@ -14,9 +14,9 @@ from bert_tf.prediction.classification import TextClassifier
 from bert_tf.prediction.encoder import SentenceEncoder
 from bert_tf.prediction.masked_lm import MaskFiller, PseudoPerplexity, corpus_pseudo_perplexity
 from bert_tf.prediction.multiple_choice import ChoicePredictor
+from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.question_answering import QuestionAnswerer
 from bert_tf.prediction.text_model import plain_texts, trimmed
-from bert_tf.predictor import Predictor
 from bert_tf.tokenization import FullTokenizer
 from reference.numpy_bert import softmax
 

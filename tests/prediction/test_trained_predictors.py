@@ -11,8 +11,8 @@ from models import DATA, golden
 
 from bert_tf.data.question_answering import read_squad
 from bert_tf.options import make_options
-from bert_tf.predictor import Predictor
-from bert_tf.programs.predict import PredictionOptions, predict
+from bert_tf.prediction.predict import PredictionOptions, predict
+from bert_tf.prediction.predictor import Predictor
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
 

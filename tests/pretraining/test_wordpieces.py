@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from bert_tf.interop.sidecar import vocab_is_cased
+from bert_tf.checkpoints.sidecar import vocab_is_cased
 from bert_tf.options import OptionError
 from bert_tf.pretraining.wordpieces import (
     count_words,

@@ -1,6 +1,6 @@
 """BERT's tokenization rules, written down once more as plainly as possible.
 
-The oracle for `bert_tf.tokenization` and `bert_tf.text_ops.tokenizer`. It shares no code with
+The oracle for `bert_tf.tokenization` and `bert_tf.serving.text_tokenizer`. It shares no code with
 them, looks at one character after the other, and cares for nothing but being easy to check against
 the rules of google-research/bert, tokenization.py:
 

@@ -7,8 +7,8 @@ import pytest
 from models import KINDS, copy_of, golden, train
 
 from bert_tf.options import make_options
-from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.report import model_card
+from bert_tf.serving.convert_checkpoint import ConvertOptions, convert_checkpoint
 
 
 def card(folder):

@@ -8,12 +8,12 @@ import pytest
 from helpers import write_json_lines
 from pages import cells, data_of, in_browser, needs_browser, part_of
 
-from bert_tf.finetuning.fit import TrainerOptions
 from bert_tf.options import make_options
 from bert_tf.report.classification import evaluation_sections
 from bert_tf.report.page import Command, learning_curve, line_chart, write_report
 from bert_tf.report.sections import calibration
 from bert_tf.tasks.classification import ClassificationTask, InputExample
+from bert_tf.tasks.trainer import TrainerOptions
 
 
 def sections_of(task, logits, labels, texts=None):

@@ -6,7 +6,7 @@ from export_kinds import served
 
 from bert_tf.serving.check import ExportCheck
 from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.text_ops.tokenizer import GraphTokenizer
+from bert_tf.serving.text_tokenizer import GraphTokenizer
 
 
 def transposed_kernel(model):

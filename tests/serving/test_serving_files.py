@@ -20,8 +20,8 @@ from tiny_checkpoints import arrays_of, write_tf1
 
 import bert_tf
 from bert_tf.data.packing import pack_texts
-from bert_tf.model_folder import load_model
 from bert_tf.modeling.bert import BertModel
+from bert_tf.prediction.model_folder import load_model
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.formats import write_file
 from bert_tf.serving.saved_model import metadata, write_saved_model

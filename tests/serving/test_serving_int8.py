@@ -10,11 +10,11 @@ from export_kinds import folder, served, write_lines
 from models import DATA, golden
 
 import bert_tf
-from bert_tf.model_folder import load_model
 from bert_tf.modeling.inference_layout import WORDS, products
 from bert_tf.options import OptionError, make_options
+from bert_tf.prediction.model_folder import load_model
 from bert_tf.prediction.text_model import padded
-from bert_tf.programs.export_saved_model import ExportOptions, read_calibration
+from bert_tf.serving.export_saved_model import ExportOptions, read_calibration
 from bert_tf.serving.quantization import MOST_TEXTS, calibration_ids, largest_weight, quantize
 from bert_tf.training import strategy
 

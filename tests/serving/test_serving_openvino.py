@@ -9,7 +9,7 @@ from models import DATA, golden
 
 import bert_tf
 from bert_tf.data.packing import pack_texts
-from bert_tf.model_folder import load_model
+from bert_tf.prediction.model_folder import load_model
 
 pytest.importorskip("openvino")
 pytest.importorskip("nncf")

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.distillation import distillation_losses, divergence, similarity_divergence
-from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 

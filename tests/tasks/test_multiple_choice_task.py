@@ -7,7 +7,7 @@ from helpers import cause_of
 
 from bert_tf.config import BertConfig
 from bert_tf.data.multiple_choice import Question
-from bert_tf.metrics.basic import softmax
+from bert_tf.tasks.metrics import softmax
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tokenization import FullTokenizer
 

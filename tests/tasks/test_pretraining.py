@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.pretraining.masking_ops import DynamicMasker
-from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.pretraining.task import PretrainingTask
 
 CONFIG = BertConfig.from_name("tiny", vocab_size=11, num_hidden_layers=1)
 

@@ -14,8 +14,8 @@ from bert_tf.data.question_answering import (
     TrainingExample,
 )
 from bert_tf.data.token_classification import Sentence
+from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.tasks.classification import ClassificationTask, InputExample
-from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask, label
 from bert_tf.tasks.token_classification import TokenClassificationTask

@@ -11,7 +11,7 @@ from helpers import cause_of
 from bert_tf.config import BertConfig
 from bert_tf.data.label_schemes import breaks
 from bert_tf.data.token_classification import Sentence
-from bert_tf.metrics.basic import f1_macro
+from bert_tf.tasks.metrics import f1_macro
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
 from bert_tf.tokenization import FullTokenizer
 

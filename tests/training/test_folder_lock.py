@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from bert_tf.data.files import open_locked
+from bert_tf.files import open_locked
 from bert_tf.training.checkpoints import LOCK_FILE, folder_lock
 
 # A lock is of an open file, so that two in one process exclude each other as two processes do.

@@ -9,14 +9,14 @@ import tensorflow as tf
 from tiny_training import ONE, TWO, bert_config, strategy_on
 
 from bert_tf.data.records import RecordWriter
-from bert_tf.finetuning import loop
+from bert_tf.embeddings.reranking import RerankingTask
+from bert_tf.embeddings.task import EmbeddingTask
+from bert_tf.pretraining.task import PretrainingTask
+from bert_tf.tasks import evaluation as loop
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.distillation import student_task
-from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
-from bert_tf.tasks.reranking import RerankingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.loop import TrainLoop
 from bert_tf.training.optimization import AdamWeightDecay

@@ -10,7 +10,7 @@ import tensorflow as tf
 from helpers import python, read_json_lines
 from tiny_training import P, S, endless, pretrainer, pretraining_batches, train
 
-from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.training.schedules import WarmupDecay
 
 pytestmark = pytest.mark.night
@@ -23,7 +23,7 @@ import keras, numpy as np, tensorflow as tf
 from bert_tf.training.strategy import make_strategy
 strategy = make_strategy("auto")
 from tiny_training import B, bert_config, endless, pretraining_batches, train, P, S
-from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.loop import TrainLoop

@@ -1,0 +1,71 @@
+"""hf://org/name: models of the Hugging Face Hub, downloaded with `huggingface_hub`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert_tf.checkpoints.tensor_files import weights_file
+from bert_tf.checkpoints.tf_classes import H5_FILE
+from bert_tf.limits import import_extra
+
+SCHEME = "hf://"
+
+# Other formats of the same weights (onnx, flax, ...) are not downloaded.
+_FILES = (
+    *("*.json", "vocab.txt", "*/vocab.txt", "*.safetensors"),
+    "*_Dense/pytorch_model.bin",  # of sentence-transformers, next to a model.safetensors too
+    "README.md",  # with the licence
+)
+_TRANSFORMER = ("", "0_Transformer")  # folders of the transformer
+_PICKLES = tuple(os.path.join(folder, "pytorch_model*.bin") for folder in _TRANSFORMER)
+
+
+def local_path(path: str | os.PathLike) -> str:
+    """Return `path`, or for hf://org/name[@revision] the folder that it was downloaded to.
+
+    Files in huggingface_hub's cache are not downloaded again. pytorch_model.bin is fetched only if the
+    model has no model.safetensors, and tf_model.h5 only if it has neither.
+
+    Raises:
+        ImportError: `huggingface_hub` is not installed.
+        OSError, ValueError: the model cannot be downloaded, in the words of huggingface_hub.
+    """
+    path = os.fspath(path)
+    return _download(path.rstrip("/")) if path.startswith(SCHEME) else path
+
+
+def check_exists(path: str) -> None:
+    """Raise FileNotFoundError if nothing is found at a local path."""
+    if not (tf.io.gfile.exists(path) or tf.io.gfile.glob(f"{path}.*")):
+        raise FileNotFoundError(
+            f"There is no checkpoint {path}. A model of the Hugging Face hub is {SCHEME}org/name, such "
+            f"as {SCHEME}google-bert/bert-base-uncased."
+        )
+
+
+@functools.cache
+def _download(path: str) -> str:
+    huggingface_hub = import_extra("huggingface_hub", path)
+    name, _, revision = path.removeprefix(SCHEME).partition("@")
+    for others, endings in (
+        ((), (".safetensors",)),
+        (_PICKLES, (".safetensors", ".bin")),
+        ((H5_FILE,), ()),
+    ):
+        folder = huggingface_hub.snapshot_download(
+            name, revision=revision or None, allow_patterns=[*_FILES, *others]
+        )
+        if _has_weights(folder, endings):
+            break
+    return folder
+
+
+def _has_weights(folder: str, endings: Sequence[str]) -> bool:
+    """Return True if the transformer has such a file; other modules may have another format."""
+    files = (weights_file(os.path.join(folder, name)) for name in _TRANSFORMER)
+    names = [os.path.basename(file) for file in files if file]
+    return any(ending in name for name in names for ending in endings)

@@ -1,0 +1,273 @@
+"""Reader and writer of Hugging Face folders of a BERT, with any of the `Bert*` heads.
+
+Hugging Face stores linear layers as [out, in]. The reference's kernels are [in, out]; only the weights
+of its heads are [out, in].
+
+`transformers` loads written folders without a warning about missing or extra tensors. The decoder of
+the masked-LM head is not stored, because it equals the word embeddings. A pooler that the class lacks
+has its own file (`POOLER_FILE`), which `read_huggingface` reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bert_tf.checkpoints.checkpoint import (
+    LazyArrays,
+    PretrainedCheckpoint,
+    file_beside,
+)
+from bert_tf.checkpoints.heads import BY_ARCHITECTURE, Head
+from bert_tf.checkpoints.huggingface_names import (
+    ALIASES,
+    BUFFERS,
+    TensorName,
+    modern_name,
+    name_table,
+)
+from bert_tf.checkpoints.sentence_transformers import (
+    CROSS_ENCODER_KEY,
+    cross_encoder_settings,
+    read_projection,
+)
+from bert_tf.checkpoints.sidecar import transformer_folder
+from bert_tf.checkpoints.tensor_files import open_tensors, weights_file
+from bert_tf.checkpoints.tf_classes import H5_FILE
+from bert_tf.checkpoints.tokenizer_files import check_one_vocabulary, stated_length
+from bert_tf.config import BertConfig
+from bert_tf.huggingface_config import PROBLEM_TYPES, huggingface_activation
+from bert_tf.limits import DataError, listed, read_json
+
+logger = logging.getLogger(__name__)
+
+_, _MULTI_LABEL, _ = PROBLEM_TYPES
+
+# Written next to model.safetensors: the pooler of a model whose class there lacks one (spans, tokens,
+# masked words). The reference's checkpoints have one for every head.
+POOLER_FILE = "pooler.safetensors"
+
+# peft writes it next to the weights of an adapter.
+ADAPTER_FILE = "adapter_config.json"
+
+
+def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
+    """Read a Hugging Face folder of a BERT, or the folder of a sentence-transformers model.
+
+    Args:
+        path: a folder with `config.json` and one of `model.safetensors`, `pytorch_model.bin`, their
+            sharded forms (`*.index.json`) or `tf_model.h5`; or one such weights file. With a
+            `modules.json`, its transformer and its projection are read.
+
+    Returns:
+        The checkpoint with the reference's names, layout and dialect (`hidden_act: "gelu"` there is
+        "gelu_erf" here). Tensors without a name in the reference keep their own. bfloat16 and float16
+        become float32.
+
+    Raises:
+        FileNotFoundError: the weights, or `config.json` next to them, are missing.
+        ImportError: the library for this type of file is not installed.
+        ValueError: the model is not a BERT, a file is damaged, or an adapter of peft is not merged.
+    """
+    path = os.fspath(path)
+    folder = transformer_folder(path) if os.path.isdir(path) else os.path.dirname(path)
+    _check_adapter(ADAPTER_FILE if file_beside(folder, ADAPTER_FILE) else None, folder)
+    file = weights_file(folder) if os.path.isdir(path) else path
+    if file is None:
+        raise FileNotFoundError(
+            f"{folder} has no model.safetensors, pytorch_model.bin (or an index of shards) or {H5_FILE}."
+        )
+    config_file = os.path.join(folder, "config.json")
+    values = read_json(config_file)
+    config = _config(values, config_file)
+    architecture = next(iter(values.get("architectures") or ()), None)
+    cross_encoder = cross_encoder_settings(folder, values)
+    tensors = open_tensors(file)
+    _check_adapter(next((name for name in tensors if ".base_layer." in name), None), file)
+    pooler_file = file_beside(folder, POOLER_FILE)
+    if pooler_file:
+        tensors = _joined(tensors, open_tensors(pooler_file))
+    arrays, notes = _in_reference_terms(tensors, config)
+    arrays = _joined(arrays, read_projection(folder))
+    head = BY_ARCHITECTURE.get(architecture or "")
+    is_labeled = architecture is None or (head is not None and head.has_labels)
+    labels = _labels(values, arrays, config_file) if is_labeled else None
+    outputs = arrays.shape("output_weights")[0] if "output_weights" in arrays else None
+    if cross_encoder is not None:
+        extra = {**config.extra, CROSS_ENCODER_KEY: cross_encoder}
+        activation = str(cross_encoder["activation_fn"]).rpartition(".")[2]
+        if outputs == 1:
+            logger.info("%s is a CrossEncoder. Scores are those before its activation.", folder)
+        elif outputs and activation == "Sigmoid" and extra.get("problem_type") is None:
+            extra["problem_type"] = _MULTI_LABEL
+        config = replace(config, extra=extra)
+    check_one_vocabulary(folder)
+    return PretrainedCheckpoint(
+        source=file,
+        arrays=arrays,
+        config=config,
+        max_seq_length=stated_length(folder),
+        is_pair=None if cross_encoder is None else True,
+        architecture=architecture,
+        labels=labels,
+        notes=notes,
+    )
+
+
+def _check_adapter(found: str | None, source: str) -> None:
+    """Raise ValueError for the file or a layer of an adapter, such as a LoRA of peft."""
+    if found:
+        remedy = "merge it with peft, `merge_and_unload()`, and save the tokenizer too."
+        raise DataError(source, f"contains {found}, but adapters are not read: {remedy}")
+
+
+def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
+    # A file without any key of Hugging Face alone (as of 2019) would look like the reference's, in
+    # which "gelu" is the other formula.
+    values = {"model_type": "bert", **values}
+    if values["model_type"] != "bert":  # the error is about this; other keys are no typos
+        values = {"vocab_size": 1, "model_type": values["model_type"]}
+    try:
+        return BertConfig.from_dict(values)
+    except ValueError as error:
+        raise DataError(config_file, str(error)) from error
+
+
+def _joined(first: LazyArrays, second: LazyArrays) -> LazyArrays:
+    """Return both; the first wins for equal names."""
+    shapes = {name: part.shape(name) for part in (second, first) for name in part}
+    return LazyArrays(shapes, lambda name: (first if name in first else second)[name])
+
+
+def _in_reference_terms(
+    tensors: LazyArrays, config: BertConfig
+) -> tuple[LazyArrays, tuple[str, ...]]:
+    """Return the tensors with the reference's names and layout, and notes on oddities."""
+    table = {row.theirs: row for row in name_table(config.num_hidden_layers)}
+    sources: dict[str, tuple[str, bool]] = {}  # name here -> (name in the file, transposed)
+    notes = []
+    for own_name in sorted(tensors, key=lambda name: modern_name(name) in ALIASES):
+        modern = modern_name(own_name)
+        if modern in BUFFERS:
+            continue
+        row = table.get(ALIASES.get(modern, modern), TensorName(modern, own_name))
+        if row.ours not in sources:
+            sources[row.ours] = (own_name, row.transposed)
+        elif modern not in ALIASES:  # both with and without "bert."; the second is unused
+            sources[own_name] = (own_name, False)
+        elif not np.array_equal(tensors[own_name], tensors[sources[row.ours][0]]):
+            sources[own_name] = (own_name, False)
+            notes.append(
+                f"{own_name} differs from {sources[row.ours][0]}, but here the two are one variable."
+            )
+
+    def shape(own_name: str, transposed: bool) -> tuple[int, ...]:
+        return tensors.shape(own_name)[::-1] if transposed else tensors.shape(own_name)
+
+    def read(name: str) -> np.ndarray:
+        own_name, transposed = sources[name]
+        return tensors[own_name].T if transposed else tensors[own_name]
+
+    shapes = {name: shape(*source) for name, source in sources.items()}
+    return LazyArrays(shapes, read), tuple(notes)
+
+
+def _labels(
+    values: Mapping[str, Any], arrays: LazyArrays, config_file: str
+) -> tuple[str, ...] | None:
+    """Return the names in `id2label`, in the order of the classifier's outputs."""
+    id2label = values.get("id2label")
+    if not id2label or "output_weights" not in arrays:
+        return None
+    num_labels = arrays.shape("output_weights")[0]
+    if sorted(id2label, key=str) != sorted(map(str, range(num_labels)), key=str):
+        problem = (
+            f"`id2label` names {listed(id2label, 5)}, but the weights have {num_labels} outputs."
+        )
+        raise DataError(config_file, problem)
+    return tuple(str(id2label[str(index)]) for index in range(num_labels))
+
+
+# Hugging Face's own keys that describe the model and that we do not set.
+_CARRIED = (
+    "classifier_dropout",
+    "pad_token_id",
+    "language",
+    "finetuning_task",
+)
+_CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, in every configuration
+
+
+def huggingface_tensors(
+    arrays: Mapping[str, np.ndarray], config: BertConfig, head: Head
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the tensors of the class, and those of a pooler that the class lacks.
+
+    Args:
+        arrays: of the encoder and of `head` (`heads.select`), with the reference's names.
+
+    Raises:
+        ValueError: Hugging Face's BERT has no such variable.
+    """
+    names = {row.ours: row for row in name_table(config.num_hidden_layers)}
+    tensors: dict[str, np.ndarray] = {}
+    beside: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        if name not in names:
+            raise ValueError(f"Hugging Face's format has no place for {name}: use the format tf1.")
+        theirs, _, transposed = names[name]
+        if name.startswith("bert/") and head.variables:
+            theirs = f"bert.{theirs}"
+        is_kept_aside = name.startswith("bert/pooler/") and not head.uses_pooler
+        target = beside if is_kept_aside else tensors
+        target[theirs] = np.ascontiguousarray(array.T if transposed else array)
+    return tensors, beside
+
+
+def config_values(
+    config: BertConfig,
+    head: Head,
+    labels: Sequence[str] | None = None,
+    vocab: Sequence[str] | None = None,
+    problem_type: str | None = None,
+) -> dict[str, Any]:
+    """Return the content of `config.json`.
+
+    Args:
+        labels: names of the outputs, in order; only for a head with labels.
+        vocab: WordPieces in the order of their ids, if known.
+        problem_type: of a sentence classifier, in Hugging Face's terms.
+
+    Raises:
+        ValueError: Hugging Face's BERT cannot express this configuration.
+    """
+    if config.attention_direction != "bidirectional" or config.num_bilstm_layers:
+        raise ValueError(
+            "Hugging Face's format has no `attention_direction` but bidirectional and no BiLSTM: use "
+            "the format tf1."
+        )
+    values = config.to_dict()
+    names = (*_CARRIED, CROSS_ENCODER_KEY) if head.name == "classification" else _CARRIED
+    carried = {key: config.extra[key] for key in names if config.extra.get(key) is not None}
+    pad = vocab.index("[PAD]") if vocab is not None and "[PAD]" in vocab else 0
+    values |= {
+        "architectures": [head.architecture],
+        "model_type": "bert",
+        "hidden_act": huggingface_activation(config.hidden_act),
+        "layer_norm_eps": config.layer_norm_eps,
+        "pad_token_id": pad,
+        "dtype": "float32",
+    }
+    if head.has_labels or head.name == "multiple_choice":
+        values["classifier_dropout"] = _CLASSIFIER_DROPOUT
+    if head.has_labels and labels is not None:
+        values["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        values["label2id"] = {label: index for index, label in enumerate(labels)}
+    if problem_type is not None:
+        values["problem_type"] = problem_type
+    return values | carried

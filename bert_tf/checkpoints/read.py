@@ -1,0 +1,93 @@
+"""Read any checkpoint that --init_checkpoint accepts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import tensorflow as tf
+
+from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, file_beside, read_beside
+from bert_tf.checkpoints.hub import SCHEME, check_exists, local_path
+from bert_tf.checkpoints.huggingface import ADAPTER_FILE, read_huggingface
+from bert_tf.checkpoints.sentence_transformers import embedding_settings
+from bert_tf.checkpoints.tensor_files import is_weights_file, weights_file
+from bert_tf.checkpoints.tf1 import checkpoint_prefix, is_part, prefixes_in, read_tf1
+from bert_tf.checkpoints.tf2 import is_object_based, read_saved_model, read_tf2
+from bert_tf.checkpoints.tokenizer_files import stated_lower_case, vocab_of_tokenizer
+from bert_tf.limits import listed
+from bert_tf.registry import TASK_FILE
+from bert_tf.vocabulary import load_vocab
+
+SUPPORTED = (
+    "a TensorFlow 1 checkpoint or one of our own (folder, prefix or .index file), a Hugging Face or "
+    "sentence-transformers folder (config.json with model.safetensors, pytorch_model.bin or "
+    "tf_model.h5) or hf://org/name, an object-based checkpoint or a SavedModel of a tf-models-official "
+    "encoder"
+)
+
+
+def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
+    """Read any supported checkpoint.
+
+    A folder with TensorFlow and Hugging Face weights is read as Hugging Face's. If it has the file
+    `checkpoint`, which training writes, it is read as TensorFlow's. hf://org/name is downloaded first.
+
+    Raises:
+        FileNotFoundError: nothing is found at the path.
+        ImportError: a library for this format is not installed.
+        ValueError: the file or folder is not supported, or damaged.
+    """
+    checkpoint = _read(os.fspath(path))
+    folder, vocab_file, lower = checkpoint.folder, checkpoint.vocab_file, checkpoint.do_lower_case
+    vocab_file = vocab_file or file_beside(folder, "vocab.txt")
+    embeddings, problem = None, ""
+    try:
+        embeddings = embedding_settings(folder)
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    return replace(
+        checkpoint,
+        embeddings=embeddings,
+        problem=problem,
+        vocab_file=vocab_file,
+        vocab=tuple(load_vocab(vocab_file)) if vocab_file else vocab_of_tokenizer(folder),
+        do_lower_case=stated_lower_case(folder) if lower is None else lower,
+        task=read_beside(folder, TASK_FILE) if file_beside(folder, TASK_FILE) else None,
+    )
+
+
+def _read(path: str) -> PretrainedCheckpoint:
+    if path.startswith(SCHEME):
+        return read_huggingface(local_path(path))
+    check_exists(path)
+    if tf.io.gfile.isdir(path):
+        return _read_folder(path)
+    if is_part(path) or not tf.io.gfile.exists(path):  # the prefix of a checkpoint is not a file
+        return _read_tensorflow(path)
+    if is_weights_file(path):
+        return read_huggingface(path)
+    raise ValueError(f"{path} is no checkpoint. Supported: {SUPPORTED}.")
+
+
+def _read_folder(folder: str) -> PretrainedCheckpoint:
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    trained = "checkpoint" in names and not tf.io.gfile.isdir(os.path.join(folder, "checkpoint"))
+    has_weights = "config.json" in names and weights_file(folder) is not None
+    if not trained and (has_weights or "modules.json" in names or ADAPTER_FILE in names):
+        return read_huggingface(folder)
+    if trained or prefixes_in(folder):
+        return _read_tensorflow(folder)
+    if "saved_model.pb" in names:
+        return read_saved_model(folder)
+    if "config.json" in names:
+        return read_huggingface(folder)  # its error names the missing files
+    raise ValueError(
+        f"{folder} contains {listed(sorted(names), 5) or 'nothing'}, and no checkpoint. Supported: "
+        f"{SUPPORTED}."
+    )
+
+
+def _read_tensorflow(path: str) -> PretrainedCheckpoint:
+    prefix = checkpoint_prefix(path)
+    return read_tf2(prefix) if is_object_based(prefix) else read_tf1(prefix)

@@ -1,0 +1,145 @@
+"""Name-based TensorFlow checkpoints: the reference's, and our own training checkpoints.
+
+Both are "V2 bundles": PREFIX.index, PREFIX.data-00000-of-00001, and for the reference PREFIX.meta.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.checkpoints.checkpoint import (
+    Bundle,
+    LazyArrays,
+    PretrainedCheckpoint,
+    file_beside,
+)
+from bert_tf.config import BertConfig
+from bert_tf.limits import DataError, read_whole
+
+logger = logging.getLogger(__name__)
+
+# Optimizer state that belongs to no variable. `global_step` becomes the step.
+_TRAINING_STATE = frozenset(
+    {"global_step", "beta1_power", "beta2_power", "loss_scale/value", "loss_scale/good_steps"}
+)
+_AVERAGE = "/ExponentialMovingAverage"
+_SLOTS = ("/adam_m", "/adam_v", _AVERAGE)
+_NAMED = re.compile(
+    r'^[ \t]*(model_checkpoint_path|all_model_checkpoint_paths):[ \t]*"(.*)"[ \t\r]*$', re.MULTILINE
+)
+_PART = re.compile(r"\.(data-\d+-of-\d+|index|meta)$")
+
+
+def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
+    """Read a name-based TensorFlow checkpoint, without variables that only the training uses.
+
+    If the checkpoint has moving averages of the weights, they are read instead of the weights.
+
+    Args:
+        path: a folder (the newest checkpoint of its `checkpoint` file, else its only one), a prefix
+            such as `uncased_L-12_H-768_A-12/bert_model.ckpt`, or a file of it. May be remote.
+            `bert_config.json` is read from the same folder.
+
+    Returns:
+        The checkpoint, with lazy arrays.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a folder has none, or several and no file `checkpoint`; or the files are damaged.
+    """
+    prefix = checkpoint_prefix(path)
+    bundle = Bundle(prefix)
+    shapes = bundle.shapes
+    averaged = {name for name in shapes if name + _AVERAGE in shapes}
+
+    def read(name: str) -> np.ndarray:
+        return bundle.read(name + _AVERAGE if name in averaged else name)
+
+    folder = os.path.dirname(prefix)
+    config_file = file_beside(folder, "bert_config.json")
+    weights = {name: shape for name, shape in sorted(shapes.items()) if not _is_state(name, shapes)}
+    return PretrainedCheckpoint(
+        source=prefix,
+        arrays=LazyArrays(weights, read),
+        config=BertConfig.from_json_file(config_file) if config_file else None,
+        step=int(read("global_step")) if "global_step" in shapes else None,
+        notes=("the weights are the moving averages of the trained weights",) if averaged else (),
+    )
+
+
+def write_tf1(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a name-based checkpoint into an existing folder; the reference's code can read it."""
+    names = sorted(arrays)
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[np.ascontiguousarray(arrays[name]) for name in names],
+    )
+
+
+def checkpoint_prefix(path: str | os.PathLike) -> str:
+    """Return the prefix for `path` (folder, prefix or a file); see `read_tf1` for errors."""
+    path = os.fspath(path)
+    if tf.io.gfile.isdir(path):
+        return _prefix_in_folder(path.rstrip("/") or "/")
+    prefix = _PART.sub("", path)
+    if not tf.io.gfile.exists(prefix + ".index"):
+        raise FileNotFoundError(f"There is no checkpoint {prefix}: {prefix}.index is missing.")
+    return prefix
+
+
+def is_part(path: str) -> bool:
+    """Return True if `path` has the name of one file of a checkpoint."""
+    return _PART.search(path) is not None
+
+
+def prefixes_in(folder: str) -> list[str]:
+    """Return the names (without the folder) of the checkpoints in `folder`, sorted by name and step."""
+    names = [name for name in tf.io.gfile.listdir(folder) if name.endswith(".index")]
+
+    def by_step(name: str):
+        return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+    return sorted((name.removesuffix(".index") for name in names), key=by_step)
+
+
+def _prefix_in_folder(folder: str) -> str:
+    state_file = file_beside(folder, "checkpoint")
+    if state_file and tf.io.gfile.isdir(state_file):
+        state_file = None
+    # The paths in the file may be absolute and from another machine. Only their last parts count.
+    named, names = named_checkpoints(state_file) if state_file else [], prefixes_in(folder)
+    known = names if state_file is None and len(names) == 1 else named
+    newest = next((name for name in known if name in names), None)
+    if newest is None:
+        problem = f"{len(names)} checkpoints, and no file `checkpoint` that names the newest"
+        example = f", such as {folder}/{names[-1]}" if names else ""
+        raise DataError(folder, f"{problem}: name one{example}.")
+    if named and newest != named[0]:
+        logger.warning("%s names %s, which is missing", state_file, named[0])
+    return checkpoint_prefix(tf.io.gfile.join(folder, newest))
+
+
+def named_checkpoints(state_file: str) -> list[str]:
+    """Return the names in a file `checkpoint`, without folders, the newest first; [] if it names none.
+
+    Raises:
+        ValueError: the file is too large.
+    """
+    text = read_whole(state_file).decode("utf-8", "replace")
+    found = [(match[1], match[2].rsplit("/", 1)[-1]) for match in _NAMED.finditer(text)]
+    newest = [name for key, name in found if key == "model_checkpoint_path"][:1]
+    others = [name for key, name in found if key == "all_model_checkpoint_paths"]
+    return list(dict.fromkeys([*newest, *reversed(others)])) if newest else []
+
+
+def _is_state(name: str, names: dict[str, tuple[int, ...]]) -> bool:
+    """Return True if `name` is optimizer state; slots have the path of their variable as parent."""
+    return name in _TRAINING_STATE or name.endswith(_SLOTS) or os.path.dirname(name) in names

@@ -1,0 +1,379 @@
+"""TensorFlow 2 encoders of tf-models-official: object-based checkpoints, and SavedModels of TF Hub.
+
+Both have the weights in an object-based checkpoint, whose graph has attributes as edges
+(`_transformer_layers`, `0`, `_attention_layer`, `_query_dense`, `kernel`). A leaf has the key of its
+values and the name of its variable ("transformer/layer_0/self_attention/query/kernel"). An encoder is
+found by its attributes, or else by the names of its variables; its heads are found by attributes.
+
+Shapes: H hidden, N heads, D = H / N. Query, key and value kernels are [H, N, D]. The kernel after
+attention is [N, D, H]. The reference's are [H, H].
+
+Source: tensorflow/models, official/nlp (`BertEncoder`, `TransformerEncoderBlock`, `BertPretrainerV2`,
+tools/tf1_bert_checkpoint_converter_lib.py, tools/export_tfhub_lib.py).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from bert_tf.checkpoints.checkpoint import (
+    Bundle,
+    LazyArrays,
+    PretrainedCheckpoint,
+    file_beside,
+)
+from bert_tf.config import BertConfig
+from bert_tf.limits import DataError, listed
+from bert_tf.vocabulary import load_vocab
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+# Attributes of an encoder -> the reference's names.
+_ENCODER = {
+    "_embedding_layer/embeddings": "bert/embeddings/word_embeddings",
+    "_position_embedding_layer/embeddings": "bert/embeddings/position_embeddings",
+    "_type_embedding_layer/embeddings": "bert/embeddings/token_type_embeddings",
+    "_embedding_norm_layer/gamma": "bert/embeddings/LayerNorm/gamma",
+    "_embedding_norm_layer/beta": "bert/embeddings/LayerNorm/beta",
+    "_pooler_layer/kernel": "bert/pooler/dense/kernel",
+    "_pooler_layer/bias": "bert/pooler/dense/bias",
+}
+# Parts of a layer: (attributes, name of the variable, the reference's name).
+_LAYER = (
+    ("_attention_layer/_query_dense", "self_attention/query", "attention/self/query"),
+    ("_attention_layer/_key_dense", "self_attention/key", "attention/self/key"),
+    ("_attention_layer/_value_dense", "self_attention/value", "attention/self/value"),
+    (
+        "_attention_layer/_output_dense",
+        "self_attention/attention_output",
+        "attention/output/dense",
+    ),
+    ("_attention_layer_norm", "self_attention_layer_norm", "attention/output/LayerNorm"),
+    ("_intermediate_dense", "intermediate", "intermediate/dense"),
+    ("_output_dense", "output", "output/dense"),
+    ("_output_layer_norm", "output_layer_norm", "output/LayerNorm"),
+)
+# The masked-LM head of a `BertPretrainerV2`, below its `masked_lm`.
+_MASKED_LM = {
+    "dense/kernel": "cls/predictions/transform/dense/kernel",
+    "dense/bias": "cls/predictions/transform/dense/bias",
+    "layer_norm/gamma": "cls/predictions/transform/LayerNorm/gamma",
+    "layer_norm/beta": "cls/predictions/transform/LayerNorm/beta",
+    "bias": "cls/predictions/output_bias",
+}
+# Suffixes of variable names -> the reference's names.
+_NAMES = {
+    "word_embeddings/embeddings": "bert/embeddings/word_embeddings",
+    "position_embedding/embeddings": "bert/embeddings/position_embeddings",
+    "type_embeddings/embeddings": "bert/embeddings/token_type_embeddings",
+    "embeddings/layer_norm/gamma": "bert/embeddings/LayerNorm/gamma",
+    "embeddings/layer_norm/beta": "bert/embeddings/LayerNorm/beta",
+    "pooler_transform/kernel": "bert/pooler/dense/kernel",
+    "pooler_transform/bias": "bert/pooler/dense/bias",
+    **{
+        f"cls/predictions/{part}": f"cls/predictions/{part}"
+        for part in (
+            *("transform/dense/kernel", "transform/dense/bias"),
+            *("transform/LayerNorm/gamma", "transform/LayerNorm/beta"),
+        )
+    },
+    "cls/predictions/output_bias/bias": "cls/predictions/output_bias",
+}
+# Projections of models that contain an encoder as `_network`: attributes -> (prefix of the reference's
+# names, Hugging Face's class).
+_PROJECTIONS = {
+    "classifier/out_proj": ("", "BertForSequenceClassification"),
+    "classifier": ("", "BertForTokenClassification"),
+    "span_labeling/layer_with_weights-0": ("cls/squad/", "BertForQuestionAnswering"),
+}
+_NEXT_SENTENCE = "cls/seq_relationship/"
+_NEXT_SENTENCE_POOLER = "next_sentence.pooler_dense"
+# Parts of keys in a checkpoint.
+_NOT_WEIGHTS = re.compile(
+    r"(^|/)(optimizer|\.OPTIMIZER_SLOT|save_counter|global_step|keras_api|do_lower_case)(/|$)"
+)
+_ALONE = "save the encoder alone, tf.train.Checkpoint(encoder=encoder)."
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+class ObjectGraph:
+    """Objects by number: edges (attribute -> number), and the variables among them."""
+
+    def __init__(self, serialized: Any) -> None:
+        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
+        self.edges = [{c.local_name: c.node_id for c in node.children} for node in graph.nodes]
+        self.keys: dict[int, str] = {}  # number -> key in the checkpoint
+        self.names: dict[int, str] = {}  # number -> name of the variable
+        for number, node in enumerate(graph.nodes):
+            for attribute in node.attributes:
+                if attribute.name == "VARIABLE_VALUE":
+                    self.keys[number] = attribute.checkpoint_key
+                    self.names[number] = attribute.full_name
+
+    def at(self, start: int, path: str) -> int | None:
+        """Return the object at `path` (attributes joined by "/"), or None."""
+        number: int | None = start
+        for attribute in path.split("/"):
+            number = None if number is None else self.edges[number].get(attribute)
+        return number
+
+    def name(self, start: int, path: str) -> str:
+        """Return the name of the variable at `path`, or ""."""
+        return self.names.get(self.at(start, path) or 0, "")
+
+    def objects_with(self, *attributes: str) -> Iterator[int]:
+        for number, edges in enumerate(self.edges):
+            if all(attribute in edges for attribute in attributes):
+                yield number
+
+
+def find_weights(
+    graph: ObjectGraph, prefix: str
+) -> tuple[dict[str, str], str | None, tuple[str, ...]]:
+    """Find the encoder, its heads and all other weights.
+
+    Returns:
+        Name -> key in the checkpoint; Hugging Face's class for the head, or None; notes. The names are
+        the reference's. Other variables are named by their keys, so that they are reported as unused.
+
+    Raises:
+        ValueError: an encoder is not found, several are found, or two variables have the same name.
+    """
+    encoders = list(graph.objects_with("_transformer_layers", "_embedding_layer"))
+    if len(encoders) > 1:
+        raise DataError(prefix, f"{len(encoders)} encoders: {_ALONE}")
+    found: dict[str, int] = {}
+    unused: list[int] = []
+    architecture = None
+    notes: tuple[str, ...] = ()
+    if encoders:
+        encoder = _present(graph, _by_attributes(graph, encoders[0]))
+        heads, architecture = _heads(graph)
+        found = encoder | _present(graph, heads)
+        unused = [number for name, number in encoder.items() if found[name] != number]
+    if unused:
+        notes += ("the pooler is the head's, which was trained; the encoder's own is unused",)
+    for name, number in _by_names(graph, prefix).items():
+        found.setdefault(name, number)
+    if "bert/embeddings/word_embeddings" not in found:
+        names = sorted(filter(None, graph.names.values()))
+        raise DataError(
+            prefix, f"no encoder of tf-models-official, but {listed(names, 3) or 'no variables'}."
+        )
+    keys = {name: graph.keys[number] for name, number in found.items()}
+    unread = {
+        key.removesuffix(VALUE): key
+        for number, key in graph.keys.items()
+        if number not in {*found.values(), *unused} and not _NOT_WEIGHTS.search(key)
+    }
+    return keys | unread, architecture, notes
+
+
+def _present(graph: ObjectGraph, found: Mapping[str, int | None]) -> dict[str, int]:
+    """Keep the variables among `found`."""
+    return {name: number for name, number in found.items() if number in graph.keys}
+
+
+def _by_attributes(graph: ObjectGraph, encoder: int) -> dict[str, int | None]:
+    found = {name: graph.at(encoder, path) for path, name in _ENCODER.items()}
+    layers = graph.edges[graph.edges[encoder]["_transformer_layers"]]
+    for index in filter(re.compile(r"[0-9]{1,9}").fullmatch, layers):
+        for path, _, name in _LAYER:
+            for part in ("gamma", "beta") if "norm" in path else ("kernel", "bias"):
+                ours = f"bert/encoder/layer_{index}/{name}/{part}"
+                found[ours] = graph.at(layers[index], f"{path}/{part}")
+    for owner in graph.objects_with("masked_lm"):
+        found |= {name: graph.at(owner, f"masked_lm/{path}") for path, name in _MASKED_LM.items()}
+    return found
+
+
+def _heads(graph: ObjectGraph) -> tuple[dict[str, int | None], str | None]:
+    """Return the projections and the pooler of the heads, and Hugging Face's class for the head."""
+    heads = list(graph.objects_with("dense", "out_proj"))
+    named = [head for head in heads if "next_sentence/" in graph.name(head, "out_proj/kernel")]
+    projections = {graph.edges[head]["out_proj"]: _NEXT_SENTENCE for head in named}
+    architecture = None
+    for owner in graph.objects_with("_network"):
+        for path, (start, name) in _PROJECTIONS.items():
+            projection = graph.at(owner, path)
+            if projection is not None and "kernel" in graph.edges[projection]:
+                projections[projection], architecture = start, name
+    found: dict[str, int | None] = {}
+    for projection, start in projections.items():
+        found[f"{start}output_weights"] = graph.at(projection, "kernel")
+        found[f"{start}output_bias"] = graph.at(projection, "bias")
+    # If a head has its own pooler, that of the encoder is untrained.
+    heads = named or heads
+    pooler = graph.at(heads[0], "dense") if len(heads) == 1 else graph.at(0, _NEXT_SENTENCE_POOLER)
+    if pooler is not None:
+        found |= {
+            f"bert/pooler/dense/{part}": graph.at(pooler, part) for part in ("kernel", "bias")
+        }
+    return found, architecture
+
+
+def _by_names(graph: ObjectGraph, prefix: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for number, name in graph.names.items():
+        ours = None if _NOT_WEIGHTS.search(graph.keys[number]) else _reference_name(name)
+        if ours is not None and found.setdefault(ours, number) != number:
+            raise DataError(prefix, f"two variables {name!r}: {_ALONE}")
+    return found
+
+
+def _reference_name(name: str) -> str | None:
+    """Return the reference's name of the variable `name` of tf-models-official, or None.
+
+    >>> _reference_name("transformer/layer_3/self_attention/query/kernel")
+    'bert/encoder/layer_3/attention/self/query/kernel'
+    """
+    for end, ours in _NAMES.items():
+        if name == end or name.endswith(f"/{end}"):
+            return ours
+    match = re.search(r"(?:^|/)layer_([0-9]{1,9})/(.+)/(kernel|bias|gamma|beta)$", name)
+    parts = {theirs: ours for _, theirs, ours in _LAYER}
+    if match is None or match[2] not in parts:
+        return None
+    return f"bert/encoder/layer_{match[1]}/{parts[match[2]]}/{match[3]}"
+
+
+def read_tf2(prefix: str) -> PretrainedCheckpoint:
+    """Read an object-based checkpoint with a BERT encoder of tf-models-official.
+
+    Args:
+        prefix: such as `folder/bert_model.ckpt-1`. `bert_config.json` is read from the same
+            folder. Without it, the sizes are inferred from the shapes.
+
+    Returns:
+        The checkpoint with the encoder and the heads of tf-models-official. Other variables are named
+        by their keys; the optimizer's are omitted.
+
+    Raises:
+        ValueError: such an encoder is not found, or the files are damaged.
+    """
+    folder = os.path.dirname(prefix)
+    arrays, config, architecture, notes = _read_variables(Bundle(prefix), prefix)
+    config_file = file_beside(folder, "bert_config.json")
+    if config_file:
+        stated = BertConfig.from_json_file(config_file)
+        if stated.num_attention_heads != config.num_attention_heads:
+            problem = (
+                f"`num_attention_heads` is {stated.num_attention_heads}, but the kernels have "
+            )
+            raise DataError(config_file, f"{problem}{config.num_attention_heads} heads.")
+        config, notes = stated, notes[:-1]
+    return PretrainedCheckpoint(
+        source=prefix,
+        arrays=arrays,
+        config=config,
+        architecture=architecture,
+        notes=notes,
+    )
+
+
+def read_saved_model(folder: str) -> PretrainedCheckpoint:
+    """Read the weights of an encoder from TF Hub (BERT, versions 3 and 4).
+
+    No code of the SavedModel is run. The vocabulary is one of its assets, and its variable
+    `do_lower_case` sets the case.
+
+    Raises:
+        ValueError: an encoder of tf-models-official is not found, or the files are damaged.
+    """
+    prefix = tf.io.gfile.join(folder, "variables", "variables")
+    bundle = Bundle(prefix)
+    arrays, config, architecture, notes = _read_variables(bundle, prefix)
+    key = f"do_lower_case{VALUE}"
+    lower = bool(bundle.read(key)) if key in bundle.shapes else None
+    vocab_files = tf.io.gfile.glob(tf.io.gfile.join(folder, "assets", "*vocab*"))
+    vocab_file = vocab_files[0] if len(vocab_files) == 1 else None
+    return PretrainedCheckpoint(
+        source=folder,
+        arrays=arrays,
+        config=config,
+        vocab_file=vocab_file,
+        vocab=tuple(load_vocab(vocab_file)) if vocab_file else None,
+        do_lower_case=lower,
+        architecture=architecture,
+        notes=notes,
+    )
+
+
+def is_object_based(prefix: str) -> bool:
+    """Return True if a checkpoint is object-based; False if it cannot be read."""
+    try:
+        return OBJECT_GRAPH in Bundle(prefix).shapes
+    except ValueError:
+        return False
+
+
+def _read_variables(
+    bundle: Bundle, prefix: str
+) -> tuple[LazyArrays, BertConfig, str | None, tuple[str, ...]]:
+    """Return weights in the reference's names and layout, sizes, Hugging Face's class, and notes.
+
+    The sizes are inferred from the shapes. The class is that of the head, or None.
+    """
+    graph = ObjectGraph(bundle.read(OBJECT_GRAPH))
+    keys, architecture, notes = find_weights(graph, prefix)
+    stored = bundle.shapes
+    config = _config_of({name: stored[key] for name, key in keys.items()}, prefix)
+    shapes = {name: _reference_shape(name, stored[key]) for name, key in keys.items()}
+
+    def read(name: str) -> np.ndarray:
+        array = bundle.read(keys[name])
+        return (array.T if _is_projection(name) else array).reshape(shapes[name])
+
+    sizes = (
+        "there is no configuration next to the weights: sizes were inferred from the shapes, and "
+        f"`hidden_act` is assumed to be {config.hidden_act!r}, as in the published models",
+    )
+    return LazyArrays(shapes, read), config, architecture, notes + sizes
+
+
+def _is_projection(name: str) -> bool:
+    """Return True if the reference stores this kernel as [out, in]."""
+    return name.endswith("output_weights")
+
+
+def _reference_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if _is_projection(name):
+        return shape[::-1]
+    if "/attention/self/" in name:
+        return (*shape[:-2], shape[-2] * shape[-1]) if name.endswith("bias") else _fold(shape, 1)
+    if name.endswith("/attention/output/dense/kernel"):
+        return _fold(shape[::-1], 1)[::-1]
+    return shape
+
+
+def _fold(shape: tuple[int, ...], kept: int) -> tuple[int, ...]:
+    """Merge all but the first `kept` dimensions."""
+    return (*shape[:kept], int(np.prod(shape[kept:])))
+
+
+def _config_of(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
+    """Infer the sizes from the stored shapes."""
+    layers = {int(m[1]) for name in shapes if (m := re.match(r"bert/encoder/layer_(\d+)/", name))}
+    vocab_size, width = shapes["bert/embeddings/word_embeddings"]
+    query = shapes.get("bert/encoder/layer_0/attention/self/query/kernel", ())
+    if len(query) != 3 or width != query[0]:
+        problem = (
+            f"the word embeddings are {width} wide, and the first query's kernel {list(query)}"
+        )
+        raise DataError(prefix, f"{problem}: is it an ALBERT or ELECTRA?")
+    return BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=query[0],
+        num_hidden_layers=max(layers) + 1,
+        num_attention_heads=query[1],
+        intermediate_size=shapes["bert/encoder/layer_0/intermediate/dense/kernel"][1],
+        max_position_embeddings=shapes["bert/embeddings/position_embeddings"][0],
+        type_vocab_size=shapes["bert/embeddings/token_type_embeddings"][0],
+    )

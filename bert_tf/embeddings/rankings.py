@@ -1,0 +1,147 @@
+"""Files of run_embeddings and run_reranker: the documents of queries and the scores of pairs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bert_tf.embeddings.losses import SCORES
+from bert_tf.embeddings.retrieval import judged, retrieval_metrics, score_metrics
+from bert_tf.embeddings.task import EmbeddingExample
+from bert_tf.files import json_line, open_whole
+from bert_tf.report.embeddings import pair_sections, query_sections
+from bert_tf.report.page import Section
+from bert_tf.tasks.run import Run
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 10  # documents of a query in test_predictions.jsonl
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Documents of each query.
+
+    Args:
+        scores, indexes: of the documents, [Q, k], the best first; -1 after the last one.
+        is_relevant: bool [Q, k], of the same documents.
+        num_relevant: int [Q], relevant documents of each query, found or not.
+        a_relevant: int [Q], index of one of them; any for a query without one.
+    """
+
+    queries: Sequence[str]
+    documents: Sequence[str]
+    scores: np.ndarray
+    indexes: np.ndarray
+    is_relevant: np.ndarray
+    num_relevant: np.ndarray
+    a_relevant: np.ndarray
+
+    @classmethod
+    def of_lists(
+        cls,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        scores: np.ndarray,
+        indexes: np.ndarray,
+        relevant: Sequence[Sequence[int]],
+    ) -> Ranking:
+        """Return the ranking of queries whose relevant documents are listed: at least one of each."""
+        first = np.array([own[0] for own in relevant])
+        return cls(queries, documents, scores, indexes, *judged(indexes, relevant), first)
+
+    def metrics(self) -> dict[str, float]:
+        return retrieval_metrics(self.is_relevant, self.num_relevant)
+
+
+Found: TypeAlias = "Ranking | np.ndarray"  # the documents of each query, or the scores of the pairs
+
+
+def metric_keys(
+    task: Any, example_types: Mapping[str, str], examples: Sequence[EmbeddingExample]
+) -> list[str] | None:
+    """Return the keys of the metrics of "dev", None without its examples.
+
+    Args:
+        example_types: of each split.
+    """
+    if not examples:
+        return None
+    if example_types["dev"] == SCORES:
+        labels = np.array([example.label for example in examples])
+        keys = list(score_metrics(labels, labels))
+    else:
+        keys = list(retrieval_metrics(np.array([[True]]), np.array([1])))
+    widths = getattr(task, "matryoshka_dims", ())
+    return keys + [f"{task.best_metric}_dim_{width}" for width in widths]
+
+
+def train_and_rank(
+    run: Run,
+    program: str,
+    splits: Mapping[str, Sequence[EmbeddingExample]],
+    answer: Callable[[str, str, int], tuple[dict[str, float], Found]],
+    name: str = "examples",
+) -> dict[str, float]:
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
+
+    Args:
+        program: its name.
+        answer: (split, name of its records, batch size) -> metrics and answers.
+        name: of the training examples, in the log.
+    """
+    options, results = run.options, {}
+
+    def dev_metrics() -> dict[str, float]:
+        return answer("dev", "eval", options.training.eval_batch_size)[0]
+
+    if options.training.do_train:
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None, name)
+    if options.training.do_eval:
+        logger.info("***** Running evaluation *****")
+        logger.info("  Num examples = %d", len(splits["dev"]))
+        metrics, found = answer("dev", "eval", options.training.eval_batch_size)
+        results = run.write_results("eval", metrics)
+        source = options.texts.task_name or os.path.basename(options.fine_tuning.eval_file or "")
+        shown = {**results, "examples": len(splits["dev"])}
+        run.write_report(program, f"{program} on {source}", shown, _sections(splits["dev"], found))
+    if options.fine_tuning.do_predict:
+        logger.info("***** Running prediction *****")
+        logger.info("  Num examples = %d", len(splits["test"]))
+        metrics, found = answer("test", "test", options.fine_tuning.predict_batch_size)
+        run.write_results("test", metrics)
+        _write_predictions(run.path("test_predictions.jsonl"), splits["test"], found)
+    return results
+
+
+def _sections(examples: Sequence[EmbeddingExample], found: Found) -> list[Section]:
+    if isinstance(found, Ranking):
+        return query_sections(
+            found.queries, found.documents, found.indexes, found.a_relevant, found.is_relevant
+        )
+    labels = np.array([example.label for example in examples])
+    return pair_sections([example.texts for example in examples], found, labels)
+
+
+def _write_predictions(path: str, examples: Sequence[EmbeddingExample], found: Found) -> None:
+    with open_whole(path) as file:
+        if isinstance(found, Ranking):
+            for query, scores, row in zip(found.queries, found.scores, found.indexes, strict=True):
+                best = zip(scores[:_SHOWN], row[:_SHOWN], strict=True)
+                documents = [
+                    {"text": found.documents[index], "score": float(score)}
+                    for score, index in best
+                    if index >= 0
+                ]
+                line: dict[str, Any] = {"query": query, "documents": documents}
+                file.write(json_line(line))
+        else:
+            for example, score in zip(examples, found, strict=True):
+                line = {"texts": example.texts, "score": float(score)}
+                file.write(json_line(line))
+    logger.info("Wrote %s", path)

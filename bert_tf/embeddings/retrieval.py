@@ -1,0 +1,298 @@
+"""Exact nearest neighbours of vectors, and the metrics of retrieval and of similarity.
+
+Shapes: Q queries, D documents, E embedding, k results, N pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from bert_tf.tasks.metrics import pearson, spearman
+
+RECALLS = (1, 10, 100)
+_DEPTH = 10  # of MRR and nDCG, as in BEIR and MTEB
+RANKED = 100  # documents of a query in a ranking
+_BLOCK = 1024  # most queries whose scores are in memory at once
+_MOST_SCORES = 1 << 25  # in memory at once
+
+Key = TypeVar("Key", bound=Hashable)  # a text, or the number of one
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors of length 1; zeros stay zeros."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1.0)
+
+
+def search(
+    queries: np.ndarray, documents: np.ndarray, k: int, block: int = _BLOCK
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k largest products of each query with the documents: scores and indexes [Q, k].
+
+    Every document is compared. The best is first; of equal scores, the document with the lower index.
+
+    Args:
+        queries: float [Q, E].
+        documents: float [D, E].
+        k: results; D if there are fewer documents.
+        block: most queries at once; fewer for many documents, to limit the memory.
+
+    >>> search(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.6, 0.8], [1.0, 0.0]]), k=2)
+    (array([[1. , 0.6]]), array([[2, 1]]))
+    """
+    k = min(k, len(documents))
+    block = max(1, min(block, _MOST_SCORES // max(1, len(documents))))
+    scores, indexes = np.zeros((len(queries), k)), np.zeros((len(queries), k), int)
+    for start in range(0, len(queries) if k else 0, block):
+        found = queries[start : start + block] @ documents.T
+        least = np.partition(found, -k, axis=1)[:, -k]
+        for number, row in enumerate(found):
+            near = np.flatnonzero(~(row < least[number]))  # the k best, and all that equal the last
+            best = near[np.argsort(-row[near], kind="stable")[:k]]
+            indexes[start + number], scores[start + number] = best, row[best]
+    return scores, indexes
+
+
+def search_others(
+    queries: np.ndarray, documents: np.ndarray, own: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k best documents of each query but one, the query itself.
+
+    Args:
+        own: int [Q], index of that document; -1 for none.
+
+    Returns:
+        Scores and indexes [Q, k]; the index is -1 after the last document.
+    """
+    scores, indexes = search(queries, documents, k + 1)
+    is_own = indexes == own[:, None]
+    order = np.argsort(is_own, axis=1, kind="stable")[:, :k]  # the query itself is last
+    indexes = np.where(is_own, -1, indexes)
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(indexes, order, 1)
+
+
+def relevance(
+    rows: Iterable[Sequence[Key]],
+) -> tuple[dict[Key, int], dict[Key, int], list[list[int]]]:
+    """Return the queries and the documents, key -> index, and the relevant documents of each query.
+
+    Args:
+        rows: a query, a relevant document, and perhaps other documents.
+
+    >>> relevance([("who", "me", "you"), ("who", "us")])
+    ({'who': 0}, {'me': 0, 'you': 1, 'us': 2}, [[0, 2]])
+    """
+    queries: dict[Key, int] = {}
+    documents: dict[Key, int] = {}
+    relevant: list[list[int]] = []
+    for query, *others in rows:
+        number = queries.setdefault(query, len(queries))
+        indexes = [documents.setdefault(other, len(documents)) for other in others]
+        if number == len(relevant):
+            relevant.append([])
+        relevant[number].append(indexes[0])
+    return queries, documents, relevant
+
+
+def own_documents(
+    queries: Mapping[Key, int], documents: Mapping[Key, int], relevant: Sequence[Sequence[int]]
+) -> np.ndarray:
+    """Return the document that is the query itself, int [Q]; -1 without one, or if it is relevant."""
+    own = [documents.get(query, -1) for query in queries]
+    return np.array([-1 if each in row else each for each, row in zip(own, relevant, strict=True)])
+
+
+def mine_negatives(
+    pairs: Sequence[tuple[str, str]],
+    embed: Callable[..., np.ndarray],
+    num_negatives: int = 1,
+    margin: float = 0.05,
+    depth: int = 100,
+) -> list[list[str]]:
+    """Return for each pair the texts that a model confuses with its positive, the nearest first.
+
+    Candidates are the positives of the other anchors. Left out are the anchor, each of its positives,
+    and, as probable positives, texts whose cosine is above that of the pair minus the margin.
+
+    Args:
+        pairs: (anchor, positive).
+        embed: `embed` of a `Predictor`.
+        num_negatives: of each pair, at most.
+        margin: difference of cosines, from 0 to 2.
+        depth: texts of each anchor that are ranked.
+
+    >>> angles = {"q": 0.0, "right": 0.0, "r": 1.5, "near": 0.2, "s": 2.9, "far": 1.0}
+    >>> def embed(texts, as_query=False):
+    ...     return np.array([[np.cos(angles[text]), np.sin(angles[text])] for text in texts])
+    >>> mine_negatives([("q", "right"), ("r", "near"), ("s", "far")], embed)[0]  # "near" is too near
+    ['far']
+
+    Source: Karpukhin et al. 2020, arXiv 2004.04906, section 3.2; the margin as in Moreira et al. 2024,
+    arXiv 2407.15831.
+    """
+    anchors, documents, positives = relevance(pairs)
+    texts = list(documents)
+    queries, vectors = unit(embed(list(anchors), as_query=True)), unit(embed(texts))
+    scores, indexes = search(queries, vectors, depth)
+    mined = []
+    for anchor, positive in pairs:
+        number = anchors[anchor]
+        max_score = queries[number] @ vectors[documents[positive]] - margin
+        left_out = {*positives[number], documents.get(anchor)}
+        ranked = zip(indexes[number], scores[number], strict=True)
+        far = [texts[i] for i, score in ranked if i not in left_out and score <= max_score]
+        mined.append(far[:num_negatives])
+    return mined
+
+
+def judged(indexes: np.ndarray, relevant: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of the documents [Q, k] are relevant, and how many each query has: bool, int [Q]."""
+    found = [np.isin(row, own) for row, own in zip(indexes, relevant, strict=True)]
+    return np.array(found), np.array([len(set(own)) for own in relevant])
+
+
+def search_class(
+    vectors: np.ndarray, classes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the nearest other texts of each of N texts. Relevant are those of its class.
+
+    Args:
+        vectors: float [N, E].
+        classes: [N], nan for an unknown one.
+
+    Returns:
+        Of the neighbours [N, k], the scores, the indexes, and bool, whether they are relevant. Of each
+        text [N], the number of others of its class, and one of them, or the text itself.
+    """
+    count = len(classes)
+    scores, indexes = search_others(vectors, vectors, np.arange(count), min(RANKED, count - 1))
+    is_relevant = classes[indexes] == classes[:, None]  # never of nan
+    return scores, indexes, is_relevant, *_others_of_class(classes)
+
+
+def retrieval_metrics(is_relevant: np.ndarray, num_relevant: np.ndarray) -> dict[str, float]:
+    """Return MRR@10, nDCG@10, MAP@100 and Recall@1, 10 and 100; {} if no query has a relevant document.
+
+    They are means over the queries that have one. A document is relevant or not. Recall is the fraction
+    of a query's relevant documents that are found.
+
+    Args:
+        is_relevant: bool [Q, k], of the documents found, the best first.
+        num_relevant: int [Q], relevant documents of each query, found or not.
+
+    >>> round(retrieval_metrics(np.array([[False, True]]), np.array([1]))["eval_mrr@10"], 3)
+    0.5
+
+    Source: Järvelin and Kekäläinen 2002 (nDCG); the depths are those of BEIR (arXiv 2104.08663).
+    """
+    found = [(row, n) for row, n in zip(is_relevant, num_relevant, strict=True) if n > 0]
+    if not found:
+        return {}
+    metrics = {
+        f"eval_mrr@{_DEPTH}": _mean(row[:_DEPTH].any() / (np.argmax(row) + 1) for row, _ in found),
+        f"eval_ndcg@{_DEPTH}": _mean(
+            _dcg(row[:_DEPTH]) / _dcg(np.ones(min(count, _DEPTH))) for row, count in found
+        ),
+        f"eval_map@{RANKED}": _mean(
+            _sum_of_precisions(row[:RANKED]) / min(count, RANKED) for row, count in found
+        ),
+    }
+    for k in RECALLS:
+        metrics[f"eval_recall@{k}"] = _mean(row[:k].sum() / count for row, count in found)
+    return metrics
+
+
+def pair_metrics(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    """Return the `score_metrics` of the cosines of N pairs.
+
+    Args:
+        first, second: float [N, E].
+        scores: [N].
+    """
+    return score_metrics((unit(first) * unit(second)).sum(-1), scores)
+
+
+def score_metrics(predicted: np.ndarray, actual: np.ndarray) -> dict[str, float]:
+    """Return the correlations of the scores of N pairs with the actual ones; of 0 and 1 also AP.
+
+    An actual score of nan is unknown, and not counted.
+    """
+    known = ~np.isnan(actual)
+    predicted, actual = predicted[known], actual[known]
+    if not len(actual):
+        return {}
+    found = {
+        "eval_spearman": spearman(predicted, actual),
+        "eval_pearson": pearson(predicted, actual),
+    }
+    if set(np.unique(actual)) == {0, 1}:
+        order = np.argsort(-predicted)
+        is_hit, falling = actual[order] == 1, -predicted[order]
+        last = np.searchsorted(falling, falling, side="right")  # equal scores are one threshold
+        precisions = np.cumsum(is_hit)[last - 1] / last
+        found["eval_average_precision"] = float(precisions[is_hit].mean())
+    return found
+
+
+def ranking_metrics(vectors: np.ndarray, numbers: np.ndarray) -> dict[str, float]:
+    """Return `retrieval_metrics` of anchors that find their positives among all texts but anchors.
+
+    Args:
+        vectors: unit vectors, float [N, K, E], of an anchor, its positive and perhaps negatives.
+        numbers: int [N, K], equal for equal texts, 0 for no text.
+    """
+    rows = [[number for number in row if number] for row in numbers.tolist()]
+    queries, documents, relevant = relevance(rows)
+    of_query = dict(zip(numbers[:, 0].tolist(), vectors[:, 0], strict=True))
+    others = vectors[:, 1:].reshape(-1, vectors.shape[-1])
+    of_document = dict(zip(numbers[:, 1:].ravel().tolist(), others, strict=True))
+    _, found = search_others(
+        np.array([of_query[number] for number in queries]),
+        np.array([of_document[number] for number in documents]),
+        own_documents(queries, documents, relevant),
+        RANKED,
+    )
+    return retrieval_metrics(*judged(found, relevant))
+
+
+def class_metrics(vectors: np.ndarray, classes: np.ndarray) -> dict[str, float]:
+    """Return `retrieval_metrics` of texts that find the others of their class.
+
+    Args:
+        vectors: unit vectors, float [N, E].
+        classes: [N], nan for an unknown one.
+    """
+    _, _, is_relevant, num_relevant, _ = search_class(vectors, classes)
+    return retrieval_metrics(is_relevant, num_relevant)
+
+
+def _others_of_class(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many other texts each text's class has, and the first of them; 0 for nan.
+
+    >>> _others_of_class(np.array([5.0, 7.0, 5.0, np.nan]))
+    (array([1, 0, 1, 0]), array([2, 1, 0, 3]))
+    """
+    count, other = np.zeros(len(classes), int), np.arange(len(classes))
+    known = np.flatnonzero(~np.isnan(classes))
+    _, number, sizes = np.unique(classes[known], return_inverse=True, return_counts=True)
+    members = known[np.argsort(number, kind="stable")]  # class by class
+    starts = np.cumsum(sizes) - sizes
+    first, second = members[starts][number], members[starts + (sizes > 1)][number]
+    count[known] = sizes[number] - 1
+    other[known] = np.where(known == first, second, first)
+    return count, other
+
+
+def _mean(values: Iterator[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def _dcg(hits: np.ndarray) -> float:
+    return float((hits / np.log2(np.arange(2, len(hits) + 2))).sum())
+
+
+def _sum_of_precisions(hits: np.ndarray) -> float:
+    return float((np.cumsum(hits) / np.arange(1, len(hits) + 1))[hits].sum())

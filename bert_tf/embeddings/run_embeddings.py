@@ -1,0 +1,267 @@
+"""run_embeddings: fine-tune and evaluate embeddings of texts.
+
+Source: Reimers and Gurevych 2019, arXiv 1908.10084. The reference has no such program.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.data.tables import ending_of
+from bert_tf.embeddings.data import read_examples, score_each_pair, unique_texts
+from bert_tf.embeddings.losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
+from bert_tf.embeddings.options import EmbeddingOptions
+from bert_tf.embeddings.rankings import Found, Ranking, metric_keys, train_and_rank
+from bert_tf.embeddings.retrieval import (
+    RANKED,
+    own_documents,
+    pair_metrics,
+    relevance,
+    search_class,
+    search_others,
+    unit,
+)
+from bert_tf.embeddings.task import EmbeddingExample, EmbeddingTask
+from bert_tf.limits import DataError
+from bert_tf.options import OptionError
+from bert_tf.tasks.run import Run, start
+
+logger = logging.getLogger(__name__)
+
+EmbeddingRun = Run[EmbeddingTask, EmbeddingOptions]
+Encode = Callable[[Sequence[str], str, str], np.ndarray]  # texts, name, prefix -> unit vectors
+
+_BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman", CLASSES: "eval_map@100"}
+
+
+def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
+
+    Write `train.tf_record`, `model.ckpt-N`, `metrics.jsonl`, the files that model_files.py lists, and
+
+        eval_results.txt          "key = value" lines. Anchors with positives: MRR@10, nDCG@10, MAP@100,
+                                  Recall@1, 10 and 100 of the positives among all texts that are not
+                                  anchors. Scores: Spearman and Pearson of the cosines. Classes: as for
+                                  anchors; relevant are the other texts of the class. The main metric
+                                  also of vectors cut to each width of `matryoshka_dims`
+        report.html               the hardest queries or pairs
+        test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the cosine
+                                  of each pair. Of texts alone, the ten nearest others of each
+        test_results.txt          the step, and its metrics if it has scores, positives or classes
+    """
+    run: EmbeddingRun = start(options, "embeddings")
+    types, splits = read_data(run)
+    task = make_task(run, types, splits)
+    run.prepare(task, splits, metric_keys=metric_keys(task, types, splits.get("dev", ())))
+    answers = Answers(run, types, splits)
+    return train_and_rank(run, "run_embeddings", splits, answers.of_split)
+
+
+def read_data(run: EmbeddingRun) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
+    """Return the type of the examples of each split, and the examples."""
+    options = run.options
+    example_types, splits = read_examples(options)
+    types = [*example_types.values()]
+    ending = ending_of(str(options.fine_tuning.predict_file))
+    is_table = options.texts.positive_column is None and ending != "json"
+    if "train" not in example_types and is_table:
+        types.append(_type_of(_known_settings(run).get("loss", "multiple_negatives_ranking")))
+    if SCORES in types or options.texts.label_column:
+        score_each_pair(example_types, splits)
+    return example_types, splits
+
+
+class Answers:
+    """Rankings or scores of the splits, by the vectors of the current model.
+
+    Args:
+        example_types: of each split.
+    """
+
+    def __init__(
+        self,
+        run: EmbeddingRun,
+        example_types: Mapping[str, str],
+        splits: Mapping[str, Sequence[EmbeddingExample]],
+    ) -> None:
+        self._run, self._example_types, self._splits = run, example_types, splits
+        self._single: dict[str, EmbeddingTask] = {}  # by prefix; the trainer compiles each once
+
+    def of_split(self, split: str, name: str, batch_size: int) -> tuple[dict[str, float], Found]:
+        """Return the metrics of a split, and the documents of each query or the scores of the pairs.
+
+        Args:
+            name: of the records.
+        """
+        vectors: dict[str, np.ndarray] = {}
+
+        def encode(width: int | None, texts: Sequence[str], side: str, prefix: str) -> np.ndarray:
+            if side not in vectors:
+                vectors[side] = self._encode(batch_size, texts, side, prefix)
+            return unit(vectors[side][:, :width])
+
+        metrics, answers = self._compare(split, name, functools.partial(encode, None))
+        best = _BEST_METRIC[self._example_types[split]]
+        for width in self._run.task.matryoshka_dims if best in metrics else ():
+            of_cut, _ = self._compare(split, name, functools.partial(encode, width))
+            metrics[f"{best}_dim_{width}"] = of_cut[best]
+        return metrics, answers
+
+    def _compare(self, split: str, name: str, encode: Encode) -> tuple[dict[str, float], Found]:
+        examples, task = self._splits[split], self._run.task
+        if self._example_types[split] == SCORES:
+            first, second = ([e.texts[side] for e in examples] for side in (0, 1))
+            queries = encode(first, f"{name}_queries", task.query_prefix)
+            documents = encode(second, f"{name}_documents", task.document_prefix)
+            scores = np.array([e.label for e in examples])
+            return pair_metrics(queries, documents, scores), (queries * documents).sum(-1)
+        if self._example_types[split] == PAIRS:
+            ranking = self._ranking(task, examples, name, encode)
+        else:
+            ranking = self._neighbours(task, examples, split, name, encode)
+        return ranking.metrics(), ranking
+
+    def _ranking(
+        self, task: EmbeddingTask, examples: Sequence[EmbeddingExample], name: str, encode: Encode
+    ) -> Ranking:
+        queries, documents, relevant = relevance(each.texts for each in examples)
+        found = search_others(
+            encode(list(queries), f"{name}_queries", task.query_prefix),
+            encode(list(documents), f"{name}_documents", task.document_prefix),
+            own_documents(queries, documents, relevant),
+            RANKED,
+        )
+        return Ranking.of_lists(list(queries), list(documents), *found, relevant)
+
+    def _neighbours(
+        self,
+        task: EmbeddingTask,
+        examples: Sequence[EmbeddingExample],
+        split: str,
+        name: str,
+        encode: Encode,
+    ) -> Ranking:
+        """Return the nearest other texts of each text; relevant are those of its class."""
+        texts, classes = [e.texts[0] for e in examples], np.array([e.label for e in examples])
+        found = search_class(encode(texts, name, task.query_prefix), classes)
+        _, _, _, num_relevant, _ = found
+        kept = np.flatnonzero((num_relevant > 0) | (split == "test"))
+        queries = [texts[index] for index in kept]
+        return Ranking(queries, texts, *(each[kept] for each in found))
+
+    def _encode(self, batch_size: int, texts: Sequence[str], name: str, prefix: str) -> np.ndarray:
+        """Return vectors [texts, E]; equal texts are computed once."""
+        numbers = unique_texts(iter(texts))
+        task = self._single.setdefault(prefix, self._run.task.of_single_texts(prefix))
+        examples = [EmbeddingExample((text,)) for text in numbers]
+        kept = self._run.outputs(examples, name, batch_size, task)
+        return kept["embedding"][[numbers[text] for text in texts]]
+
+
+def make_task(
+    run: EmbeddingRun,
+    types: Mapping[str, str],
+    splits: Mapping[str, Sequence[EmbeddingExample]],
+) -> EmbeddingTask:
+    """Return the task for the options and the examples. Settings of a trained model are the defaults.
+
+    Args:
+        types: of each split. That of the first decides on the loss.
+
+    Raises:
+        ValueError: the loss does not fit the examples, or a width the vectors.
+    """
+    options = run.options
+    if options.pooling is None and run.checkpoint is not None:
+        run.checkpoint.check_embeddings()
+    known = _known_settings(run)
+    given = {name: getattr(options, name) for name in _OF_THE_MODEL}
+    given |= {"matryoshka_dims": options.widths, "projection_size": None}
+    example_type, train = next(iter(types.values())), splits.get("train", ())
+    labels = {example.label for example in train}
+    fits = "loss" in known and _type_of(known["loss"]) == example_type
+    loss = options.loss or (known["loss"] if fits else _default_loss(example_type, labels))
+    settings: dict[str, Any] = {
+        **{name: known[name] for name in given if name in known},
+        **{name: value for name, value in given.items() if value is not None},
+        "loss": loss,
+        "best_metric": _BEST_METRIC[types.get("dev", example_type)],
+    }
+    if train:
+        _check_loss(loss, example_type, labels, train, options)
+    num_texts = max(len(example.texts) for example in next(iter(splits.values())))
+    length = options.model.max_seq_length or known.get("max_seq_length", run.max_seq_length)
+    task = EmbeddingTask(length, num_texts, **settings)
+    compared = {example_type for split, example_type in types.items() if split != "test"}
+    if CLASSES in compared and task.query_prefix != task.document_prefix:
+        raise OptionError(
+            "query_prefix",
+            "must be document_prefix: texts with classes are compared with each other.",
+        )
+    task.check_widths(run.config)
+    return task
+
+
+def _known_settings(run: EmbeddingRun) -> dict[str, Any]:
+    """Return the settings that the model was trained with, as far as its folder has them."""
+    checkpoint, trained = run.checkpoint, run.trained or run.known
+    if isinstance(trained, EmbeddingTask):
+        return trained.arguments()
+    if checkpoint and checkpoint.problem:
+        return {"max_seq_length": checkpoint.longest_input(run.config)}
+    return {}
+
+
+# Options whose default is the value of the model.
+_OF_THE_MODEL = ("pooling", "normalize", "query_prefix", "document_prefix", "scale")
+
+
+def _type_of(loss: str) -> str:
+    """Return the type of the examples that a loss is for."""
+    return EMBEDDING_LOSSES[loss][2]
+
+
+def _default_loss(example_type: str, labels: set[float]) -> str:
+    if example_type == PAIRS:
+        return "multiple_negatives_ranking"
+    if example_type == CLASSES:
+        return "batch_all_triplet"
+    return "contrastive" if labels <= {0.0, 1.0} and labels else "cosent"
+
+
+_NAMES = {
+    PAIRS: "anchors with positives",
+    SCORES: "two texts with a score",
+    CLASSES: "texts with classes",
+}
+
+
+def _check_loss(
+    loss: str,
+    example_type: str,
+    labels: set[float],
+    examples: Sequence[EmbeddingExample],
+    options: EmbeddingOptions,
+) -> None:
+    if _type_of(loss) != example_type:
+        fitting = ", ".join(name for name in EMBEDDING_LOSSES if _type_of(name) == example_type)
+        raise OptionError("loss", f"{loss}, but {_NAMES[example_type]} need one of {fitting}.")
+    if loss == "contrastive" and not labels <= {0.0, 1.0}:
+        other = min(labels - {0.0, 1.0})
+        raise OptionError("loss", f"contrastive needs scores of 0 and 1, not {other}. Use cosent.")
+    if loss == "triplet":
+        for example in examples:
+            if len(example.texts) < 3:
+                raise DataError(example.origin, "loss=triplet needs a negative in every example.")
+    has_own = loss in ("cosine_similarity", "contrastive") or all(
+        len(e.texts) > 2 for e in examples
+    )
+    if options.training.train_batch_size == 1 and not has_own:
+        raise OptionError(
+            "train_batch_size", f"is 1, but loss={loss} compares the examples of a batch. Use 32."
+        )

@@ -1,0 +1,167 @@
+"""extract_features: contextual vectors of text, layer by layer.
+
+    jsonl      {"linex_index": i, "features": [{"token": t, "layers": [{"index": -1, "values": [...]},
+               ...]}, ...]} per example, values with six decimals ("linex_index" is the spelling of
+               the reference). Texts are streamed, so memory does not grow with their number.
+    npz        all examples, concatenated in memory:
+               vectors        float32 [T, L, H]; example n has vectors[row_splits[n]:row_splits[n + 1]]
+               tokens         strings [T]
+               row_splits     int64 [N + 1]
+               layers         int64 [L], as in --layers
+
+Shapes: N examples, T tokens (of one or of all), L layers, H hidden.
+
+Source: google-research/bert, extract_features.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.packing import PackedSequence, pack_texts
+from bert_tf.files import check_not_an_input, expand_files, open_whole, whole_file
+from bert_tf.limits import DataError
+from bert_tf.lines import count_lines, read_lines
+from bert_tf.modeling.pooling import parse_layers
+from bert_tf.options import ModelOptions, changes, option
+from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.text_model import SequenceRunner, trimmed
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.options import DeviceOptions
+from bert_tf.training.progress import Progress
+
+logger = logging.getLogger(__name__)
+
+EXTRACTION_FORMATS = ("jsonl", "npz")
+_BATCHES_AT_ONCE = 4  # read together, to batch texts of similar length
+_PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
+
+Features = tuple[Sequence[str], np.ndarray]  # T tokens, and their vectors, float32 [L, T, H]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractionOptions:
+    """The flags of extract_features."""
+
+    devices: DeviceOptions
+    model: ModelOptions = changes(
+        max_seq_length={"help": "Longer inputs are truncated.", "default": 128, "min": 2}
+    )
+    input_file: str = option(
+        "Text, a comma list of files or globs. One example per line; ' ||| ' separates the sentences of "
+        "a pair.",
+        group="Data",
+    )
+    output_file: str = option("File for the vectors.", group="Data")
+    output_format: str = option(
+        "jsonl: the reference's JSON lines. npz: NumPy arrays, in memory until they are written.",
+        group="Data",
+        default="jsonl",
+        choices=EXTRACTION_FORMATS,
+    )
+    init_checkpoint: str = option(
+        "Weights: a TF1 checkpoint, a folder of a bert_tf run, or a Hugging Face folder.",
+        group="Model",
+    )
+    layers: str = option(
+        "Layers to write, comma-separated: -1 is the last, 0 the first.",
+        group="Model",
+        default="-1,-2,-3,-4",
+    )
+    batch_size: int = option("Examples per batch.", group="Machine", default=32, min=1)
+    use_one_hot_embeddings: bool = option(
+        "Ignored: the lookup is fast on every device.", default=False
+    )
+
+    def __post_init__(self) -> None:
+        parse_layers(self.layers)
+
+
+def extract_features(options: ExtractionOptions) -> int:
+    """Write `output_file`. Return the number of examples."""
+    files = expand_files(options.input_file)
+    check_not_an_input([options.output_file], files)
+    total = count_lines(files)
+    if not total:
+        raise DataError(options.input_file, "is empty.")
+    with options.devices.make_strategy().scope():
+        trained = load_model(
+            options.init_checkpoint,
+            head="encoder",
+            dtype=options.devices.policy,
+            bert_config_file=options.model.bert_config_file,
+            vocab_file=options.model.vocab_file,
+            do_lower_case=options.model.do_lower_case,
+        )
+    model, tokenizer, config = trained.model, trained.tokenizer, trained.model.config
+    length = options.model.max_seq_length or trained.max_seq_length
+    config.check_sequence_length(length)
+    layers = parse_layers(options.layers, config.num_hidden_layers)
+
+    lines = chain.from_iterable(map(read_lines, files))
+    examples = (pack_line(line, tokenizer, length) for line in lines)
+    progress = Progress("extract", total, unit="examples")
+
+    def forward(inputs):
+        every = model(inputs, training=False)["all_encoder_layers"]
+        return {"vectors": tf.stack([every[index] for index in layers], axis=1)}
+
+    def features() -> Iterator[Features]:
+        run, number = SequenceRunner(forward, config.max_position_embeddings, options.batch_size), 0
+        while some := list(islice(examples, options.batch_size * _BATCHES_AT_ONCE)):
+            for example, outputs in zip(some, run(some), strict=True):
+                tokens = tokenizer.convert_ids_to_tokens(example.input_ids)
+                yield tokens, outputs["vectors"][:, : len(tokens)]
+            number += len(some)
+            progress.update(number)
+
+    write = write_npz if options.output_format == "npz" else write_json_lines
+    write(options.output_file, features(), layers)
+    logger.info("Wrote %d examples to %s", total, options.output_file)
+    return total
+
+
+def pack_line(line: str, tokenizer: FullTokenizer, max_seq_length: int) -> PackedSequence:
+    """Encode a line of the input. " ||| " separates the sentences of a pair."""
+    line = line.strip()
+    pair = _PAIR.match(line)
+    text_a, text_b = (pair[1], pair[2]) if pair else (line, None)
+    return trimmed(pack_texts(tokenizer, text_a, text_b, max_seq_length))
+
+
+def write_json_lines(path: str, examples: Iterable[Features], layers: Sequence[int]) -> None:
+    """Write JSON lines with the keys and order of the reference."""
+    with open_whole(path) as file:
+        for number, (tokens, vectors) in enumerate(examples):
+            features = []
+            for token, token_vectors in zip(tokens, vectors.transpose(1, 0, 2), strict=True):
+                values = [[round(float(value), 6) for value in row] for row in token_vectors]
+                pairs = zip(layers, values, strict=True)
+                entries = [{"index": layer, "values": value} for layer, value in pairs]
+                features.append({"token": token, "layers": entries})
+            file.write(json.dumps({"linex_index": number, "features": features}) + "\n")
+
+
+def write_npz(path: str, examples: Iterable[Features], layers: Sequence[int]) -> None:
+    """Write NumPy arrays of all examples."""
+    with whole_file(path) as name, tempfile.TemporaryDirectory() as folder:
+        tokens, vectors = zip(*examples, strict=True)
+        local = os.path.join(folder, "features.npz")  # NumPy needs a local file
+        np.savez(
+            local,
+            vectors=np.concatenate([each.transpose(1, 0, 2) for each in vectors]),
+            tokens=np.array(list(chain(*tokens))),
+            row_splits=np.cumsum([0, *map(len, tokens)], dtype=np.int64),
+            layers=np.array(layers, np.int64),
+        )
+        tf.io.gfile.copy(local, name, overwrite=True)

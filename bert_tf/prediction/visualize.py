@@ -1,0 +1,251 @@
+"""visualize: one page on the attention of a model and the reasons for its answer to one input.
+
+The page needs nothing but a browser: no network, no library.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.packing import PackedSequence, pack_texts
+from bert_tf.files import write_text
+from bert_tf.modeling.bert import BertModel
+from bert_tf.options import OptionError, option
+from bert_tf.prediction.classification import TextClassifier
+from bert_tf.prediction.encoder import SentenceEncoder
+from bert_tf.prediction.explanation import attention, attributions
+from bert_tf.prediction.masked_lm import MaskFiller
+from bert_tf.prediction.model_folder import TrainedModel, load_model, with_settings
+from bert_tf.prediction.multiple_choice import ChoicePredictor
+from bert_tf.prediction.predictor import Predictor
+from bert_tf.prediction.question_answering import QuestionAnswerer
+from bert_tf.prediction.text_model import trimmed
+from bert_tf.prediction.token_classification import EntityRecognizer
+from bert_tf.report.page import Section, page, table
+from bert_tf.tasks.base import MIN_SEQ_LENGTH
+from bert_tf.tasks.metrics import softmax
+
+logger = logging.getLogger(__name__)
+
+_SEPARATOR = " ||| "
+
+Values = dict[str, str]  # the answer in a few words
+View = tuple[PackedSequence, Values, list[Section]]  # the input without padding, and its answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisualizationOptions:
+    """Flags of visualize."""
+
+    model_dir: str = option(
+        "The --output_dir of run_classifier, run_squad, run_ner, run_swag or run_pretraining, or any "
+        "checkpoint, of which there is attention alone.",
+        group="Model",
+    )
+    text: str = option(
+        "The input; ' ||| ' separates the sentences of a pair, a question and the text with its answer, "
+        "and a text and its choices.",
+        group="Data",
+    )
+    output_file: str = option("The page.", group="Data", default="visualization.html")
+    label: str | None = option(
+        "Of a classifier: the label that the tokens shall count for. Default: the one it predicts.",
+        default=None,
+    )
+    max_seq_length: int = option(
+        "Cut the input to so many tokens, if the model would read more. The page grows with the square.",
+        group="Model",
+        default=128,
+        min=MIN_SEQ_LENGTH,
+    )
+
+
+def visualize(options: VisualizationOptions, trained: TrainedModel | None = None) -> None:
+    """Write the page of `trained`, by default the model in `model_dir`.
+
+    Raises:
+        ValueError: the model does not take such an input, or lacks the label.
+    """
+    trained = trained or load_model(options.model_dir)
+    length = min(options.max_seq_length, trained.max_seq_length)
+    trained = with_settings(trained, length)
+    sequence, values, sections = view(trained, options.text, options.label)
+    values["tokens"] = f"{len(sequence.input_ids)}, at most {length}"
+    tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
+    bert = getattr(trained.model, "bert", trained.model)
+    sections.append(_attention_section(tokens, attention(bert, sequence)))
+    title = textwrap.shorten(options.text.replace(_SEPARATOR, " | "), 120, placeholder="…")
+    write_text(options.output_file, page(title, values, sections))
+    logger.info("Wrote %s: open it in a browser", options.output_file)
+
+
+def view(trained: TrainedModel, text: str, label: str | None = None) -> View:
+    """Return the input as the model reads it, its answer, and the sections before the attention."""
+    model: Any = None if isinstance(trained.model, BertModel) else Predictor(trained).text_model
+    if isinstance(model, EntityRecognizer):
+        return _packed(trained, text), *_entities(model, text)
+    if isinstance(model, SentenceEncoder):
+        return model.prepare(text), {}, []
+    if model is None:
+        return _packed(trained, *text.split(_SEPARATOR, 1)), {}, []
+    item = model.parse_line(text.replace(_SEPARATOR, "\t"))
+    if isinstance(model, TextClassifier):
+        return _classification(model, trained, item, label)
+    if isinstance(model, QuestionAnswerer):
+        return _answer(model, trained, item)
+    if isinstance(model, ChoicePredictor):
+        return _choice(model, trained, item)
+    return _masks(model, item)
+
+
+def _packed(trained: TrainedModel, text_a: str, text_b: str | None = None) -> PackedSequence:
+    return trimmed(pack_texts(trained.tokenizer, text_a, text_b, trained.max_seq_length))
+
+
+def _classification(
+    model: TextClassifier, trained: TrainedModel, item: Any, label: str | None
+) -> View:
+    sequence, *others = windows = model.prepare(item)
+    (answer,) = model.answer([windows])
+    values = {"answer": model.short(answer) or "no label"}
+    values |= {name: f"{p:.1%}" for name, p in answer.get("probabilities", {}).items()}
+    if others:
+        values["shown"] = f"the first of {len(windows)} windows"
+    index, name = 0, "score"
+    if labels := model.task.labels:
+        label = label or max(answer["probabilities"], key=answer["probabilities"].get)
+        if label not in labels:
+            raise OptionError("label", f"must be one of {', '.join(labels)}, but is {label}.")
+        index, name = list(labels).index(label), f"log-odds of {label}"
+
+    def output_of(inputs):
+        logits = trained.model(inputs, training=False)["logits"]
+        if model.task.kind.name != "single_label":
+            return logits[:, index]
+        others = tf.concat([logits[:, :index], logits[:, index + 1 :]], axis=1)
+        return logits[:, index] - tf.reduce_logsumexp(others, axis=1)
+
+    return sequence, values, [_attribution_section(trained, sequence, output_of, name)]
+
+
+def _answer(model: QuestionAnswerer, trained: TrainedModel, item: Any) -> View:
+    text, windows = model.prepare(item)
+    if not windows:
+        raise ValueError("There is no token in the text. Give another text.")
+    logits = model.logits(windows)
+    found = model.choose(windows, logits)
+    answer = model.named(text, windows, found)
+    spans = ((c.window, c.positions) for c in found.nbest if c.text and c.window is not None)
+    number, positions = next(spans, (0, None))
+    special = trained.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    sequence = trimmed(windows[number].pack(trained.max_seq_length, *special))
+    values = {"answer": answer["answer"] or "no answer"}
+    values["probability"] = f"{answer['probability']:.1%}"
+    if "null_odds" in answer:
+        values["odds of no answer"] = f"{answer['null_odds']:.3g}"
+    if len(windows) > 1:
+        values["shown"] = f"window {number + 1} of {len(windows)}"
+    start, end = (softmax(part.astype(np.float64)).tolist() for part in logits[number])
+    part = {
+        "kind": "span",
+        "tokens": trained.tokenizer.convert_ids_to_tokens(sequence.input_ids),
+        "start": start,
+        "end": end,
+        "chosen": positions if answer["answer"] else None,
+    }
+    note = (
+        "Probability of each token to be the first (blue) and the last (orange) of the answer, in this "
+        "window. The shaded tokens are the answer."
+    )
+    return sequence, values, [Section("Start and end of the answer", [part], note, wide=True)]
+
+
+def _entities(model: EntityRecognizer, text: str) -> tuple[Values, list[Section]]:
+    ((many, found),) = model.predict([text])[0].items()
+    kind = "label" if model.task.word_labels else "type"
+    rows = [(e["text"], e[kind], e["probability"], e["start"], e["end"]) for e in found]
+    header = ("text", kind, "probability", "from character", "to")
+    sections = [Section(many.capitalize(), [table(header, rows)])] if rows else []
+    return {many: str(len(rows))}, sections
+
+
+def _choice(model: ChoicePredictor, trained: TrainedModel, item: Any) -> View:
+    choices, sequences = model.prepare(item)
+    (answer,) = model.answer([(choices, sequences)])
+    sequence = sequences[answer["prediction"]]
+
+    def score(inputs):
+        outputs = trained.model.bert(inputs, training=False)
+        return trained.model.classifier(outputs["pooled_output"], training=False)[:, 0]
+
+    rows = list(zip(choices, answer["probabilities"], strict=True))
+    sections = [
+        Section("Choices", [table(("choice", "probability"), rows)]),
+        _attribution_section(trained, sequence, score, "score of the best choice"),
+    ]
+    return sequence, {"answer": answer["choice"]}, sections
+
+
+def _masks(model: MaskFiller, item: str) -> View:
+    prepared = model.prepare(item)
+    (answer,) = model.answer([prepared])
+    sections = [
+        Section(
+            f"[MASK] at position {position}",
+            [table(("token", "probability"), [tuple(c.values()) for c in candidates])],
+        )
+        for position, candidates in zip(prepared.positions, answer["masks"], strict=True)
+    ]
+    return prepared.sequence, {"best": model.short(answer)}, sections
+
+
+def _attribution_section(
+    trained: TrainedModel,
+    sequence: PackedSequence,
+    output_of: Callable[[dict], tf.Tensor],
+    name: str,
+) -> Section:
+    """Return the tokens of the input in the color of their value for an output."""
+    found = attributions(trained.model.bert, sequence, trained.tokenizer, output_of)
+    tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
+    largest = np.argsort(-np.abs(found.values), kind="stable")[:12]
+    rows = [[tokens[i], int(i), float(found.values[i])] for i in largest if found.values[i]]
+    note = (
+        f"Integrated gradients of the {name}. Blue tokens support it, orange tokens oppose it. The "
+        f"values add up to {found.values.sum():+.3f}, from {found.baseline:.3f} with [MASK] instead of "
+        f"every word to {found.output:.3f} (error of the sum: {found.gap:+.4f}). Point at a token for "
+        "its value."
+    )
+    parts = [
+        {"kind": "tokens", "tokens": tokens, "values": found.values.tolist()},
+        {"kind": "signed_bars", "label": "Contribution of the strongest tokens", "rows": rows},
+    ]
+    return Section("Contribution of each token", parts, note, wide=True)
+
+
+def _attention_section(tokens: Sequence[str], probabilities: np.ndarray) -> Section:
+    """Return all heads of all layers as small pictures; `probabilities` is [layer, head, from, to]."""
+    num_layers, num_heads = probabilities.shape[:2]
+    levels = np.round(np.clip(probabilities, 0, 1) * 255).astype(np.uint8)
+    part = {
+        "kind": "attention",
+        "tokens": list(tokens),
+        "layers": num_layers,
+        "heads": num_heads,
+        "levels": base64.b64encode(levels.tobytes()).decode("ascii"),
+    }
+    note = (
+        "Each small picture is a head. A row shows the attention of one token to the tokens of the "
+        "columns. Choose a head to enlarge it: lines connect a token on the left with the tokens on the "
+        "right that it attends to. Point at a token to see only its lines, click to keep them. The "
+        "arrow keys move between heads."
+    )
+    return Section("Attention", [part], note, wide=True)

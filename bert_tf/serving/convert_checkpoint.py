@@ -1,0 +1,253 @@
+"""convert_checkpoint: from any checkpoint format to that of TensorFlow 1 or Hugging Face.
+
+Checkpoints of bert_tf have the TensorFlow 1 format with the optimizer's moments, which are dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from dataclasses import dataclass, replace
+
+from bert_tf.checkpoints import sidecar
+from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, shape_of
+from bert_tf.checkpoints.heads import HEADS, Head, find_head, select
+from bert_tf.checkpoints.huggingface_names import name_table
+from bert_tf.checkpoints.read import read_checkpoint
+from bert_tf.checkpoints.sentence_transformers import lost_prompts
+from bert_tf.checkpoints.tokenizer_files import unsupported_tokenization
+from bert_tf.config import BertConfig
+from bert_tf.files import check_new_folder, new_folder
+from bert_tf.limits import listed
+from bert_tf.options import (
+    ModelOptions,
+    OptionError,
+    changes,
+    make_options,
+    option,
+    require_packages,
+)
+from bert_tf.pretrained import FORMATS, write_folder
+from bert_tf.report.model_card import write_conversion_card
+from bert_tf.tasks.base import Task
+from bert_tf.tasks.load import load_task
+from bert_tf.tasks.of_checkpoint import default_labels, split_labels
+from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.tokenization import FullTokenizer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    """The flags of convert_checkpoint."""
+
+    model: ModelOptions = changes(
+        max_seq_length={
+            "help": "Tokens of an example, for task.json. Default: that stated next to the weights, "
+            "else the number of positions."
+        }
+    )
+    init_checkpoint: str = option(
+        "Source: a TF1 checkpoint or a bert_tf run, a Hugging Face folder or hf://org/name, an "
+        "object-based checkpoint of tf-models-official, or a SavedModel encoder of TF Hub.",
+        group="Model",
+    )
+    output_dir: str = option("New folder.", group="Model")
+    output_format: str = option(
+        "tf1: bert_model.ckpt with bert_config.json and vocab.txt, for bert_tf and the original. "
+        "huggingface: config.json, model.safetensors and the files of the tokenizer.",
+        group="Data",
+        default="huggingface",
+        choices=FORMATS,
+    )
+    head: str | None = option(
+        "Head to write, if the checkpoint does not state it or has several. Other variables are then "
+        "dropped. Default: write all variables.",
+        group="Model",
+        default=None,
+        choices=tuple(HEADS),
+    )
+    labels: str | None = option(
+        "Comma list of the classifier's labels, in the order of its outputs. Default: those next to the "
+        "checkpoint.",
+        default=None,
+    )
+    is_pair: bool | None = option(
+        "The classifier takes pairs of sentences, for task.json. Default: true for a CrossEncoder, else "
+        "unknown, so it takes both.",
+        default=None,
+    )
+    num_choices: int | None = option(
+        "Choices of a question, for task.json. Default: 4.", default=None, min=2
+    )
+
+    def __post_init__(self) -> None:
+        if self.output_format == "huggingface":
+            require_packages("output_format", ["safetensors"], "hf")
+
+
+def convert(
+    path: str | os.PathLike, folder: str | os.PathLike, format: str = "huggingface", **options
+) -> None:
+    """Write a checkpoint in another format.
+
+    >>> import bert_tf
+    >>> bert_tf.convert("uncased_L-12_H-768_A-12", "converted")  # doctest: +SKIP
+
+    Args:
+        path: any checkpoint that --init_checkpoint accepts.
+        folder: new folder.
+        format: "huggingface" or "tf1".
+        **options: flags of convert_checkpoint, such as `head` and `labels`.
+
+    Raises:
+        ValueError: the folder is not empty, or the checkpoint is damaged or incomplete.
+    """
+    path, folder = os.fspath(path), os.fspath(folder)
+    convert_checkpoint(
+        make_options(
+            ConvertOptions, init_checkpoint=path, output_dir=folder, output_format=format, **options
+        )
+    )
+
+
+def convert_checkpoint(options: ConvertOptions) -> None:
+    """Write --output_dir, which appears when complete.
+
+    Raises:
+        ValueError: the source is damaged or incomplete, or its parts do not match.
+    """
+    check_new_folder(options.output_dir, "output_dir")
+    source = read_checkpoint(options.init_checkpoint)
+    config = sidecar.find_config(options.model.bert_config_file, source)
+    checkpoint, head, task, left_out = _describe(source, config, options)
+    vocab_file = options.model.vocab_file
+    vocab = sidecar.find_vocabulary(vocab_file, checkpoint)
+    if vocab is None:
+        logger.warning("There is no vocabulary next to %s: give --vocab_file.", checkpoint.source)
+    else:
+        ids = {token: index for index, token in enumerate(vocab)}
+        source_of_vocab = vocab_file or checkpoint.vocab_file or "in tokenizer.json"
+        sidecar.check_vocabulary(ids, config, source_of_vocab)
+        sidecar.compare_vocabularies(vocab_file, checkpoint)
+    do_lower_case = sidecar.find_case(options.model.do_lower_case, checkpoint, vocab, vocab_file)
+    if do_lower_case is None and vocab is not None:
+        do_lower_case = True
+        logger.warning("No file states the case of the text; --do_lower_case=true is assumed.")
+    if vocab is not None and do_lower_case is not None:
+        folder, tokenizer = source.folder, FullTokenizer(vocab, do_lower_case)
+        for file, setting, rule in unsupported_tokenization(folder, tokenizer):
+            logger.warning(
+                "%s: %s, but %s. The new folder loses this setting.", file, setting, rule
+            )
+
+    logger.info(
+        "%s: %s, %d variables, %d layers, hidden size %d, %d WordPieces",
+        *(source.source, head.name, len(checkpoint.arrays), config.num_hidden_layers),
+        *(config.hidden_size, config.vocab_size),
+    )
+    for note in source.notes:
+        logger.warning("%s", note)
+    if left_out:
+        logger.warning("dropped, because of --head=%s: %s", head.name, ", ".join(left_out))
+    with new_folder(options.output_dir, "output_dir") as folder:
+        write_folder(
+            folder,
+            checkpoint,
+            config,
+            head,
+            task,
+            vocab,
+            do_lower_case,
+            options.output_format,
+        )
+        write_conversion_card(
+            folder,
+            options.init_checkpoint,
+            source.folder,
+            head.name,
+            task,
+            sum(math.prod(shape_of(checkpoint.arrays, name)) for name in checkpoint.arrays),
+            head.architecture if options.output_format == "huggingface" else None,
+        )
+    logger.info("Wrote %s", options.output_dir)
+
+
+def _describe(
+    source: PretrainedCheckpoint, config: BertConfig, options: ConvertOptions
+) -> tuple[PretrainedCheckpoint, Head, Task | None, tuple[str, ...]]:
+    """Return the completed checkpoint, its head, its task, and the names of dropped variables."""
+    length = options.model.max_seq_length or source.longest_input(config)
+    config.check_sequence_length(length)
+    # The flag settles which of two lists of labels is right.
+    source = source if options.labels is None else replace(source, labels=None)
+    task, keeps_pooling = None, options.head in (None, "embeddings")
+    if source.task is None and keeps_pooling:
+        source.check_embeddings()
+    if source.task is not None or (source.embeddings is not None and keeps_pooling):
+        task, _ = load_task(replace(source, config=config), length)
+    if task is not None and source.task is None and (lost := lost_prompts(source.folder)):
+        logger.warning("%s: the new folder loses the prompts %s", source.source, ", ".join(lost))
+    stated = options.head or (task.name if task else None)
+    head = find_head(source.arrays, stated, source.architecture, source.source)
+    known = [row.ours for row in name_table(config.num_hidden_layers)]
+    known += [name for name in source.arrays if head.optional and head.owns(name)]
+    arrays, left_out = select(source.arrays, head, known, options.head is not None)
+    if task is not None and task.name != head.name:
+        task = None
+    if isinstance(task, TokenClassificationTask) and left_out:  # the CRF
+        task = TokenClassificationTask(**task.arguments() | {"crf": None})
+    checkpoint = replace(source, arrays=arrays, config=config, architecture=head.architecture)
+    _check_rows(checkpoint, config)
+    if head.has_labels:
+        labels = _labels(checkpoint, config, task, options.labels)
+        checkpoint = replace(checkpoint, labels=labels)
+    if task is None:
+        task, problem = load_task(replace(checkpoint, task=None, embeddings=None), length)
+        if problem:
+            logger.warning("No task.json is written. %s", problem)
+    if task is not None:
+        arguments = task.arguments()
+        given: dict = {n: getattr(options, n) for n in ("is_pair", "num_choices") if n in arguments}
+        given["max_seq_length"] = options.model.max_seq_length
+        if arguments.get("labels"):
+            given["labels"] = checkpoint.labels
+        task = type(task)(**arguments | {n: v for n, v in given.items() if v is not None})
+    return checkpoint, head, task, left_out
+
+
+def _check_rows(checkpoint: PretrainedCheckpoint, config: BertConfig) -> None:
+    """Raise if the configuration does not match the sizes of the embeddings."""
+    for name, field in (
+        ("word_embeddings", "vocab_size"),
+        ("position_embeddings", "max_position_embeddings"),
+        ("token_type_embeddings", "type_vocab_size"),
+    ):
+        found = shape_of(checkpoint.arrays, f"bert/embeddings/{name}")
+        stated = getattr(config, field), config.hidden_size
+        if found != stated:
+            raise ValueError(
+                f"bert/embeddings/{name} is {list(found)} in {checkpoint.source}, but {list(stated)} by "
+                f"its configuration (`{field}`, `hidden_size`): give the right `bert_config_file`."
+            )
+
+
+def _labels(
+    checkpoint: PretrainedCheckpoint, config: BertConfig, task: Task | None, stated: str | None
+) -> tuple[str, ...]:
+    """Return the classifier's labels from the flag, else task.json, else config.json."""
+    num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
+    if stated is not None:
+        labels = split_labels(stated)
+    else:
+        labels = (checkpoint.labels or ()) if task is None else getattr(task, "labels", ())
+    labels = labels or default_labels(config, num_labels) or ()
+    if len(labels) != num_labels or len(set(labels)) != len(labels):
+        raise OptionError(
+            "labels",
+            f"{checkpoint.source} has {num_labels} outputs: give as many names, in their order, unlike "
+            f"{listed(labels) or 'none'}.",
+        )
+    return labels

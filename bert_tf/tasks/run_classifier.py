@@ -1,0 +1,420 @@
+"""run_classifier: fine-tune, evaluate and predict on sentences and pairs of sentences.
+
+Source: google-research/bert, run_classifier.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert_tf.data.tables import TableOptions
+from bert_tf.files import write_text
+from bert_tf.limits import DataError, listed
+from bert_tf.options import ModelOptions, OptionError, changes, option
+from bert_tf.report.classification import evaluation_sections
+from bert_tf.report.page import Section
+from bert_tf.tasks.classification import PROBLEM_TYPES, ClassificationTask, InputExample
+from bert_tf.tasks.glue import (
+    GLUE_TASKS,
+    GlueTask,
+    find_glue_task,
+    read_glue,
+    splits_of,
+    submission_lines,
+)
+from bert_tf.tasks.metrics import largest_class
+from bert_tf.tasks.of_checkpoint import (
+    are_unnamed,
+    in_order_of,
+    spelled_as,
+    split_labels,
+)
+from bert_tf.tasks.options import FineTuningOptions, check_data, wanted_files
+from bert_tf.tasks.run import Run, start
+from bert_tf.tasks.tables import NO_LABEL, TableLayout, infer_labels, read_examples
+from bert_tf.training.options import DeviceOptions, TrainingOptions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierOptions:
+    """The flags of run_classifier."""
+
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions
+    fine_tuning: FineTuningOptions = changes(
+        train_file={"help": "Table to train on: .tsv, .csv or .jsonl."},
+        predict_file={"help": "Table to predict; labels are optional."},
+    )
+    table: TableOptions = changes(
+        text_a_column={"help": "Column of the (first) sentence.", "default": "text_a"},
+        text_b_column={"help": "Column of the second sentence of a pair."},
+        choices_column=None,
+    )
+    data_dir: str | None = option(
+        "Folder of a GLUE data set, for --task_name.", group="Data", default=None
+    )
+    task_name: str | None = option(
+        f"Name of a data set: {', '.join(GLUE_TASKS)}. For your own data give --train_file instead.",
+        group="Data",
+        default=None,
+    )
+    language: str = option("For --task_name=xnli: language of the data.", default="zh")
+    label_column: str = option(
+        "Column of the label. With --problem_type=multi_label also a comma list of columns that "
+        "contain 0 or 1.",
+        group="Data",
+        default="label",
+    )
+    problem_type: str | None = option(
+        "single_label: one of several labels. multi_label: any number of them. regression: a number. "
+        "Default: that of --task_name or of the model in --output_dir, else single_label.",
+        default=None,
+        choices=tuple(PROBLEM_TYPES),
+    )
+    labels: str | None = option(
+        "Comma list of all labels of --train_file, in the order of the outputs and of the columns of "
+        "test_results.tsv. Default: those of the model in --output_dir, else of the table, sorted.",
+        default=None,
+    )
+    class_weights: str | None = option(
+        "Weights of the labels in the training loss: balanced (rare labels count more), or "
+        "label=weight,label=weight, others 1.",
+        default=None,
+        on_resume="warn",
+    )
+    doc_stride: int | None = option(
+        "Inputs beyond --max_seq_length are read in windows, which start this many tokens apart. Their "
+        "logits are averaged. Default: that of the model in --output_dir, else inputs are truncated.",
+        group="Model",
+        default=None,
+        min=1,
+        on_resume="model",
+    )
+
+    def __post_init__(self) -> None:
+        check_data(self, self.task_name, self.data_dir)
+
+    @property
+    def glue_task(self) -> GlueTask | None:
+        return find_glue_task(self.task_name) if self.task_name else None
+
+
+ClassifierRun = Run[ClassificationTask, ClassifierOptions]
+Splits = dict[str, list[InputExample]]
+
+
+def run_classifier(options: ClassifierOptions) -> dict[str, float]:
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
+
+    Write `train.tf_record`, `eval.tf_record`, `predict.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
+    `eval_results.txt`, `report.html`, `test_results.tsv` and `labels.txt`. Write a file for the GLUE
+    leaderboard, and the files that model_files.py lists.
+    """
+    run: ClassifierRun = start(options, "classification")
+    known_labels = run.known_labels("classification")
+    task, splits = read_data(options, run.trained, run.max_seq_length, known_labels)
+    num_windows = task.count_records(splits.get("train", ()), run.tokenizer)
+    label_names = options.glue_task.label_names if options.glue_task else ()
+    run.prepare(task, splits, num_windows, label_names)
+
+    def dev_metrics() -> dict[str, float]:
+        kept = outputs_of(run, splits["dev"], "eval", options.training.eval_batch_size)
+        return task.metrics_of(kept["logits"], kept["label_ids"])
+
+    if options.training.do_train:
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None)
+    results = evaluate(run, splits) if options.training.do_eval else {}
+    for split, examples in splits.items():
+        if split.startswith("test"):
+            predict(run, examples, split)
+    return results
+
+
+def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
+    """Return the metrics of the dev set. Write them to `eval_results.txt` and `report.html`.
+
+    The keys of "dev_mismatched" end in "_mismatched".
+    """
+    results: dict[str, float] = {}
+    shown: dict[str, float] = {}  # only in the report
+    sections: list[Section] = []
+    for split, examples in splits.items():
+        if not split.startswith("dev"):
+            continue
+        logger.info("***** Running evaluation *****")
+        logger.info("  Num examples = %d", len(examples))
+        suffix = split.removeprefix("dev")
+        kept = outputs_of(run, examples, f"eval{suffix}", run.options.training.eval_batch_size)
+        predictions = run.task.kind.predictions(kept["logits"])
+        if len(np.unique(predictions, axis=0)) == 1 < len(np.unique(kept["label_ids"], axis=0)):
+            logger.warning(
+                "All %d predictions are equal: train with another seed", len(predictions)
+            )
+        values = run.task.metrics_of(kept["logits"], kept["label_ids"])
+        results |= {f"{name}{suffix}": value for name, value in values.items()}
+        shown[f"examples{suffix}"] = len(examples)
+        if "eval_accuracy" in values:
+            largest = largest_class(kept["label_ids"])
+            shown[f"eval_accuracy_of_largest_class{suffix}"] = largest
+        sections += evaluation_sections(run.task, examples, kept, suffix)
+    results = run.write_results("eval", results)
+    title = run.options.task_name or os.path.basename(str(run.options.fine_tuning.eval_file))
+    run.write_report("run_classifier", title, results | shown, sections)
+    return results
+
+
+def outputs_of(
+    run: ClassifierRun, examples: Sequence[InputExample], name: str, batch_size: int
+) -> dict[str, np.ndarray]:
+    """Return `logits` and `label_ids` of each example."""
+    return run.task.per_example(run.outputs(examples, name, batch_size))
+
+
+def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "test") -> None:
+    """Write `test_results.tsv`: a line per example, without a header.
+
+    A line has the probability of each label, or the number. For a GLUE task, write a second file in the
+    format of the leaderboard.
+    """
+    logger.info("***** Running prediction *****")
+    logger.info("  Num examples = %d", len(examples))
+    suffix, options = split.removeprefix("test"), run.options
+    batch_size = options.fine_tuning.predict_batch_size
+    logits = outputs_of(run, examples, f"predict{suffix}", batch_size)["logits"]
+    rows = ("\t".join(str(float(p)) for p in row) + "\n" for row in run.task.kind.shown(logits))
+    path = run.path(f"test_results{suffix}.tsv")
+    write_text(path, "".join(rows))
+    logger.info("Wrote %d predictions to %s", len(examples), path)
+    if run.task.labels:
+        logger.info("columns of %s: %s", os.path.basename(path), ", ".join(run.task.labels))
+    glue_task = options.glue_task
+    if glue_task and (submission := glue_task.splits[split].submission):
+        lines = submission_lines(glue_task, run.task.kind.predictions(logits).tolist())
+        path = run.path(submission)
+        write_text(path, "".join(f"{line}\n" for line in lines))
+        logger.info("Wrote %s, in the format of the GLUE leaderboard", path)
+
+
+def read_data(
+    options: ClassifierOptions,
+    trained: ClassificationTask | None = None,
+    max_seq_length: int = 128,
+    known_labels: Sequence[str] = (),
+) -> tuple[ClassificationTask, Splits]:
+    """Return the task, and the examples of the splits that the run needs.
+
+    Args:
+        trained: task that the model was trained for, None for a new model.
+        max_seq_length: S.
+        known_labels: of the initial weights. The same labels in the data get their order.
+
+    Returns:
+        The splits are "train", "dev" and "test"; for MNLI also "dev_mismatched" and "test_mismatched".
+
+    Raises:
+        ValueError: a table cannot be read or is empty, a label is unknown, or the task differs from
+            `trained`.
+    """
+    files, glue_task = wanted_files(options), options.glue_task
+    known = trained.kind.name if trained is not None else "single_label"
+    problem_type = glue_task.problem_type if glue_task else options.problem_type or known
+    if trained is not None and problem_type != known:
+        text = f"{problem_type}, but the model was trained for {known}."
+        raise OptionError("problem_type", text)
+    if glue_task:
+        settings, splits = _read_glue_data(options, glue_task, files)
+    else:
+        settings, splits = _read_tables(options, problem_type, files, trained, known_labels)
+    for split, examples in splits.items():
+        if not examples:
+            source = options.data_dir or str(files[split])
+            raise DataError(source, f"the {split} set has no examples.")
+    settings["problem_type"] = problem_type
+    settings["doc_stride"] = options.doc_stride or (trained.doc_stride if trained else None)
+    task = ClassificationTask(max_seq_length=max_seq_length, **settings)
+    for split, examples in splits.items():
+        if not split.startswith("test"):
+            task.check_examples(examples)
+    if options.class_weights and "train" in splits:
+        settings["class_weights"] = class_weights(options.class_weights, task, splits["train"])
+        task = ClassificationTask(max_seq_length=max_seq_length, **settings)
+    if trained is not None and trained.is_pair not in (None, task.is_pair):
+        text = f"the model was trained with is_pair={trained.is_pair}, unlike the data."
+        raise OptionError("output_dir", text)
+    if "train" in splits and task.kind.has_labels:
+        counts = count_labels(task, splits["train"])
+        classes = [f"{label} ({n})" for label, n in zip(task.labels, counts, strict=True)]
+        of_f1 = f"; f1 is that of {task.labels[1]}" if len(classes) == 2 else ""
+        logger.info("Classes, with training examples: %s%s", listed(classes), of_f1)
+    return task, splits
+
+
+def _read_glue_data(
+    options: ClassifierOptions, glue_task: GlueTask, names: Iterable[str]
+) -> tuple[dict, Splits]:
+    folder = str(options.data_dir)
+    splits = {
+        split: list(read_glue(glue_task, folder, split, options.language))
+        for name in names
+        for split in splits_of(glue_task, folder, name)
+    }
+    return {
+        "labels": glue_task.labels,
+        "metric_names": glue_task.metrics,
+        "is_pair": glue_task.is_pair,
+    }, splits
+
+
+def _read_tables(
+    options: ClassifierOptions,
+    problem_type: str,
+    files: Mapping[str, str | None],
+    trained: ClassificationTask | None,
+    known_labels: Sequence[str],
+) -> tuple[dict, Splits]:
+    layout = TableLayout(
+        text_a=str(options.table.text_a_column),
+        text_b=options.table.text_b_column,
+        label=options.label_column,
+        problem_type=problem_type,
+        header=options.table.header,
+        separator=options.table.column_separator,
+    )
+    splits = {
+        split: list(read_examples(str(file), layout, labelled=split != "test"))
+        for split, file in files.items()
+    }
+    labels: Sequence[str] = ()
+    if PROBLEM_TYPES[problem_type].has_labels:
+        labels = _labels(options, layout, splits, trained, known_labels)
+        splits = {
+            split: _without_unlabelled(examples, labels, split)
+            for split, examples in splits.items()
+        }
+    _warn_of_shared_examples(splits, options.fine_tuning.train_file)
+    return {"labels": labels, "is_pair": layout.text_b is not None}, splits
+
+
+def _labels(
+    options: ClassifierOptions,
+    layout: TableLayout,
+    splits: Splits,
+    trained: ClassificationTask | None,
+    known_labels: Sequence[str],
+) -> Sequence[str]:
+    """Return the labels of the flag, else of the training table, else of the model."""
+    train_file = options.fine_tuning.train_file
+    if options.labels:
+        return split_labels(options.labels)
+    if layout.label_columns and (trained is None or "train" in splits):
+        return layout.label_columns
+    if "train" in splits:
+        labels = _inferred(splits["train"], layout)
+        if splits["train"] and len(labels) < 1 + (layout.problem_type == "single_label"):
+            found = listed(labels) or "none"
+            raise DataError(str(train_file), f"the labels are {found}. Check label_column.")
+        return in_order_of(known_labels if trained is None else trained.labels, labels)
+    if trained is not None and not (are_unnamed(trained.labels) and train_file):
+        examples = itertools.chain(*splits.values())
+        return spelled_as(trained.labels, sorted({n for each in examples for n in each.names}))
+    if train_file:
+        return _inferred(list(read_examples(train_file, layout, labelled=True)), layout)
+    raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
+
+
+_MAX_UNLABELLED = 0.1  # fraction of -1, above which it may be a class, as in -1, 0, 1
+
+
+def _inferred(examples: Sequence[InputExample], layout: TableLayout) -> Sequence[str]:
+    """Return the labels of a table, without NO_LABEL if two or more others remain."""
+    labels = infer_labels(examples)
+    named = [label for label in labels if label not in NO_LABEL]
+    if layout.problem_type != "single_label" or len(named) < 2:
+        return labels
+    share = sum(example.label == "-1" for example in examples) / len(examples)
+    if share > _MAX_UNLABELLED:
+        text = f"-1 is the label of {share:.0%} of the rows: name all labels, with -1 or without."
+        raise OptionError("labels", text)
+    return named
+
+
+def _without_unlabelled(
+    examples: Sequence[InputExample], labels: Sequence[str], split: str
+) -> list[InputExample]:
+    """Return the examples but those of NO_LABEL, unless that is one of the labels. Log their number."""
+    missing = set(NO_LABEL).difference(labels)
+    labelled = [example for example in examples if example.label not in missing]
+    if num_unlabelled := len(examples) - len(labelled):
+        logger.warning(
+            "%d of %d rows of the %s set have no label (%s), and are left out. If it is a class, list "
+            "all with --labels.",
+            *(num_unlabelled, len(examples), split, " or ".join(sorted(missing))),
+        )
+    return labelled
+
+
+def _warn_of_shared_examples(splits: Splits, train_file: str | None) -> None:
+    trained = {(each.text_a, each.text_b) for each in splits.get("train", ())}
+    shared = [each for each in splits.get("dev", ()) if (each.text_a, each.text_b) in trained]
+    if shared:
+        logger.warning(
+            "%d of %d evaluation examples are also in %s, so the metrics are too high for new texts. "
+            "The first is %s. Remove them from one of the files.",
+            len(shared),
+            len(splits["dev"]),
+            train_file,
+            shared[0].origin,
+        )
+
+
+def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> list[int]:
+    """Return the number of examples with each of the task's labels."""
+    counts = Counter(name for example in examples for name in set(example.names))
+    return [counts[label] for label in task.labels]
+
+
+def class_weights(
+    flag: str, task: ClassificationTask, examples: Sequence[InputExample]
+) -> list[float]:
+    """Return the weight of each label, from the value of --class_weights.
+
+    "balanced" is examples / (labels * count), which gives all labels the same total weight. In a
+    multi-label task it is (examples - count) / count, which gives yes and no the same total weight.
+
+    Raises:
+        ValueError: a label is unknown or never occurs, or a weight is not above 0.
+    """
+    if flag == "balanced":
+        counts = count_labels(task, examples)
+        for label, count in zip(task.labels, counts, strict=True):
+            if count in (0, len(examples)):
+                raise OptionError(
+                    "class_weights",
+                    f"{count} of {len(examples)} examples have the label {label!r}. Give label=weight.",
+                )
+        if task.kind.name == "multi_label":
+            return [(len(examples) - count) / count for count in counts]
+        return [len(examples) / (len(counts) * count) for count in counts]
+    weights = dict.fromkeys(task.labels, 1.0)
+    for part in flag.split(","):
+        label, _, value = part.rpartition("=")
+        try:
+            weight = float(value)
+        except ValueError:
+            weight = 0.0
+        if label not in weights or not 0 < weight < math.inf:
+            known = ", ".join(task.labels)
+            raise OptionError("class_weights", f"{part!r} is not label=weight of {known}.")
+        weights[label] = weight
+    return list(weights.values())

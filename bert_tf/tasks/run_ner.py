@@ -1,0 +1,424 @@
+"""run_ner: fine-tune, evaluate and predict on CoNLL columns; feature-based training as an option.
+
+Source: Devlin et al. 2019, section 5.3. The reference has no such program.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.conlleval import Counts, entities, report, word_report
+from bert_tf.data.label_schemes import SCHEMES, WORDS, breaks, complete_labels, find_scheme
+from bert_tf.data.token_classification import Columns, Sentence, read_conll, relabelled_lines
+from bert_tf.data.word_splitting import WordSpan, are_spaced, choose_rule, join_words, split_words
+from bert_tf.files import open_whole, write_text
+from bert_tf.limits import DataError
+from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
+from bert_tf.options import ModelOptions, OptionError, option, require_files
+from bert_tf.report.token_classification import entity_sections, word_sections
+from bert_tf.tasks.metrics import largest_class
+from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
+from bert_tf.tasks.options import FILES, FineTuningOptions, wanted_files
+from bert_tf.tasks.run import Run, start
+from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.training.options import DeviceOptions, TrainingOptions
+
+logger = logging.getLogger(__name__)
+
+_BILSTM_LEARNING_RATE = 1e-3
+_CRF_LEARNING_RATE = 1e-2  # of the transitions, which start at zero
+
+
+@dataclass(frozen=True, kw_only=True)
+class NerOptions:
+    """The flags of run_ner."""
+
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions
+    fine_tuning: FineTuningOptions
+    data_dir: str | None = option(
+        "Folder with the three files under usual names, such as train.txt, dev.txt (or valid.txt) and "
+        "test.txt. --train_file, --eval_file and --predict_file take precedence.",
+        group="Data",
+        default=None,
+    )
+    word_column: int = option("Column of the word, counted from 1.", group="Data", default=1, min=1)
+    label_column: int | None = option(
+        "Column of the label, counted from 1. Default: the last.", group="Data", default=None, min=1
+    )
+    label_scheme: str = option(
+        "Scheme of the entity labels. auto: found in the training data. words: labels of words, such as "
+        "parts of speech; the metrics are accuracy and macro F1. Labels that break the scheme are "
+        "errors; with auto, warnings.",
+        group="Data",
+        default="auto",
+        choices=("auto", *SCHEMES, WORDS),
+    )
+    document_context: bool = option(
+        "Surround each sentence with its document, up to --max_seq_length, as in the paper. -DOCSTART- "
+        "lines separate documents.",
+        default=False,
+        on_resume="warn",
+    )
+    doc_stride: int | None = option(
+        "WordPieces from the start of a window to the next, if a sentence or document needs several. "
+        "Default: half a window.",
+        group="Model",
+        default=None,
+        min=1,
+        on_resume="warn",
+    )
+    feature_based: bool = option(
+        "Train a two-layer BiLSTM on layers of the unchanged encoder, instead of fine-tuning. Its "
+        "learning rate is 1e-3.",
+        group="Model",
+        default=False,
+    )
+    feature_layers: str = option(
+        "With --feature_based: layers to use.",
+        default="concat_last_four_hidden",
+        choices=tuple(FEATURE_LAYERS),
+    )
+    crf: bool = option(
+        "Train a linear-chain CRF on the scores of the labels, which never takes a transition that the "
+        "label scheme forbids. The model in --output_dir keeps it.",
+        group="Model",
+        default=False,
+    )
+
+    def __post_init__(self) -> None:
+        files = FILES if self.data_dir is None else dict.fromkeys(FILES, "data_dir")
+        require_files(self, files)
+
+
+_OVERALL = (
+    "global_step",
+    *(
+        f"eval_{n}"
+        for n in ("f1", "f1_of_text", "precision", "recall", "accuracy", "f1_macro", "loss")
+    ),
+)
+
+NerRun = Run[TokenClassificationTask, NerOptions]
+Splits = dict[str, list[Sentence]]
+
+
+def run_ner(options: NerOptions) -> dict[str, float]:
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
+
+    Write `train.tf_record`, `eval.tf_record`, `test.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
+    `labels.txt`, the files that model_files.py lists, and
+
+        eval_results.txt        "key = value" lines: loss, accuracy, precision, recall and F1, 0 to 1;
+                                F1 of the sentences as raw text if it differs
+        eval_report.txt         the output of conlleval, in per cent; for labels of words accuracy, macro
+                                F1 and each label
+        report.html             metrics by type, confusions and errors
+        eval_predictions.txt    the rows of --eval_file with the prediction as an extra column: the
+                                input of conlleval
+        test_predictions.txt    the lines of --predict_file with predictions instead of labels
+        test_results.txt, test_report.txt    if --predict_file has labels
+    """
+    run: NerRun = start(options, "token_classification")
+    if options.feature_based:
+        check_feature_layers(options.feature_layers, run.config.num_hidden_layers)
+    run.learning_rates = learning_rates(options)
+    known_labels = run.known_labels("token_classification")
+    task, splits = read_data(options, run.trained, run.max_seq_length, known_labels)
+    dev_labels = [sentence.labels or () for sentence in splits.get("dev", ())]
+    run.prepare(
+        task,
+        splits,
+        task.count_windows(splits.get("train", ()), run.tokenizer),
+        metric_keys=task.metric_keys_of(dev_labels) if dev_labels else task.metric_keys,
+    )
+
+    def dev_metrics() -> dict[str, float]:
+        return task.metrics(run.outputs(splits["dev"], "eval", options.training.eval_batch_size))
+
+    if options.training.do_train:
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None, "sentences")
+    results = evaluate(run, splits["dev"]) if options.training.do_eval else {}
+    if options.fine_tuning.do_predict:
+        predict(run, splits["test"])
+    return results
+
+
+def learning_rates(options: NerOptions) -> dict[str, float]:
+    """Return the peak learning rates that the program sets itself; see `make_optimizer`."""
+    rates = {"": _BILSTM_LEARNING_RATE} if options.feature_based else {}
+    return rates | ({"^crf/": _CRF_LEARNING_RATE} if options.crf else {})
+
+
+def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
+    """Return the metrics of the dev set. Write them and the predictions."""
+    task, options = run.task, run.options
+    logger.info("***** Running evaluation *****")
+    logger.info("  Num sentences = %d", len(sentences))
+    kept = run.outputs(sentences, "eval", options.training.eval_batch_size)
+    gold = [label for sentence in sentences for label in sentence.labels or ()]
+    _write_predictions(run, kept, sentences[0].file, "eval", gold)
+    f1 = task.scores(kept).overall.f1
+    of_text = {} if task.word_labels else _compare_with_text(run, sentences, f1)
+    results = _write_scores(run, kept, "eval", of_text)
+    actual, predicted = (task.sentence_labels(kept, n) for n in ("label_ids", "predictions"))
+    make = word_sections if task.word_labels else entity_sections
+    sections = make(sentences, actual, predicted, task.scores(kept))
+    what = "Labels" if task.word_labels else "Entities"
+    title = f"{what} of {os.path.basename(sentences[0].file)}"
+    of_all = {name: value for name, value in results.items() if name in _OVERALL}
+    words = np.array([label for labels in actual for label in labels])
+    of_all |= {"sentences": len(sentences), "words": len(words)}
+    of_all["eval_accuracy_of_largest_class"] = largest_class(words)
+    run.write_report("run_ner", title, of_all, sections)
+    return results
+
+
+def predict(run: NerRun, sentences: Sequence[Sentence]) -> None:
+    """Write the test file with predicted labels, and its metrics if it has labels."""
+    logger.info("***** Running prediction *****")
+    logger.info("  Num sentences = %d", len(sentences))
+    kept = run.outputs(sentences, "test", run.options.fine_tuning.predict_batch_size)
+    _write_predictions(run, kept, sentences[0].file, "test")
+    if sentences[0].labels is not None:
+        _write_scores(run, kept, "test", {})
+
+
+def _write_scores(
+    run: NerRun, kept: Mapping[str, np.ndarray], name: str, others: Mapping[str, float]
+) -> dict[str, float]:
+    scores = run.task.scores(kept)
+    if not run.task.word_labels and scores.overall.actual and not scores.overall.predicted:
+        logger.warning(
+            "Every prediction is O, but there are %d entities: the model has learned nothing else. "
+            "Train longer, or with another --learning_rate.",
+            scores.overall.actual,
+        )
+    text = word_report(scores) if run.task.word_labels else report(scores)
+    results = run.write_results(name, {**run.task.metrics(kept), **others})
+    write_text(run.path(f"{name}_report.txt"), text)
+    for line in text.splitlines():
+        logger.info("%s", line)
+    return results
+
+
+def _compare_with_text(run: NerRun, sentences: Sequence[Sentence], f1: float) -> dict[str, float]:
+    """Return `eval_f1_of_text`, F1 of the joined words as raw text, if it differs by more than 0.01."""
+    task = run.task
+    with_spaces = are_spaced(sentence.words for sentence in sentences)
+    joined = []  # sentences with the words of the text
+    found, actual, predicted = [], set(), set()
+    for number, sentence in enumerate(sentences):
+        text, given = join_words(sentence.words, with_spaces)
+        actual |= _entities_in_text(number, sentence.labels or (), given)
+        if spans := split_words(text, task.word_splitting, task.whole_words):
+            words = tuple(text[start:end] for start, end in spans)
+            joined.append(replace(sentence, words=words, labels=None))
+            found.append((number, spans))
+    if [sentence.words for sentence in joined] == [sentence.words for sentence in sentences]:
+        return {}
+    kept = run.outputs(joined, "eval_text", run.options.training.eval_batch_size)
+    rows = task.sentence_labels(kept, "predictions")
+    for (number, spans), labels in zip(found, rows, strict=True):
+        predicted |= _entities_in_text(number, labels, spans)
+    f1_of_text = Counts(len(actual & predicted), len(predicted), len(actual)).f1
+    if abs(f1_of_text - f1) <= 0.01:
+        return {}
+    logger.warning(
+        "F1 is %.2f for the given words, but %.2f for the same sentences as raw text. Give predict "
+        "lists of words where they are known.",
+        *(100 * f1, 100 * f1_of_text),
+    )
+    return {"eval_f1_of_text": f1_of_text}
+
+
+def _entities_in_text(
+    number: int, labels: Sequence[str], spans: Sequence[WordSpan]
+) -> set[tuple[int, str, int, int]]:
+    return {
+        (number, kind, spans[first].start, spans[end - 1].end)
+        for kind, first, end in entities(labels)
+    }
+
+
+def _write_predictions(
+    run: NerRun,
+    kept: Mapping[str, np.ndarray],
+    source: str,
+    name: str,
+    gold: Sequence[str] | None = None,
+) -> None:
+    options = run.options
+    labels = [label for row in run.task.sentence_labels(kept, "predictions") for label in row]
+    columns = columns_of(options, "test" if name == "test" else "dev")
+    path = run.path(f"{name}_predictions.txt")
+    with open_whole(path) as file:
+        for line in relabelled_lines(source, labels, columns, gold):
+            file.write(line + "\n")
+    logger.info("Wrote %d predictions to %s", len(labels), path)
+
+
+# Usual file names of data sets, for --data_dir.
+FILE_NAMES: Mapping[str, Sequence[str]] = {
+    "train": ("train.txt", "train.conll", "train.tsv", "eng.train", "wnut17train.conll"),
+    "dev": ("dev.txt", "dev.conll", "dev.tsv", "valid.txt", "eng.testa", "emerging.dev.conll"),
+    "test": ("test.txt", "test.conll", "test.tsv", "eng.testb", "emerging.test.annotated"),
+}
+
+
+def columns_of(options: NerOptions, split: str) -> Columns:
+    """Return the columns of a split; a test file may lack labels."""
+    return Columns(options.word_column, options.label_column, labelled=split != "test")
+
+
+def find_files(options: NerOptions) -> dict[str, str]:
+    """Return split -> file of the splits that the run needs, from the flags or from `data_dir`.
+
+    Raises:
+        ValueError: a required file is missing; the message lists the files of the folder.
+    """
+    found = {}
+    folder = options.data_dir or ""
+    names = set(tf.io.gfile.listdir(folder)) if folder else set()
+    for split, file in wanted_files(options).items():
+        if file:
+            found[split] = file
+            continue
+        matching = [name for name in FILE_NAMES[split] if name in names]
+        if not matching:
+            raise OptionError(
+                "data_dir",
+                f"{folder} has none of {', '.join(FILE_NAMES[split])}, but "
+                f"{', '.join(sorted(names)) or 'nothing'}. Name the file.",
+            )
+        found[split] = os.path.join(folder, matching[0])
+    return found
+
+
+def read_data(
+    options: NerOptions,
+    trained: TokenClassificationTask | None = None,
+    max_seq_length: int = 128,
+    known_labels: Sequence[str] = (),
+) -> tuple[TokenClassificationTask, Splits]:
+    """Return the task, and the sentences of the splits that the run needs.
+
+    Args:
+        trained: task that the model was trained for, None for a new model.
+        max_seq_length: S.
+        known_labels: of the initial weights. The same labels in the data get their order.
+
+    Raises:
+        ValueError: a file is unreadable, empty or breaks the scheme, a label is unknown, or the task
+            differs from `trained`.
+    """
+    stated = options.label_scheme
+    if trained is not None and trained.word_labels and stated == "auto":
+        stated = WORDS
+    splits = {
+        split: read_conll(file, columns_of(options, split), stated)
+        for split, file in find_files(options).items()
+    }
+    known = {"train": splits["train"]} if "train" in splits else splits
+    labelled = [row.labels for rows in known.values() for row in rows if row.labels is not None]
+    scheme = find_scheme(labelled) if stated == "auto" else stated
+    if options.training.do_train:
+        order = known_labels if trained is None else trained.labels
+        task = _new_task(options, splits["train"], scheme, order, max_seq_length)
+    elif trained is None:
+        raise OptionError(
+            "init_checkpoint",
+            "it has no task.json, so its labels are unknown. Give a folder of run_ner, or --do_train.",
+        )
+    else:
+        labels = spelled_as(trained.labels, sorted({n for labels in labelled for n in labels}))
+        task = _adjusted(trained, labels, options, max_seq_length, stated)
+    for sentences in splits.values():
+        _check_labels(sentences, task.labels)
+        _check_scheme(sentences, task.crf or scheme, strict=stated != "auto")
+    return task, splits
+
+
+def _new_task(
+    options: NerOptions,
+    sentences: Sequence[Sentence],
+    scheme: str,
+    known_labels: Sequence[str],
+    max_seq_length: int,
+) -> TokenClassificationTask:
+    labels = complete_labels((n for each in sentences for n in each.labels or ()), scheme)
+    if len(labels) < 2:
+        text = f"every label is {labels[0]!r}. Name their column with --label_column."
+        raise DataError(sentences[0].file, text)
+    rule, whole_words = choose_rule([sentence.words for sentence in sentences])
+    return TokenClassificationTask(
+        in_order_of(known_labels, labels),
+        max_seq_length,
+        options.document_context,
+        options.doc_stride,
+        options.feature_layers if options.feature_based else None,
+        word_labels=scheme == WORDS,
+        crf=scheme if options.crf else None,
+        word_splitting=rule,
+        whole_words=whole_words,
+    )
+
+
+def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> None:
+    """Raise if `strict` and labels break the scheme, else warn: they are read as conlleval does."""
+    found = [
+        f"{sentence.place(index)}: {why}"
+        for sentence in sentences
+        for index, why in breaks(sentence.labels or (), scheme)
+    ]
+    if not found:
+        return
+    examples = "; ".join(found[:3])
+    if strict:
+        raise OptionError(
+            "label_scheme",
+            f"{len(found)} labels break {scheme}: {examples}. Without it, conlleval's rule is used.",
+        )
+    logger.warning(
+        "%d labels break the scheme %s and are read as conlleval reads them: %s. If the scheme is "
+        "wrong, give --label_scheme.",
+        len(found),
+        scheme,
+        examples,
+    )
+
+
+def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str]) -> None:
+    known = set(labels)
+    for sentence in sentences:
+        for index, label in enumerate(sentence.labels or ()):
+            if label not in known:
+                raise DataError(
+                    sentence.place(index),
+                    f"the label is {label!r}, but those of this model are {', '.join(labels)}.",
+                )
+
+
+def _adjusted(
+    trained: TokenClassificationTask,
+    labels: Sequence[str],
+    options: NerOptions,
+    max_seq_length: int,
+    stated: str,
+) -> TokenClassificationTask:
+    """Return the task of a trained model with this run's length and spelling of labels."""
+    arguments = trained.arguments() | {"max_seq_length": max_seq_length, "labels": labels}
+    if options.document_context:
+        arguments["document_context"] = True
+    if stated != "auto":
+        arguments["word_labels"] = stated == WORDS
+    if options.doc_stride is not None or max_seq_length != trained.max_seq_length:
+        arguments["doc_stride"] = options.doc_stride
+    return TokenClassificationTask(**arguments)

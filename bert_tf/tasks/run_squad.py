@@ -1,0 +1,351 @@
+"""run_squad: fine-tune on questions about passages, answer other questions, and score the answers.
+
+Source: google-research/bert, run_squad.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.characters import is_blank
+from bert_tf.data.parallel import workers_for
+from bert_tf.data.question_answering import (
+    Findings,
+    SquadExample,
+    examples_to_train,
+    read_squad,
+)
+from bert_tf.files import write_text
+from bert_tf.limits import DataError
+from bert_tf.options import ModelOptions, OptionError, changes, option, require_files
+from bert_tf.report.page import Command, write_report
+from bert_tf.report.question_answering import answer_sections
+from bert_tf.tasks import evaluation as loop
+from bert_tf.tasks.answer_decoding import (
+    ANSWER_SPANS,
+    NBEST_FILE,
+    AnswerSettings,
+    Prediction,
+    combine,
+    read_nbest,
+)
+from bert_tf.tasks.options import FineTuningOptions
+from bert_tf.tasks.question_answering import (
+    AskedQuestions,
+    LabeledQuestion,
+    QuestionAnsweringTask,
+    TokenizedPassages,
+    label,
+    official_metrics,
+)
+from bert_tf.tasks.run import Run, start
+from bert_tf.tasks.run_folder import check_output_folder
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.options import DeviceOptions, TrainingOptions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadOptions:
+    """The flags of run_squad."""
+
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions = changes(
+        max_seq_length={
+            "help": "Tokens of a question and a window of its passage. Default: that of the model in "
+            "--output_dir, else 384 (or the model's number of positions, if lower)."
+        }
+    )
+    fine_tuning: FineTuningOptions = changes(
+        do_predict={
+            "help": "Answer --predict_file. If it contains answers, exact match and F1 are written too."
+        },
+        predict_batch_size={"help": "Windows per prediction batch."},
+        train_file={"help": "SQuAD JSON to train on."},
+        predict_file={"help": "SQuAD JSON to answer."},
+        eval_file=None,
+    )
+    doc_stride: int = option(
+        "Tokens from one window of a passage to the next. An evaluation alone also takes this value, "
+        "not the model's.",
+        group="Model",
+        default=128,
+        min=1,
+        on_resume="model",
+    )
+    max_query_length: int = option(
+        "Longer questions are truncated to this many tokens. An evaluation alone also takes this "
+        "value, not the model's.",
+        default=64,
+        min=1,
+        on_resume="warn",
+    )
+    n_best_size: int = option("Answers in nbest_predictions.json.", default=20, min=1)
+    max_answer_length: int = option("Longest answer, in tokens.", group="Model", default=30, min=1)
+    verbose_logging: bool = option("Log every malformed question.", default=False)
+    answer_spans: str | None = option(
+        "WordPieces of an answer. words: those of its text inside its words, else all of its words, as "
+        "in the reference. characters: the fewest pieces that contain it, for answers inside words as "
+        "in Thai and Arabic; predictions.json is cut by characters too. Default: that of the model in "
+        "--output_dir, else words.",
+        default=None,
+        choices=ANSWER_SPANS,
+        on_resume="model",
+    )
+    version_2_with_negative: bool | None = option(
+        "Questions may have no answer (SQuAD 2.0). Default: that of the model in --output_dir or, "
+        "without --do_train, of --init_checkpoint; else false.",
+        group="Data",
+        default=None,
+    )
+    null_score_diff_threshold: float = option(
+        "The answer is empty if its value in null_odds.json exceeds this.",
+        default=0.0,
+        infinite=True,
+    )
+    predictions: str | None = option(
+        "Ensemble instead of a model: comma list of the --output_dir (or nbest_predictions.json) of "
+        "runs on the same --predict_file.",
+        default=None,
+    )
+
+    def __post_init__(self) -> None:
+        if self.predictions and self.training.do_train:
+            raise OptionError("predictions", "combines finished runs: omit do_train.")
+        asking = ("do_eval", "do_predict", "predictions")
+        require_files(self, {"do_train": "train_file"} | dict.fromkeys(asking, "predict_file"))
+
+    @property
+    def asks(self) -> bool:
+        """True if --predict_file is answered."""
+        return self.fine_tuning.do_predict or self.training.do_eval
+
+    def answer_settings(
+        self, version_2_with_negative: bool, answer_spans: str = "words"
+    ) -> AnswerSettings:
+        """Return the settings of the answers, with the values that a run has resolved."""
+        return AnswerSettings(
+            self.n_best_size,
+            self.max_answer_length,
+            version_2_with_negative,
+            self.null_score_diff_threshold,
+            answer_spans,
+        )
+
+
+_MAX_SEQ_LENGTH = 384  # the reference's default
+
+SquadRun = Run[QuestionAnsweringTask, SquadOptions]
+
+
+def run_squad(options: SquadOptions) -> dict[str, float]:
+    """Train and answer, as the options set. Return the official metrics if the answers are known.
+
+    Write `train.tf_record`, `eval.tf_record`, `model.ckpt-N`, `metrics.jsonl`, `predictions.json`,
+    `nbest_predictions.json`, `null_odds.json` (SQuAD 2.0), `eval_results.txt`, `report.html` and the
+    files that model_files.py lists.
+    """
+    if options.predictions:
+        return combine_runs(options)
+    run: SquadRun = start(options, "question_answering", _MAX_SEQ_LENGTH)
+    version_2, spans = options.version_2_with_negative, options.answer_spans
+    if version_2 is None:
+        version_2 = run.trained is not None and run.trained.version_2_with_negative
+    task = QuestionAnsweringTask(
+        run.max_seq_length,
+        options.doc_stride,
+        options.max_query_length,
+        version_2,
+        spans or (run.trained.answer_spans if run.trained else "words"),
+    )
+    splits, metric_keys = {}, None
+    asked: Any = None
+    if options.asks:
+        asked = read_questions(options, task.unlabeled(), run.tokenizer)
+        splits["dev"] = asked.questions
+        nothing = {each.qas_id: Prediction("", (), "") for each in asked.examples}
+        metric_keys = list(asked.metrics(nothing)) if options.training.best_metric else None
+    if options.training.do_train:
+        splits["train"] = read_training_set(options, task, run.tokenizer)
+    run.prepare(task, splits, metric_keys=metric_keys)
+
+    def predictions(batch_size: int, label: str) -> dict[str, Prediction]:
+        outputs = run.outputs(asked.questions, "eval", batch_size, asked.task, label)
+        return asked.predict(outputs)
+
+    def dev_metrics() -> dict[str, float]:
+        return asked.metrics(predictions(options.training.eval_batch_size, "eval"))
+
+    if options.training.do_train:
+        is_scored = asked is not None and has_answers(asked.examples, version_2)
+        if asked is not None:  # now, so that a full disk is found early
+            run.records(asked.questions, "eval", asked.task)
+        run.train(splits["train"], dev_metrics if is_scored else None, "questions")
+    if asked is None:
+        return {}
+    logger.info("***** Running predictions *****")
+    logger.info("  %d questions", len(asked.examples))
+    answers = predictions(options.fine_tuning.predict_batch_size, "predict")
+    about = {"global_step": run.trainer.step}
+    return write_answers(
+        asked.examples, answers, version_2, about, run.output_dir, run.command("run_squad")
+    )
+
+
+def combine_runs(options: SquadOptions) -> dict[str, float]:
+    """Combine the answers of the runs in `predictions`, and write them like those of one run."""
+    examples = read_squad(str(options.fine_tuning.predict_file))
+    names = [example.qas_id for example in examples]
+    folders = [folder for folder in map(str.strip, str(options.predictions).split(",")) if folder]
+    for path in folders:
+        folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
+        if os.path.abspath(folder) == os.path.abspath(options.training.output_dir):
+            raise OptionError("output_dir", "is one of `predictions`. Use another.")
+    check_output_folder(options.training.output_dir)
+    version_2 = bool(options.version_2_with_negative)
+    check_answers(examples, options, version_2)
+    runs = [read_nbest(path, names, version_2) for path in folders]
+    logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
+    predictions = combine(runs, names, options.answer_settings(version_2))
+    about, command = {"num_runs": len(runs)}, Command("run_squad", options)
+    return write_answers(
+        examples, predictions, version_2, about, options.training.output_dir, command
+    )
+
+
+def write_answers(
+    examples: Sequence[SquadExample],
+    predictions: Mapping[str, Prediction],
+    version_2_with_negative: bool,
+    about: Mapping[str, Any],
+    folder: str,
+    command: Command,
+) -> dict[str, float]:
+    """Write the reference's three files. Return {} unless the answers are known.
+
+    With known answers, write and return the metrics in `eval_results.txt`, and write the report.
+    """
+    files = {
+        "predictions.json": {name: p.text for name, p in predictions.items()},
+        NBEST_FILE: {name: [c.as_json() for c in p.nbest] for name, p in predictions.items()},
+    }
+    if version_2_with_negative:
+        files["null_odds.json"] = {name: p.null_odds for name, p in predictions.items()}
+    for name, values in files.items():
+        path = os.path.join(folder, name)
+        write_text(path, json.dumps(values, indent=4) + "\n")
+        logger.info("Wrote %s", path)
+    if not has_answers(examples, version_2_with_negative):
+        logger.info(
+            "%s lacks answers, so there are no metrics.", command.options.fine_tuning.predict_file
+        )
+        return {}
+    metrics = official_metrics(examples, predictions, version_2_with_negative)
+    results = {**about, **metrics}
+    path = os.path.join(folder, "eval_results.txt")
+    loop.write_results(path, results, "Eval results")
+    sections = answer_sections(examples, predictions, version_2_with_negative)
+    title = f"Answers to {os.path.basename(command.options.fine_tuning.predict_file)}"
+    shown: dict[str, float] = {"questions": len(examples)}
+    if version_2_with_negative:
+        shown["exact_of_no_answer"] = 100.0 * sum(not e.answers for e in examples) / len(examples)
+    path = os.path.join(folder, "report.html")
+    write_report(path, title, results | shown, sections, command)
+    return results
+
+
+_SENTENCES_PER_PASSAGE = 8  # with about the same tokenization time
+_SHUFFLE_SEED = 12345  # the reference's, for the order of the questions in train.tf_record
+
+
+def read_training_set(
+    options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
+) -> list[LabeledQuestion]:
+    """Return the training questions in the reference's random order. Log the skipped ones.
+
+    Raises:
+        ValueError: the file cannot be read, or has no usable question.
+    """
+    path, findings = str(options.fine_tuning.train_file), Findings()
+    examples = read_squad(path)
+    chosen = examples_to_train(examples, task.version_2_with_negative, findings)
+    workers = _workers_for(examples)
+    questions = label(chosen, tokenizer, findings, workers, task.answer_spans)
+    _log_findings(path, len(examples), findings, options)
+    random.Random(_SHUFFLE_SEED).shuffle(questions)
+    return questions
+
+
+def read_questions(
+    options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
+) -> AskedQuestions:
+    """Return the questions of --predict_file with their windows. Log the malformed ones.
+
+    Raises:
+        ValueError: the file cannot be read, lacks answers for an evaluation, or has only empty passages.
+    """
+    path = str(options.fine_tuning.predict_file)
+    examples = read_squad(path)
+    check_answers(examples, options, task.version_2_with_negative)
+    passages, findings = TokenizedPassages(tokenizer), Findings()
+    passages.add((example.passage for example in examples), _workers_for(examples))
+    for example in examples:
+        if not passages[example.passage].ids:
+            findings.add("have an empty passage and get no answer", example.qas_id)
+        if is_blank(example.question_text):
+            findings.add("are empty texts", example.qas_id)
+        if example.is_impossible and not task.version_2_with_negative:
+            matter = "have no answer but get one, because --version_2_with_negative is not set"
+            findings.add(matter, example.qas_id)
+    _log_findings(path, len(examples), findings, options)
+    questions = [(example, passages[example.passage], None) for example in examples]
+    if not any(passage.ids for _, passage, _ in questions):
+        raise DataError(path, "every `context` is empty, so no answer can be found.")
+    return AskedQuestions(
+        questions,
+        task,
+        tokenizer,
+        options.answer_settings(task.version_2_with_negative, task.answer_spans),
+        report=logger.info if options.verbose_logging else None,
+    )
+
+
+def _workers_for(examples: Sequence[SquadExample]) -> int:
+    passages = {example.passage for example in examples}
+    return workers_for(_SENTENCES_PER_PASSAGE * len(passages))
+
+
+def check_answers(
+    examples: Sequence[SquadExample], options: SquadOptions, version_2_with_negative: bool
+) -> None:
+    """Raise ValueError if the options want metrics, but answers of --predict_file are unknown."""
+    wanted = "do_eval" if options.training.do_eval else "evaluate_steps"
+    is_measured = options.training.do_eval or options.training.evaluate_steps
+    if is_measured and not has_answers(examples, version_2_with_negative):
+        raise OptionError(
+            wanted,
+            f"{options.fine_tuning.predict_file} does not contain an answer to each question. Use "
+            "do_predict; for SQuAD 2.0 add version_2_with_negative.",
+        )
+
+
+def has_answers(examples: Sequence[SquadExample], version_2_with_negative: bool) -> bool:
+    """Return True if the official metrics can be computed."""
+    if any(example.answers is None for example in examples):
+        return False
+    return version_2_with_negative or all(example.answers for example in examples)
+
+
+def _log_findings(path: str, total: int, findings: Findings, options: SquadOptions) -> None:
+    for line in findings.describe(most_named=None if options.verbose_logging else 5):
+        logger.warning("%s: of %d questions, %s", path, total, line)

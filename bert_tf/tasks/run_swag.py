@@ -1,0 +1,128 @@
+"""run_swag: fine-tune, evaluate and predict on multiple-choice questions.
+
+Source: Devlin et al. 2019, section 4.4. The reference has no such program.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert_tf.data.multiple_choice import Question, read_questions
+from bert_tf.files import json_line, open_whole
+from bert_tf.limits import DataError
+from bert_tf.options import ModelOptions, require_files
+from bert_tf.report.multiple_choice import choice_sections
+from bert_tf.tasks.metrics import largest_class, softmax
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.options import FILES, FineTuningOptions, wanted_files
+from bert_tf.tasks.run import Run, start
+from bert_tf.training.options import DeviceOptions, TrainingOptions
+
+logger = logging.getLogger(__name__)
+
+Splits = dict[str, list[Question]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwagOptions:
+    """The flags of run_swag. Files: .csv (SWAG, ARC), .jsonl, or a folder of RACE."""
+
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions
+    fine_tuning: FineTuningOptions
+
+    def __post_init__(self) -> None:
+        require_files(self, FILES)
+
+
+SwagRun = Run[MultipleChoiceTask, SwagOptions]
+
+
+def run_swag(options: SwagOptions) -> dict[str, float]:
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
+
+    Write `train.tf_record`, `eval.tf_record`, `test.tf_record`, `model.ckpt-N`, `metrics.jsonl`, the
+    files that model_files.py lists, and
+
+        eval_results.txt           "key = value" lines: accuracy and loss
+        report.html                confidence and errors of the model
+        eval_predictions.jsonl     {"id", "prediction": index from 0, "probabilities": [one per choice]}
+        test_predictions.jsonl     the same for --predict_file
+        test_results.txt           if every question of --predict_file has an answer
+    """
+    run: SwagRun = start(options, "multiple_choice")
+    splits = read_data(options)
+    num_choices = max(len(q.choices) for questions in splits.values() for q in questions)
+    task = MultipleChoiceTask(num_choices, run.max_seq_length)
+    run.prepare(task, splits)
+
+    def dev_metrics() -> dict[str, float]:
+        return task.metrics(run.outputs(splits["dev"], "eval", options.training.eval_batch_size))
+
+    if options.training.do_train:
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None, "questions")
+    results = {}
+    if options.training.do_eval:
+        results = answer(run, splits["dev"], "eval", options.training.eval_batch_size)
+    if options.fine_tuning.do_predict:
+        answer(run, splits["test"], "test", options.fine_tuning.predict_batch_size)
+    return results
+
+
+def read_data(options: SwagOptions) -> Splits:
+    """Return the questions of the splits that the run needs.
+
+    Raises:
+        ValueError: a file cannot be read or is empty, has invalid rows, or lacks required answers.
+    """
+    splits = {}
+    for split, file in wanted_files(options).items():
+        questions = read_questions(str(file))
+        unknown = [question for question in questions if question.label is None]
+        if unknown and split != "test":
+            raise DataError(
+                unknown[0].origin,
+                f"no answer, as {len(unknown)} of {len(questions)}, but the {split} set needs all.",
+            )
+        splits[split] = questions
+    return splits
+
+
+def answer(
+    run: SwagRun,
+    questions: Sequence[Question],
+    name: str,
+    batch_size: int,
+) -> dict[str, float]:
+    """Answer the set "eval" or "test". Return its metrics, or {} if an answer is unknown."""
+    logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
+    logger.info("  Num examples = %d", len(questions))
+    options, kept = run.options, run.outputs(questions, name, batch_size)
+    write_predictions(run.path(f"{name}_predictions.jsonl"), questions, kept["logits"])
+    if any(question.label is None for question in questions):
+        return {}
+    results = run.write_results(name, run.task.metrics(kept))
+    if name == "eval":
+        sections = choice_sections(questions, kept["logits"])
+        title = f"Choices of {os.path.basename(str(options.fine_tuning.eval_file))}"
+        largest = largest_class(np.array([question.label for question in questions]))
+        shown = {"examples": len(questions), "eval_accuracy_of_largest_class": largest}
+        run.write_report("run_swag", title, results | shown, sections)
+    return results
+
+
+def write_predictions(path: str, questions: Sequence[Question], logits: np.ndarray) -> None:
+    """Write one JSON line per question. `logits` [questions, K] may have padding."""
+    with open_whole(path) as file:
+        for question, row in zip(questions, softmax(logits), strict=True):
+            probabilities = [float(p) for p in row[: len(question.choices)]]
+            prediction = int(np.argmax(probabilities))
+            line = {"id": question.guid, "prediction": prediction, "probabilities": probabilities}
+            file.write(json_line(line))
+    logger.info("Wrote %d predictions to %s", len(questions), path)

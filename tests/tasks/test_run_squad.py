@@ -1,0 +1,218 @@
+"""run_squad: answers and odds, ensembles, odd questions, and bad input."""
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers import read_json_lines, read_results, refused, write
+from models import DATA, copy_of, golden, options, train, with_values
+
+from bert_tf.options import make_options
+from bert_tf.tasks.run_squad import SquadOptions, run_squad
+
+TEST, DEV = DATA / "squad/test.json", DATA / "squad/dev.json"
+WITHOUT_TRAINING = {"do_train": False, "init_checkpoint": str(golden("squad"))}
+
+
+def answers_in(folder):
+    return json.loads((Path(folder) / "predictions.json").read_text())
+
+
+def nbest_in(folder):
+    return json.loads((Path(folder) / "nbest_predictions.json").read_text())
+
+
+def odds_in(folder):
+    return json.loads((Path(folder) / "null_odds.json").read_text())
+
+
+def questions(file):
+    return json.loads(file.read_text())["data"][0]["paragraphs"]
+
+
+# ------------------------------------------------------------------------------------------- answers
+
+
+def test_predictions_have_the_order_of_the_questions_and_are_the_first_of_the_n_best():
+    found = answers_in(golden("squad"))
+    assert list(found) == [f"q{number}" for number in range(30)]
+    for name, entries in nbest_in(golden("squad")).items():
+        assert entries[0]["text"] == found[name]
+        assert sum(entry["probability"] for entry in entries) == pytest.approx(1.0)
+        assert len({entry["text"] for entry in entries}) == len(entries) <= 5
+    text = (golden("squad") / "predictions.json").read_text()
+    assert text.startswith('{\n    "q0": "') and text.endswith('"\n}\n')
+
+
+def test_version_2_writes_odds_and_the_best_threshold():
+    results, odds = read_results(golden("squad2")), odds_in(golden("squad2"))
+    assert results["best_exact"] >= results["exact"]
+    found = answers_in(golden("squad2")).items()
+    assert all((text == "") == (odds[name] > 0) for name, text in found)
+
+
+def test_the_best_threshold_reaches_what_it_promises(tmp_path, eagerly):
+    before, given = read_results(golden("squad2")), {"init_checkpoint": str(golden("squad2"))}
+    given["null_score_diff_threshold"] = before["best_exact_thresh"] + 1e-4
+    results = train("squad2", tmp_path, do_train=False, **given)
+    assert results["exact"] == results["best_exact"] == pytest.approx(before["best_exact"])
+
+
+@pytest.mark.night
+def test_the_model_is_evaluated_while_it_trains(tmp_path, eagerly):
+    given = {"evaluate_steps": 3, "init_layers": "0", "num_train_epochs": 0.6}
+    results = train("squad", tmp_path, **given)
+    lines = [line for line in read_json_lines(tmp_path / "metrics.jsonl") if "exact_match" in line]
+    assert [line["step"] for line in lines] == [3, 6]
+    assert lines[1]["f1"] == results["f1"]
+    assert (tmp_path / "best/checkpoint").exists()
+
+
+def test_a_test_set_is_answered_without_metrics(tmp_path, eagerly):
+    given = options("squad", tmp_path, predict_file=str(TEST), **WITHOUT_TRAINING)
+    assert run_squad(given) == {}
+    assert len(answers_in(tmp_path)) == len(nbest_in(tmp_path)) == 9
+    training = {"do_train": True, "train_file": f"{DATA}/squad/train.json"}
+    for name, changes in (("do_eval", {"do_eval": True}), ("evaluate_steps", training)):
+        with refused(name):
+            run_squad(with_values(given, **{**changes, name: 1}))
+
+
+def test_a_model_trained_with_characters_cuts_its_answers_by_characters(tmp_path, eagerly):
+    task_file = copy_of("squad", tmp_path / "model") / "task.json"
+    task = json.loads(task_file.read_text())
+    assert task["answer_spans"] == "words"
+    write(task_file, json.dumps(task | {"answer_spans": "characters"}))
+    values = json.loads(TEST.read_text())
+    for paragraph in values["data"][0]["paragraphs"]:
+        paragraph["context"] = paragraph["context"].replace(" ", "\u00a0")  # one word
+    whole = {paragraph["context"] for paragraph in values["data"][0]["paragraphs"]}
+    file = write(tmp_path / "one_word.json", json.dumps(values))
+    given = {"do_train": False, "predict_file": file}
+    train("squad", tmp_path / "model", **given)
+    assert not whole & set(answers_in(tmp_path / "model").values())
+    train("squad", tmp_path / "model", **given, answer_spans="words")
+    assert whole == set(answers_in(tmp_path / "model").values())
+
+
+# ------------------------------------------------------------------------------------------ ensembles
+
+
+def ensemble(output_dir, folders, **changes):
+    values = {"predict_file": str(DEV), "predictions": ",".join(map(str, folders)), **changes}
+    return run_squad(make_options(SquadOptions, output_dir=str(output_dir), **values))
+
+
+def test_an_ensemble_of_one_run_answers_as_the_run(tmp_path):
+    given = {"predict_file": f"{DATA}/squad/dev2.json", "version_2_with_negative": True}
+    results, before = (
+        ensemble(tmp_path, [golden("squad2")], **given),
+        read_results(golden("squad2")),
+    )
+    for name in ("exact", "f1", "best_exact", "best_f1"):
+        assert results[name] == pytest.approx(before[name])
+    assert results["num_runs"] == 1
+    assert odds_in(tmp_path) == pytest.approx(odds_in(golden("squad2")), abs=1e-6)
+    assert answers_in(tmp_path) == answers_in(golden("squad2"))
+
+
+def test_several_runs_vote(tmp_path):
+    for number, text in enumerate(("barn", "barn", "lake")):
+        (tmp_path / str(number)).mkdir()
+        nbest = {n: [{"text": text, "probability": 1.0}] for n in answers_in(golden("squad"))}
+        write(tmp_path / f"{number}/nbest_predictions.json", json.dumps(nbest))
+    results = ensemble(tmp_path / "ensemble", (tmp_path / name for name in "012"))
+    assert results["num_runs"] == 3
+    assert set(answers_in(tmp_path / "ensemble").values()) == {"barn"}
+    entries = nbest_in(tmp_path / "ensemble")["q0"]
+    assert [entry["text"] for entry in entries] == ["barn", "lake"]
+    assert [entry["probability"] for entry in entries] == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_an_ensemble_does_not_replace_answers_of_a_run_or_of_others(tmp_path):
+    before = (golden("squad") / "predictions.json").read_bytes()
+    with refused("output_dir"):
+        ensemble(f"{golden('squad')}/", [golden("squad")])
+    assert (golden("squad") / "predictions.json").read_bytes() == before
+    for _ in range(2):  # its own files may be replaced
+        ensemble(tmp_path / "again", [golden("squad")])
+    write(tmp_path / "report.html", "foreign")
+    with refused("output_dir"):
+        ensemble(tmp_path, [golden("squad")])
+
+
+# ------------------------------------------------------------------------------------- odd questions
+
+
+def test_what_is_left_out_is_counted_and_named(tmp_path, caplog, eagerly):
+    values = json.loads((DATA / "squad/train.json").read_text())
+    paragraphs = values["data"][0]["paragraphs"]
+    paragraphs[3]["qas"][0]["answers"][0]["text"] = "moon"
+    paragraphs[5]["qas"][0]["answers"][0]["answer_start"] = -4
+    paragraphs[7]["qas"][0]["answers"][0]["answer_start"] += 1
+    file = write(tmp_path / "odd.json", json.dumps(values))
+    given = {"num_train_epochs": 0.11, "init_layers": "0", "do_predict": False}
+    train("squad", tmp_path / "out", train_file=file, **given)
+    assert "of 160 questions, 2 questions are left out" in caplog.text
+    assert ": q3, q5" in caplog.text
+    assert "1 questions have an answer that does not begin at answer_start: q7" in caplog.text
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_odd_questions_to_predict_are_answered_and_named(tmp_path, caplog, version_2, eagerly):
+    paragraphs = [
+        {"context": " \n", "qas": [{"id": "empty", "question": "where"}]},
+        {"context": "The cat.", "qas": [{"id": "silent", "question": ""}]},
+        {"context": "The owl.", "qas": [{"id": "none", "question": "?", "is_impossible": True}]},
+    ]
+    file = write(tmp_path / "odd.json", json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    given = {"predict_file": file, "version_2_with_negative": version_2}
+    train("squad", tmp_path / "out", **given, **WITHOUT_TRAINING)
+    found = answers_in(tmp_path / "out")
+    assert found["empty"] == ("" if version_2 else "empty")
+    assert set(found) == {"empty", "silent", "none"}
+    assert "get no answer: empty" in caplog.text
+    assert "are empty texts: silent" in caplog.text
+    assert ("have no answer but get one" in caplog.text) is not version_2
+
+
+# ------------------------------------------------------------------------------------------- bad input
+
+
+def test_questions_that_cannot_be_evaluated_or_answered_are_refused(tmp_path):
+    data = json.loads((DATA / "squad/dev.json").read_text())
+    paragraphs = [paragraph for each in data["data"] for paragraph in each["paragraphs"]]
+    paragraphs[0]["qas"][0].pop("answers")
+    unknown = write(tmp_path / "unknown.json", json.dumps(data))
+    for paragraph in paragraphs:
+        paragraph["context"], paragraph["qas"] = "", [{"id": "0", "question": "who ?"}]
+    empty = write(tmp_path / "empty.json", json.dumps({"data": [{"paragraphs": paragraphs[:1]}]}))
+    for changes, name in (
+        ({"predict_file": unknown, "do_eval": True}, "do_eval"),
+        ({"predict_file": empty}, "empty.json"),
+    ):
+        given = options("squad", tmp_path / "out", **WITHOUT_TRAINING | changes)
+        with refused(name):
+            run_squad(given)
+
+
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
+    for changes, name in (
+        ({"train_batch_size": 161, "num_train_epochs": 0.8}, "train_batch_size"),
+        ({"max_seq_length": 32}, "max_seq_length"),
+        ({"max_query_length": 28}, "max_query_length"),
+        ({"doc_stride": 0}, "doc_stride"),
+        ({"train_file": "/nowhere/train.json"}, "/nowhere/train.json"),
+        ({"init_checkpoint": "/nowhere/bert_model.ckpt"}, "/nowhere"),
+        ({"init_checkpoint": None}, "init_checkpoint"),
+        ({"do_train": False}, "do_train"),
+        ({"train_file": None}, "train_file"),
+        ({"do_predict": True, "predict_file": None}, "predict_file"),
+        ({"do_eval": True, "predict_file": None}, "predict_file"),
+        ({"do_train": False, "predictions": "x", "predict_file": None}, "predict_file"),
+        ({"predictions": "x"}, "predictions"),
+        ({"null_score_diff_threshold": float("nan")}, "null_score_diff_threshold"),
+    ):
+        with refused(name):
+            train("squad", tmp_path / "output", **{"do_predict": False, **changes})
+    assert not (tmp_path / "output").exists()
