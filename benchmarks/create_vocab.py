@@ -51,7 +51,7 @@ from bert_tf.pretraining.wordpieces import (  # noqa: E402
     learn_wordpieces,
     measure_coverage,
 )
-from bert_tf.vocabulary import load_vocab  # noqa: E402
+from bert_tf.tokenization import load_vocab  # noqa: E402
 
 HELD_OUT_SHARE = 0.05  # of the documents, from the end
 

@@ -33,7 +33,6 @@ import numpy as np
 import tensorflow as tf
 from fine_tuning_runs import missing_packages
 
-from bert_tf.data.packing import pack_texts
 from bert_tf.options import make_options
 from bert_tf.prediction.exported import FILES
 from bert_tf.prediction.model_folder import TrainedModel, load_model
@@ -42,6 +41,7 @@ from bert_tf.serving.export_saved_model import FORMATS, ExportOptions, export_sa
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.tasks.metrics import softmax
 from bert_tf.tasks.run_classifier import ClassifierOptions, read_data
+from bert_tf.tokenization import pack_texts
 
 
 def main() -> None:

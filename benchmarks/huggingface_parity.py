@@ -174,8 +174,8 @@ def peer_outputs(model, class_name: str) -> dict[str, np.ndarray]:
 def our_minilm(args: argparse.Namespace) -> dict[str, np.ndarray]:
     from bert_tf.checkpoints.initial import initialize
     from bert_tf.checkpoints.read import read_checkpoint
-    from bert_tf.data.packing import pack
     from bert_tf.modeling.bert import BertModel
+    from bert_tf.packing import pack
     from bert_tf.tokenization import FullTokenizer
 
     checkpoint = read_checkpoint(args.minilm)

@@ -109,7 +109,7 @@ def open_model_file(path: str, rng: random.Random, longest: int) -> Functions:
         longest: most tokens of a sequence.
     """
     from bert_tf.prediction import runtimes
-    from bert_tf.vocabulary import load_vocab
+    from bert_tf.tokenization import load_vocab
 
     formats = {".tflite": "tflite", ".onnx": "onnx", ".xml": "openvino"}
     runtime = runtimes.load(formats[Path(path).suffix], path)

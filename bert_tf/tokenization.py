@@ -8,20 +8,23 @@
 Bulk work calls `FullTokenizer.encode`, which caches the ids of each distinct word.
 `bert_tf.serving.text_tokenizer` is the same tokenization as TensorFlow operations.
 
-Source: google-research/bert, tokenization.py.
+Source: google-research/bert, tokenization.py. Unlike there, duplicate lines of a vocabulary and bytes
+that are not UTF-8 are errors.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import chain
 from typing import Any, TypeVar
 
 from bert_tf.characters import CLEANED, SPACED_PUNCTUATION, lower_and_strip_accents
-from bert_tf.vocabulary import load_vocab
+from bert_tf.limits import DataError, read_whole
+from bert_tf.packing import PackedSequence, pack, pack_all
 
 MAX_INPUT_CHARS_PER_WORD = 200  # a longer word is [UNK]
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -53,6 +56,54 @@ def whitespace_tokenize(text: str) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------- vocabulary
+
+
+def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) -> dict[str, int]:
+    """Read a vocabulary with one token per line. The id is the line number, from 0.
+
+    Lines end at "\\n" and are stripped as by `str.strip`, so "\\r\\n" works too. The published Chinese
+    vocabulary has a line with U+2028 alone, which becomes the token "".
+
+    Args:
+        vocab_file: local path, or a remote one (`gs://...`), read through `tf.io.gfile`.
+        required: tokens that the file must contain, such as `SPECIAL_TOKENS`.
+
+    Returns:
+        token -> id, in the order of the ids.
+
+    Raises:
+        ValueError: a token is duplicated, a required one is missing, or the file is not UTF-8.
+    """
+    name = os.fspath(vocab_file)
+    data = read_whole(name)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        problem = f"byte 0x{data[error.start]:02x} is not UTF-8: save the file as UTF-8."
+        raise DataError(f"{name}:{line}", problem) from error
+    lines = text.removeprefix("\ufeff").split("\n")
+    if not lines[-1]:  # the empty part after the last "\n"
+        lines.pop()
+    vocab: dict[str, int] = {}
+    for index, content in enumerate(lines):
+        token = content.strip()
+        first = vocab.setdefault(token, index)
+        if first != index:
+            problem = f"{token!r} duplicates line {first + 1}: replace it, such as by [unused0]."
+            raise DataError(f"{name}:{index + 1}", problem)
+    missing = [token for token in required if token not in vocab]
+    if missing:
+        raise DataError(name, f"{len(vocab)} tokens, but not {', '.join(missing)}.")
+    return vocab
+
+
+def vocabulary_digest(tokens: Iterable[str]) -> str:
+    """Return the sha256 of tokens in the order of their ids, one per line.
+
+    It does not depend on line ends, spaces, or a byte order mark in the file.
+    """
+    return hashlib.sha256("".join(f"{token}\n" for token in tokens).encode()).hexdigest()
 
 
 def convert_by_vocab(vocab: Mapping[_Key, _Value], items: Iterable[_Key]) -> list[_Value]:
@@ -244,8 +295,18 @@ class FullTokenizer:
         >>> tokenizer(["Unable dog", "dog"])["input_ids"].tolist()
         [[2, 4, 5, 6, 3], [2, 6, 3, 0, 0]]
         """
-        pack_batch = import_module("bert_tf.data.packing").pack_batch_of_texts
-        return pack_batch(self, texts, pairs, max_length, pad_to_max_length)
+        texts = _list_of_texts("texts", texts)
+        seconds = [""] * len(texts) if pairs is None else _list_of_texts("pairs", pairs)
+        if pad_to_max_length and max_length is None:
+            raise ValueError("`pad_to_max_length` needs a `max_length`.")
+        ids = [(self.encode(a), self.encode(b)) for a, b in zip(texts, seconds, strict=True)]
+        length = max((len(a) + len(b) + (3 if b else 2) for a, b in ids), default=2)
+        if max_length is not None and (length > max_length or pad_to_max_length):
+            length = max_length
+        cls_id, sep_id = self.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        inputs = pack_all(ids, max_seq_length=length, cls_id=cls_id, sep_id=sep_id)
+        inputs["input_ids"][inputs["input_mask"] == 0] = self.vocab.get("[PAD]", 0)
+        return inputs
 
     def decode(self, ids: Iterable[Any], *, skip_special_tokens: bool = True) -> Any:
         """Return the text of ids, or a list of texts for a batch.
@@ -284,7 +345,7 @@ class FullTokenizer:
     def encode(self, text: str | bytes) -> list[int]:
         """Return `convert_tokens_to_ids(tokenize(text))`, several times as fast.
 
-        [CLS] and [SEP] are not added; `bert_tf.data.packing` adds them.
+        [CLS] and [SEP] are not added; `bert_tf.packing` adds them.
         """
         text = convert_to_unicode(text)
         if not self.preserve_special_tokens:
@@ -342,6 +403,29 @@ class FullTokenizer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._start_caches()
+
+
+def _list_of_texts(name: str, texts: Any) -> list[str]:
+    texts = [texts] if isinstance(texts, (str, bytes)) else texts
+    is_table = isinstance(texts, Mapping) or hasattr(texts, "columns")  # which gives its names
+    texts = list(texts)
+    if is_table or not all(isinstance(text, (str, bytes)) for text in texts):
+        raise TypeError(f"`{name}` must be a text or a list of texts, but is {texts!r:.60}.")
+    return texts
+
+
+def pack_texts(
+    tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
+) -> PackedSequence:
+    """Return `pack` of a text or a pair of texts."""
+    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    return pack(
+        tokenizer.encode(text_a),
+        None if text_b is None else tokenizer.encode(text_b),
+        max_seq_length=max_seq_length,
+        cls_id=cls_id,
+        sep_id=sep_id,
+    )
 
 
 _SPECIAL_TOKEN = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.packing import pack, window_pairs
 from bert_tf.limits import DataError
 from bert_tf.options import OptionError, make_options
+from bert_tf.packing import pack, window_pairs
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.load import make_task
 

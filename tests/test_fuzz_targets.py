@@ -38,7 +38,7 @@ from bert_tf.data.records import (
 )
 from bert_tf.data.tables import read_table
 from bert_tf.data.token_classification import read_conll
-from bert_tf.lines import count_lines, read_lines
+from bert_tf.files import count_lines, read_lines
 from bert_tf.pretraining.groups import group_lines, plan_groups
 from bert_tf.tasks.load import load_task
 from bert_tf.tokenization import FullTokenizer

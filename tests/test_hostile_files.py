@@ -11,8 +11,8 @@ from bert_tf.checkpoints.sentence_transformers import embedding_settings
 from bert_tf.checkpoints.tensor_files import open_tensors
 from bert_tf.config import BertConfig
 from bert_tf.limits import MAX_WHOLE_FILE, read_json
+from bert_tf.tokenization import load_vocab
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.vocabulary import load_vocab
 
 
 def test_a_file_that_is_read_whole_has_a_limit(tmp_path):

@@ -20,8 +20,8 @@ ROOT = Path(bert_tf.__file__).parent
 
 # A part may import itself and what stands before it.
 ORDER = [
-    *("quiet", "removed_flags", "limits", "options", "huggingface_config", "config", "characters"),
-    *("vocabulary", "tokenization", "registry", "files", "lines", "checkpoints", "report"),
+    *("quiet", "removed_flags", "limits", "options", "config", "characters", "packing"),
+    *("tokenization", "registry", "files", "checkpoints", "report"),
     *("modeling", "data", "training", "tasks", "pretraining", "embeddings", "pretrained"),
     *("prediction", "serving", "versions", "cli", "__main__"),
 ]
@@ -46,7 +46,6 @@ UPWARD_IMPORTS = [
     "tasks/load.py -> pretraining",
     "tasks/run.py -> pretraining",
     "tokenization.py -> checkpoints",
-    "tokenization.py -> data",
 ]
 
 

@@ -17,10 +17,10 @@ from bert_tf.tokenization import (
     convert_ids_to_tokens,
     convert_to_unicode,
     convert_tokens_to_ids,
+    load_vocab,
     printable_text,
     whitespace_tokenize,
 )
-from bert_tf.vocabulary import load_vocab
 from reference import wordpiece_rules
 
 # Characters with rules of their own, and those that change what stands beside them.

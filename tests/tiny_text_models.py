@@ -9,8 +9,8 @@ import keras
 import numpy as np
 from tiny_config import tiny_config
 
-from bert_tf.data.packing import PackedSequence
 from bert_tf.modeling.bert import BertModel
+from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.classification import ClassificationTask

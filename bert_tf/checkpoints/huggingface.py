@@ -40,13 +40,12 @@ from bert_tf.checkpoints.sidecar import transformer_folder
 from bert_tf.checkpoints.tensor_files import open_tensors, weights_file
 from bert_tf.checkpoints.tf_classes import H5_FILE
 from bert_tf.checkpoints.tokenizer_files import check_one_vocabulary, stated_length
-from bert_tf.config import BertConfig
-from bert_tf.huggingface_config import PROBLEM_TYPES, huggingface_activation
+from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig, huggingface_activation
 from bert_tf.limits import DataError, listed, read_json
 
 logger = logging.getLogger(__name__)
 
-_, _MULTI_LABEL, _ = PROBLEM_TYPES
+_, _MULTI_LABEL, _ = HUGGINGFACE_PROBLEM_TYPES
 
 # Written next to model.safetensors: the pooler of a model whose class there lacks one (spans, tokens,
 # masked words). The reference's checkpoints have one for every head.

@@ -17,7 +17,7 @@ from bert_tf.checkpoints.tf2 import is_object_based, read_saved_model, read_tf2
 from bert_tf.checkpoints.tokenizer_files import stated_lower_case, vocab_of_tokenizer
 from bert_tf.limits import listed
 from bert_tf.registry import TASK_FILE
-from bert_tf.vocabulary import load_vocab
+from bert_tf.tokenization import load_vocab
 
 SUPPORTED = (
     "a TensorFlow 1 checkpoint or one of our own (folder, prefix or .index file), a Hugging Face or "

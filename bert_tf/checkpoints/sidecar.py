@@ -22,8 +22,7 @@ from bert_tf.checkpoints.tokenizer_files import (
 )
 from bert_tf.config import BertConfig
 from bert_tf.limits import DataError, check_inside, read_json
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.vocabulary import load_vocab
+from bert_tf.tokenization import FullTokenizer, load_vocab
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from bert_tf.checkpoints.checkpoint import (
 )
 from bert_tf.config import BertConfig
 from bert_tf.limits import DataError, listed
-from bert_tf.vocabulary import load_vocab
+from bert_tf.tokenization import load_vocab
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 

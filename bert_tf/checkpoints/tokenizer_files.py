@@ -16,8 +16,7 @@ from typing import Any
 
 from bert_tf.checkpoints.checkpoint import MOST_REPLACED, file_beside, read_beside
 from bert_tf.limits import DataError, listed
-from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
-from bert_tf.vocabulary import load_vocab
+from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab
 
 logger = logging.getLogger(__name__)
 

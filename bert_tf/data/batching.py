@@ -32,7 +32,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.features import SEQUENCE_FEATURES, FeatureSpec
-from bert_tf.lines import compression_of
+from bert_tf.files import compression_of
 
 # Files read in turn when shuffling: min(4, number of files), as in the reference.
 _FILES_AT_ONCE = 4

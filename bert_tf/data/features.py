@@ -1,6 +1,6 @@
 """FeatureSpec, one declaration of a tensor, and the views derived from it.
 
-* `encode_example`, in bulk `record_makers.encode_columns`: a serialized `tf.train.Example`
+* `encode_example`, in bulk `parallel.encode_columns`: a serialized `tf.train.Example`
 * `parse_examples`: the parser of a batch
 * `split`: `(x, y, sample_weight)` for `Model.fit`
 * `trim_padding`: a batch without needless padding

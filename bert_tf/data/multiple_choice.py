@@ -24,9 +24,8 @@ import tensorflow as tf
 
 from bert_tf.characters import is_blank
 from bert_tf.data.tables import ending_of, read_csv, read_table
-from bert_tf.files import expand_files
+from bert_tf.files import expand_files, read_lines
 from bert_tf.limits import DataError, listed
-from bert_tf.lines import read_lines
 
 _LABEL_COLUMNS = ("label", "answer", "answerkey")
 

@@ -1,4 +1,11 @@
-"""A function over many parts of work, in this process or in several."""
+"""Records made in parallel: work in several processes, and what they do without TensorFlow.
+
+Worker processes make records, and importing TensorFlow would take them seconds. So the makers of records
+take plain values of examples, many at a time, and serialize them here. Tasks (tasks/) define examples
+and records.
+
+Shapes: S sequence, W words.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +17,25 @@ import pickle
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from bert_tf.data.windows import (
+    WordPieces,
+    WordWindow,
+    encode_words,
+    pack_words,
+    word_pieces,
+    word_windows,
+)
+from bert_tf.packing import PackedSequence, Pair, pack, pack_all, pad, window_pairs
+from bert_tf.tokenization import FullTokenizer
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -99,3 +120,311 @@ _SEQUENCES_PER_WORKER = 100_000  # with fewer, starting a process takes longer t
 def workers_for(num_sequences: int) -> int:
     """Return the number of processes that make records: at most one per core."""
     return max(1, min(usable_cores(), num_sequences // _SEQUENCES_PER_WORKER))
+
+
+# ------------------------------------------------------------------------------- serialization
+
+
+def encode_columns(columns: Mapping[str, np.ndarray]) -> list[bytes]:
+    """N examples.
+
+    Args:
+        columns: name -> array [N, ...]. Floats are stored as float_list; whole numbers, which must be 0
+            or more, as int64_list.
+    """
+    parts: list[list[bytes]] = []  # of each feature, the bytes of every example
+    for name, values in columns.items():
+        column = values.reshape(len(values), -1)
+        is_float = column.dtype.kind == "f"
+        if is_float:
+            payloads = [row.tobytes() for row in column.astype("<f4")]
+        else:
+            payloads = _varint_payloads(column)
+        headers = _Headers(name.encode(), is_float)
+        parts.append([headers[len(payload)] + payload for payload in payloads])
+    # Example: field 1 is Features, whose field 1 is the map from names to values.
+    examples = map(b"".join, zip(*parts, strict=True))
+    return [b"\x0a" + varint(len(example)) + example for example in examples]
+
+
+class _Headers(dict):
+    """Length of a payload -> bytes before it, in an entry of the map in Features."""
+
+    def __init__(self, name: bytes, is_float: bool):
+        super().__init__()
+        self._key = b"\x0a" + varint(len(name)) + name
+        self._kind = b"\x12" if is_float else b"\x1a"  # FloatList or Int64List
+
+    def __missing__(self, size: int) -> bytes:
+        head = b"\x0a" + varint(size)  # field 1 of the list, packed
+        for tag in (self._kind, b"\x12"):  # the list in a Feature, the Feature in the entry
+            head = tag + varint(len(head) + size) + head
+        entry = self._key + head
+        result = self[size] = b"\x0a" + varint(len(entry) + size) + entry
+        return result
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def varint(number: int) -> bytes:
+    """Seven bits per byte, the lowest first; all bytes but the last have the upper bit set."""
+    result = bytearray()
+    while number > 0x7F:
+        result.append(number & 0x7F | 0x80)
+        number >>= 7
+    result.append(number)
+    return bytes(result)
+
+
+def _varint_payloads(column: np.ndarray) -> list[bytes]:
+    """Each row as varints, one after the other."""
+    if not column.size:
+        return []
+    assert column.min() >= 0  # noqa: S101
+    if column.max() < 0x80:
+        return [row.tobytes() for row in column.astype(np.uint8)]
+    # Seven bits into each byte of one word per number, of which the lowest bytes are written.
+    size = -(-int(column.max()).bit_length() // 7)  # bytes of the largest number
+    word = np.dtype("<u4") if size <= 4 else np.dtype("<u8")
+    numbers: Any = column.astype(word)
+    packed = numbers & 0x7F
+    is_written = np.zeros((*numbers.shape, word.itemsize), bool)
+    is_written[:, :, 0] = True
+    for index in range(1, size):
+        more = numbers >= 1 << 7 * index
+        is_written[:, :, index] = more
+        packed |= (numbers >> 7 * index & 0x7F) << 8 * index
+        packed |= more.astype(word) << 8 * index - 1  # the byte before is not the last
+    flat = np.compress(is_written.ravel(), packed.view(np.uint8).ravel()).tobytes()
+    lengths = np.count_nonzero(is_written.reshape(len(column), -1), axis=1)
+    ends = np.cumsum(lengths).tolist()
+    return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+NUM_SPECIAL_TOKENS = 2  # [CLS] and [SEP], of a single sentence
+
+
+@dataclass(frozen=True)
+class RecordMaker:
+    """Base of the record makers."""
+
+    tokenizer: FullTokenizer
+    max_seq_length: int  # S
+    names: tuple[str, ...]  # features of a record, in order
+
+    def _place(self) -> dict[str, int]:
+        """Return the arguments of `packing`'s functions."""
+        cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        return {"max_seq_length": self.max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
+
+    def _encode(self, columns: Mapping[str, np.ndarray]) -> list[bytes]:
+        return encode_columns({name: columns[name] for name in self.names})
+
+
+class SentenceRow(NamedTuple):
+    """A sentence, or a pair of them."""
+
+    number: int  # of the example in its set
+    text_a: str
+    text_b: str | None
+    label: Any  # as records hold it
+
+
+@dataclass(frozen=True)
+class SentenceRecords(RecordMaker):
+    """Records of single sentences and pairs."""
+
+    doc_stride: int | None = None  # tokens between windows of long examples; None truncates them
+    label_dtype: str = "int32"  # or "float32"
+
+    def __call__(self, rows: Sequence[SentenceRow]) -> tuple[list[bytes], int]:
+        """Return the records, and the number of truncated examples."""
+        pairs: list[Pair] = []
+        labels, numbers, num_cut = [], [], 0
+        for row in rows:
+            windows, is_cut = self._pairs(row.text_a, row.text_b)
+            pairs += windows
+            num_cut += is_cut
+            labels += [row.label] * len(windows)
+            numbers += [row.number] * len(windows)
+        columns = pack_all(pairs, **self._place())
+        columns["label_ids"] = np.array(labels, self.label_dtype)
+        columns["is_real_example"] = np.ones(len(pairs), np.int32)
+        columns["example_numbers"] = np.array(numbers, np.int32)
+        return self._encode(columns), num_cut
+
+    def count(self, text_a: str, text_b: str | None) -> int:
+        """Return the number of records of an example."""
+        return len(self._pairs(text_a, text_b)[0])
+
+    def sequences(self, text_a: str, text_b: str | None) -> tuple[list[PackedSequence], bool]:
+        """Return the inputs of an example (several for windows), and whether it was truncated."""
+        pairs, is_cut = self._pairs(text_a, text_b)
+        place = self._place()
+        return [pack(ids_a, ids_b, **place) for ids_a, ids_b in pairs], is_cut
+
+    def _pairs(self, text_a: str, text_b: str | None) -> tuple[list[Pair], bool]:
+        ids_a = self.tokenizer.encode(text_a)
+        ids_b = () if text_b is None else self.tokenizer.encode(text_b)
+        if self.doc_stride:
+            return window_pairs(ids_a, ids_b, self.max_seq_length, self.doc_stride), False
+        room = self.max_seq_length - (3 if ids_b else 2)
+        return [(ids_a, ids_b)], len(ids_a) + len(ids_b) > room
+
+
+class ChoiceRow(NamedTuple):
+    """A text and its choices."""
+
+    text_a: str
+    choices: Sequence[str]
+    label: float
+
+
+@dataclass(frozen=True)
+class ChoiceRecords(RecordMaker):
+    """Records of questions with choices."""
+
+    num_choices: int = 2  # K, the most choices of a question
+    label_dtype: str = "int32"  # or "float32"
+
+    def __call__(self, rows: Sequence[ChoiceRow]) -> tuple[list[bytes], int]:
+        """Return the records, and the number of their sequences without padding."""
+        encode = self.tokenizer.encode
+        pairs: list[Pair] = []
+        is_choice = np.zeros((len(rows), self.num_choices), bool)
+        for index, row in enumerate(rows):
+            text_ids = encode(row.text_a)
+            pairs += [(text_ids, encode(choice)) for choice in row.choices]
+            is_choice[index, : len(row.choices)] = True
+        packed = pack_all(pairs, **self._place())
+        columns: dict[str, np.ndarray] = {"choice_mask": is_choice.astype(np.int32)}
+        for name, sequences in packed.items():
+            columns[name] = np.zeros((*is_choice.shape, self.max_seq_length), np.int32)
+            columns[name][is_choice] = sequences
+        columns["label_ids"] = np.array([row.label for row in rows], self.label_dtype)
+        columns["is_real_example"] = np.ones(len(rows), np.int32)
+        return self._encode(columns), int(np.count_nonzero(packed["input_mask"].all(axis=-1)))
+
+
+class TextsRow(NamedTuple):
+    """Texts that are encoded one by one, and their label or score."""
+
+    texts: Sequence[str]
+    numbers: Sequence[int]  # equal for equal texts; from 1
+    label: float
+
+
+@dataclass(frozen=True)
+class TextsRecords(RecordMaker):
+    """Records of K texts, each a sequence of its own."""
+
+    num_texts: int = 2  # K, the most texts of an example
+
+    def __call__(self, rows: Sequence[TextsRow]) -> tuple[list[bytes], int]:
+        """Return the records, and the number of truncated texts."""
+        shape = (len(rows), self.num_texts)
+        numbers = np.zeros(shape, np.int32)
+        for index, row in enumerate(rows):
+            numbers[index, : len(row.numbers)] = row.numbers
+        ids = [self.tokenizer.encode(text) for row in rows for text in row.texts]
+        packed = pack_all([(each, ()) for each in ids], **self._place())
+        columns: dict[str, np.ndarray] = {"text_numbers": numbers}
+        for name, sequences in packed.items():
+            columns[name] = np.zeros((*shape, self.max_seq_length), np.int32)
+            columns[name][numbers > 0] = sequences
+            if self.num_texts == 1:
+                columns[name] = sequences
+        columns["label_ids"] = np.array([row.label for row in rows], np.float32)
+        room = self.max_seq_length - NUM_SPECIAL_TOKENS
+        return self._encode(columns), sum(len(each) > room for each in ids)
+
+
+class LabelledWord(NamedTuple):
+    """A word before it is packed."""
+
+    ids: list[int]
+    label_id: int
+    starts_sentence: bool
+    ends_sentence: bool
+
+
+LabelledSentence = tuple[Sequence[str], Sequence[int]]  # words, and the label of each
+Document = Sequence[LabelledSentence]  # cut into windows as a whole; may be a single sentence
+
+
+@dataclass(frozen=True)
+class WordRecords(RecordMaker):
+    """Records of labelled words: windows of documents."""
+
+    doc_stride: int | None = None  # pieces between windows; None for half a window
+
+    def __call__(self, documents: Sequence[Document]) -> tuple[list[bytes], int]:
+        """Return the records, and 0."""
+        rows = [row for document in documents for row in self.rows(document)]
+        columns = {name: np.array([row[name] for row in rows]) for name in self.names}
+        return self._encode(columns), 0
+
+    def count(self, document: Document) -> int:
+        """Return the number of records of a document."""
+        return len(self._windows(self._words(document)))
+
+    def rows(self, document: Document) -> Iterator[dict[str, Any]]:
+        """Yield the windows of a document, as values of the features."""
+        words = self._words(document)
+        room = self.max_seq_length - NUM_SPECIAL_TOKENS
+        for window in self._windows(words):
+            seen = words[window.start : window.end]
+            packed = pack_words([word.ids for word in seen], **self._place())
+            numbers = range(window.start, window.end)
+            columns: dict[str, list[Any]] = {
+                "word_positions": packed.word_positions,
+                "label_ids": [word.label_id for word in seen],
+                "label_weights": [float(window.first <= n < window.last) for n in numbers],
+                "sentence_starts": [int(word.starts_sentence) for word in seen],
+                "sentence_ends": [int(word.ends_sentence) for word in seen],
+            }
+            padded = {name: pad(values, room) for name, values in columns.items()}
+            yield {**packed.sequence._asdict(), **padded}
+
+    def _words(self, document: Document) -> list[LabelledWord]:
+        most = self.max_seq_length - NUM_SPECIAL_TOKENS
+        return [
+            LabelledWord(ids, label_id, index == 0, index == len(words) - 1)
+            for words, label_ids in document
+            for index, (ids, label_id) in enumerate(
+                zip(encode_words(self.tokenizer, words, most), label_ids, strict=True)
+            )
+        ]
+
+    def _windows(self, words: Sequence[LabelledWord]) -> list[WordWindow]:
+        lengths = [len(word.ids) for word in words]
+        return word_windows(lengths, self.max_seq_length - NUM_SPECIAL_TOKENS, self.doc_stride)
+
+
+class WindowRow(NamedTuple):
+    """A question and a part of its passage."""
+
+    unique_id: int
+    query_ids: Sequence[int]
+    passage_ids: Sequence[int]
+    start: int  # of the answer, in the input
+    end: int
+    is_impossible: bool
+
+
+@dataclass(frozen=True)
+class WindowRecords(RecordMaker):
+    """Records of windows of passages."""
+
+    def __call__(self, rows: Sequence[WindowRow]) -> tuple[list[bytes], int]:
+        """Return the records, and 0."""
+        columns = pack_all([(row.query_ids, row.passage_ids) for row in rows], **self._place())
+        columns["unique_ids"] = np.array([row.unique_id for row in rows], np.int32)
+        columns["start_positions"] = np.array([row.start for row in rows], np.int32)
+        columns["end_positions"] = np.array([row.end for row in rows], np.int32)
+        columns["is_impossible"] = np.array([row.is_impossible for row in rows], np.int32)
+        return self._encode(columns), 0
+
+
+def pieces_of_texts(tokenizer: FullTokenizer, texts: Sequence[Sequence[str]]) -> list[WordPieces]:
+    """Return the pieces of texts, given as words."""
+    return [word_pieces(tokenizer, words) for words in texts]

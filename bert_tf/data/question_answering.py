@@ -21,73 +21,21 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from bert_tf.characters import is_blank
+from bert_tf.data.windows import Passage, SquadAnswer
+from bert_tf.files import open_binary
 from bert_tf.limits import MAX_DOCUMENT, DataError, parse_json, read_at_most
-from bert_tf.lines import open_binary
-
-# Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.
-_WORD = re.compile("[^ \t\r\n\u202f]+")
 
 # Characters by which `answer_start` may be wrong.
 _LARGEST_SHIFT = 2
 
 
-class SquadAnswer(NamedTuple):
-    """An answer, and its start in the passage (characters from 0)."""
-
-    text: str
-    start: int
-
-
 NO_ANSWER = SquadAnswer("", -1)  # in files that give every question an answer
-
-
-@dataclass(frozen=True, eq=False)
-class Passage:
-    """A text with questions, and its words, separated by whitespace."""
-
-    text: str
-
-    @cached_property
-    def words(self) -> list[str]:
-        """The reference's `doc_tokens`."""
-        return _WORD.findall(self.text)
-
-    @cached_property
-    def word_starts(self) -> list[int]:
-        """Start of each word, in characters."""
-        return [match.start() for match in _WORD.finditer(self.text)]
-
-    def word_at(self, character: int) -> int:
-        """Return the index of the word at a character; at whitespace, the word before or the first."""
-        return max(0, bisect_right(self.word_starts, character) - 1)
-
-    def words_of(self, answer: SquadAnswer) -> tuple[int, int]:
-        """Return the indexes of the first and the last word of an answer."""
-        end = answer.start + len(answer.text)
-        return self.word_at(answer.start), self.word_at(end - 1)
-
-    def located(self, answer: SquadAnswer) -> SquadAnswer:
-        """Return the occurrence of an answer in its words that is nearest to `answer.start`.
-
-        Return `answer` itself if it begins exactly there, or if its words do not contain it.
-        """
-        if self.text.startswith(answer.text, answer.start):
-            return answer
-        first, last = self.words_of(answer)
-        begin, end = self.word_starts[first], self.word_starts[last] + len(self.words[last])
-        wanted = re.compile(r"\s+".join(map(re.escape, answer.text.split())))
-        found = wanted.finditer(self.text, begin, end)
-        answers = (SquadAnswer(match.group(), match.start()) for match in found)
-        return min(answers, key=lambda each: abs(each.start - answer.start), default=answer)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ from bert_tf.data import batching
 from bert_tf.data.batching import epochs_of
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
 from bert_tf.data.parallel import map_in_order
-from bert_tf.files import whole_file, write_text
+from bert_tf.files import compression_of, whole_file, write_text
 from bert_tf.limits import DataError, listed, read_whole
-from bert_tf.lines import compression_of
 from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
@@ -236,7 +235,7 @@ class RecordWriter:
         self.write_serialized(encode_example(self.specs, values))
 
     def write_serialized(self, record: bytes) -> None:
-        """Append one example from `record_makers.encode_columns`."""
+        """Append one example from `parallel.encode_columns`."""
         self._writer.write(record)
         self.count += 1
 

@@ -4,7 +4,7 @@
     read_csv         comma-separated, columns by number; '"' may enclose a column
     read_table       the user's .tsv, .csv or .jsonl, columns by name (or number, without a header)
 
-Files are read as in lines.py.
+Files are read as in files.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from bert_tf.files import place_of, read_lines
 from bert_tf.limits import DataError, listed, parse_json, suggestion
-from bert_tf.lines import place_of, read_lines
 from bert_tf.options import option
 
 TABLE_FORMATS = ("tsv", "csv", "jsonl")

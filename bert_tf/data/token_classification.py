@@ -10,7 +10,7 @@
 Tabs separate columns, or spaces if the first row has no tab. A line that begins with "#" and has fewer
 columns than the rows is a comment, as in CoNLL-U and GermEval. Rows of CoNLL-U that are not words (1-2
 for several words, 1.1 for an omitted one) are skipped if the word is not in the first column. Files are
-read as in lines.py. Errors contain file:line and the row.
+read as in files.py. Errors contain file:line and the row.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from bert_tf.data.label_schemes import WORDS, entity_label
+from bert_tf.files import read_lines
 from bert_tf.limits import DataError
-from bert_tf.lines import read_lines
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.record_makers import ChoiceRecords, ChoiceRow
+from bert_tf.data.parallel import ChoiceRecords, ChoiceRow
 from bert_tf.data.records import content_key
 from bert_tf.embeddings.task import EmbeddingExample
 from bert_tf.modeling.models import BertForMultipleChoice

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import ANCHOR_FEATURES, FeatureSpec, sequence_specs
-from bert_tf.data.record_makers import TextsRecords, TextsRow
+from bert_tf.data.parallel import TextsRecords, TextsRow
 from bert_tf.data.records import content_key
 from bert_tf.embeddings.losses import EMBEDDING_LOSSES, SCORES, embedding_loss
 from bert_tf.embeddings.retrieval import class_metrics, pair_metrics, ranking_metrics, unit

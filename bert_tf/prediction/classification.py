@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.data.packing import PackedSequence
+from bert_tf.packing import PackedSequence
 from bert_tf.prediction.text_model import (
     TextModel,
     beginning,

@@ -22,10 +22,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.sentence_transformers import is_of_sentence_transformers
-from bert_tf.data.packing import PackedSequence
 from bert_tf.embeddings.retrieval import unit
 from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
+from bert_tf.packing import PackedSequence
 from bert_tf.prediction.exported import outputs_of_export
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.text_model import Network, TextModel, checked_text

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.packing import PackedSequence
 from bert_tf.modeling.bert import BertModel
+from bert_tf.packing import PackedSequence
 from bert_tf.tokenization import FullTokenizer
 
 _POINTS_AT_ONCE = 16

@@ -28,15 +28,21 @@ from itertools import chain, islice
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.packing import PackedSequence, pack_texts
-from bert_tf.files import check_not_an_input, expand_files, open_whole, whole_file
+from bert_tf.files import (
+    check_not_an_input,
+    count_lines,
+    expand_files,
+    open_whole,
+    read_lines,
+    whole_file,
+)
 from bert_tf.limits import DataError
-from bert_tf.lines import count_lines, read_lines
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import ModelOptions, changes, option
+from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.prediction.text_model import SequenceRunner, trimmed
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import FullTokenizer, pack_texts
 from bert_tf.training.options import DeviceOptions
 from bert_tf.training.progress import Progress
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.packing import PackedSequence
 from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.packing import PackedSequence
 from bert_tf.prediction.exported import outputs_of_export
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.text_model import (

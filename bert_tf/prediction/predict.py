@@ -24,15 +24,18 @@ from bert_tf.checkpoints.hub import local_path
 from bert_tf.data.tables import TABLE_FORMATS, TableOptions, TableRow, ending_of, read_table
 from bert_tf.embeddings.options import ANCHORS, POSITIVES
 from bert_tf.files import (
+    STANDARD_INPUT,
     check_not_an_input,
+    count_lines,
     escaped,
     expand_files,
     is_stream,
     json_line,
     open_whole,
+    place_of,
+    read_lines,
 )
 from bert_tf.limits import DataError, listed
-from bert_tf.lines import STANDARD_INPUT, count_lines, place_of, read_lines
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskFiller, corpus_pseudo_perplexity

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.data.question_answering import Passage
-from bert_tf.data.span_windows import Window, tokenize_passage
+from bert_tf.data.windows import Passage, Window, tokenize_passage
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.text_model import TextModel, checked_parts, checked_text, trimmed
 from bert_tf.tasks.answer_decoding import AnswerSettings, Prediction, characters_of, predict_answer

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.batching import batches_by_length
-from bert_tf.data.packing import PackedSequence, pack
+from bert_tf.packing import PackedSequence, pack
 from bert_tf.prediction.model_folder import TrainedModel
 
 Network = Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]

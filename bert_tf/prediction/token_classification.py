@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.data.conlleval import entities
-from bert_tf.data.packing import PackedSequence
+from bert_tf.data.label_schemes import entities
 from bert_tf.data.token_classification import Sentence
 from bert_tf.data.word_splitting import WordSpan, split_words
+from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.text_model import Network, TextModel, checked_text, trimmed
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence

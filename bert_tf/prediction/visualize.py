@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.files import write_text
 from bert_tf.modeling.bert import BertModel
 from bert_tf.options import OptionError, option
+from bert_tf.packing import PackedSequence
 from bert_tf.prediction.classification import TextClassifier
 from bert_tf.prediction.encoder import SentenceEncoder
 from bert_tf.prediction.explanation import attention, attributions
@@ -32,6 +32,7 @@ from bert_tf.prediction.token_classification import EntityRecognizer
 from bert_tf.report.page import Section, page, table
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.metrics import softmax
+from bert_tf.tokenization import pack_texts
 
 logger = logging.getLogger(__name__)
 

@@ -57,9 +57,8 @@ from bert_tf.pretraining.settings import (
     noted_settings,
     resolve_settings,
 )
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import FullTokenizer, vocabulary_digest
 from bert_tf.training.progress import ByteProgress, duration
-from bert_tf.vocabulary import vocabulary_digest
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,8 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.model_files import model_files, write_files
 from bert_tf.config import BertConfig
-from bert_tf.files import check_not_an_input, expand_files
+from bert_tf.files import check_not_an_input, expand_files, read_lines
 from bert_tf.limits import DataError
-from bert_tf.lines import read_lines
 from bert_tf.options import option
 from bert_tf.pretraining.wordpieces import (
     Coverage,

@@ -20,8 +20,8 @@ from typing import BinaryIO, NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.files import BLOCK, compression_of, is_utf16, open_binary, read_lines
 from bert_tf.limits import DataError
-from bert_tf.lines import BLOCK, compression_of, is_utf16, open_binary, read_lines
 
 logger = logging.getLogger(__name__)
 

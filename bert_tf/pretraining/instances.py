@@ -19,8 +19,8 @@ from typing import IO
 import numpy as np
 
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.python_random import RandomWords
-from bert_tf.data.record_makers import encode_columns
+from bert_tf.data.parallel import encode_columns
+from bert_tf.pretraining.python_random import RandomWords
 
 # Bytes of rows kept in memory. More go to a temporary file.
 KEPT_IN_MEMORY = 256 << 20

@@ -17,17 +17,16 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from bert_tf.characters import CHINESE_BLOCKS, is_chinese_char
-from bert_tf.data.packing import add_special_tokens
-from bert_tf.data.python_random import RandomWords
 from bert_tf.data.records import RecordWriter
+from bert_tf.packing import add_special_tokens
 from bert_tf.pretraining.groups import Group, group_lines
 from bert_tf.pretraining.instances import InstanceRows, pretraining_features
 from bert_tf.pretraining.manifest import Counts, DoneGroup, Shard
 from bert_tf.pretraining.masking import Masker, continuation_ids
+from bert_tf.pretraining.python_random import RandomWords
 from bert_tf.pretraining.sentence_pairs import Document, make_sequences
 from bert_tf.pretraining.settings import PretrainingDataOptions
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.vocabulary import load_vocab
+from bert_tf.tokenization import FullTokenizer, load_vocab
 
 # Bit in the id of a token without "##" that continues a word of a segmented text. The record does not
 # contain it.

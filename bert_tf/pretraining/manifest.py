@@ -25,7 +25,7 @@ from bert_tf.files import expand_files, write_text
 from bert_tf.limits import DataError
 from bert_tf.options import OptionError
 from bert_tf.pretraining.instances import pretraining_features
-from bert_tf.vocabulary import vocabulary_digest
+from bert_tf.tokenization import vocabulary_digest
 
 SUFFIX = ".manifest.json"
 FORMAT = 1  # raised when the same flags make other records

@@ -30,7 +30,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from bert_tf.data.python_random import RandomWords, Threshold
+from bert_tf.pretraining.python_random import RandomWords, Threshold
 from bert_tf.pretraining.settings import MaskingOptions, exact
 
 

@@ -15,7 +15,8 @@ Pairs use the same random draws as the reference, so that one seed gives the ref
 `max_seq_length`.
 
 Source: Devlin et al. 2019, appendix A.2; google-research/bert, create_pretraining_data.py,
-`create_instances_from_document`. `mlm_sop`: Lan et al. 2020 (ALBERT). `mlm`: the paper's "No NSP".
+`create_instances_from_document`, `truncate_seq_pair`. `mlm_sop`: Lan et al. 2020 (ALBERT). `mlm`: the
+paper's "No NSP".
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from bert_tf.data.packing import truncate_pair_at_random
-from bert_tf.data.python_random import RandomWords
+from bert_tf.pretraining.python_random import RandomWords
+
+Tokens = TypeVar("Tokens", list, array)
 
 OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop")
 
@@ -189,6 +191,33 @@ def _single_sequences(
 
 
 _NOTHING = array("i")
+
+
+def truncate_pair_at_random(
+    tokens_a: Tokens, tokens_b: Tokens, max_tokens: int, rng: RandomWords
+) -> tuple[Tokens, Tokens]:
+    """Truncate as `truncate_pair`, but remove each token from the front or back with probability 0.5.
+
+    Used for pre-training data, to not always lose the ends of sentences. Draws one `rng.random()` per
+    removed token.
+    """
+    start_a, end_a = 0, len(tokens_a)
+    start_b, end_b = 0, len(tokens_b)
+    excess = end_a + end_b - max_tokens
+    if excess <= 0:
+        return tokens_a, tokens_b
+    for coin in rng.coins(excess):
+        from_front = coin < 1 << 31
+        if end_a - start_a > end_b - start_b:
+            if from_front:
+                start_a += 1
+            else:
+                end_a -= 1
+        elif from_front:
+            start_b += 1
+        else:
+            end_b -= 1
+    return tokens_a[start_a:end_a], tokens_b[start_b:end_b]
 
 
 def _random_sentences(

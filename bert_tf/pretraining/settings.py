@@ -14,7 +14,7 @@ from typing import Any
 from bert_tf.checkpoints.sidecar import find_case
 from bert_tf.options import OptionError, flag_values, option, require_packages
 from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
-from bert_tf.vocabulary import load_vocab
+from bert_tf.tokenization import load_vocab
 
 logger = logging.getLogger(__name__)
 

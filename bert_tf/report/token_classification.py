@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from bert_tf.data.conlleval import Entity, Scores, entities
+from bert_tf.data.label_schemes import Entity, Scores, entities
 from bert_tf.data.token_classification import Sentence
 from bert_tf.report.page import Section, bars, matrix, paragraph, table
 from bert_tf.report.sections import MOST_ERRORS, most_common, shortened

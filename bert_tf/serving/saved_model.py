@@ -25,7 +25,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from bert_tf import __version__
 from bert_tf.checkpoints.model_files import model_files
-from bert_tf.data.record_makers import varint
+from bert_tf.data.parallel import varint
 from bert_tf.files import new_folder, write_text
 from bert_tf.prediction.exported import EXTRA, METADATA_FILE
 from bert_tf.serving.other_names import EXAMPLES, HUGGING_FACE, INPUTS, TF_EXAMPLE, serialized

@@ -1,6 +1,6 @@
 """Packing and windows of long texts as TensorFlow operations, and answer spans from logits.
 
-The same as `data/packing.py` and `data/span_windows.py`. Uses only operations of TF Serving: slicing,
+The same as `packing.py` and `data/windows.py`. Uses only operations of TF Serving: slicing,
 masks and ragged concatenation.
 
 Shapes: B batch or questions, S longest sequence or window of the batch, W windows in all, T tokens of
@@ -141,7 +141,7 @@ def graph_windows(
     cls_id: int,
     sep_id: int,
 ) -> GraphWindows:
-    """Make the windows of `span_windows.make_windows` for int32 ragged [B, None] ids.
+    """Make the windows of `windows.make_windows` for int32 ragged [B, None] ids.
 
     An empty passage has one window.
     """

@@ -85,7 +85,7 @@ class GraphTokenizer(tf.Module):
     def with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the ids of each text and the offsets of its pieces (`span_windows.piece_offsets`).
+        """Return the ids of each text and the offsets of its pieces (`windows.piece_offsets`).
 
         Returns:
             ids int32, starts and ends int64 (in characters), each ragged [B, None].

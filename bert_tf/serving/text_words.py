@@ -118,7 +118,7 @@ class WordWindows(NamedTuple):
 def graph_word_windows(
     pieces: tf.RaggedTensor, splits: tf.Tensor, max_tokens: int, stride: int | None = None
 ) -> WordWindows:
-    """Make the windows of `word_windows.word_windows`. A text without words has one empty window.
+    """Make the windows of `windows.word_windows`. A text without words has one empty window.
 
     Args:
         pieces: int32 ragged [N, None], 1 to `max_tokens` for each word.

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.conlleval import entities
+from bert_tf.data.label_schemes import entities
 from bert_tf.modeling.crf import best_labels, sentence_chains
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec, valid_utf8
@@ -94,7 +94,7 @@ class ServedTagger(Served):
     def _logits(self, words: tf.RaggedTensor) -> tf.Tensor:
         """Return float32 [N, L] for words, string ragged [B, None], without empty ones."""
         pieces = self.tokenizer(words.values)  # ragged [N, None]
-        # A word without word pieces becomes [UNK], as in word_windows.encode_words.
+        # A word without word pieces becomes [UNK], as in windows.encode_words.
         is_lost = tf.cast(pieces.row_lengths() == 0, tf.int64)
         unknown = tf.fill([tf.reduce_sum(is_lost)], tf.cast(self.unk_id, tf.int32))
         pieces = tf.concat([pieces, tf.RaggedTensor.from_row_lengths(unknown, is_lost)], axis=1)
@@ -189,7 +189,7 @@ class _Entities(NamedTuple):
 
 @dataclass(frozen=True)
 class _EntityRules:
-    """`conlleval.entities` as tables over pairs of consecutive labels.
+    """`label_schemes.entities` as tables over pairs of consecutive labels.
 
     begins: bool [L + 1, L], whether an entity begins at the second label; label L is "no word".
     is_inside: bool [L], whether a word with the label is in an entity.

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.span_windows import TokenSpan, Window
+from bert_tf.data.windows import TokenSpan, Window
 from bert_tf.limits import MAX_DOCUMENT, DataError, read_json
 from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 

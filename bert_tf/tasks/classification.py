@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import huggingface_config
-from bert_tf.config import BertConfig
+from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.packing import PackedSequence
-from bert_tf.data.record_makers import SentenceRecords, SentenceRow
+from bert_tf.data.parallel import SentenceRecords, SentenceRow
 from bert_tf.data.records import content_key
 from bert_tf.limits import DataError
 from bert_tf.modeling.models import BertForSequenceClassification
+from bert_tf.packing import PackedSequence
 from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks import metrics as basic
 from bert_tf.tasks.base import ExampleTask, Tensors
@@ -31,7 +30,7 @@ from bert_tf.training.losses import Loss
 Label = str | tuple[str, ...] | float | None
 
 
-_ONE, _ANY, _NUMBER = huggingface_config.PROBLEM_TYPES
+_ONE, _ANY, _NUMBER = HUGGINGFACE_PROBLEM_TYPES
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.multiple_choice import Question
-from bert_tf.data.record_makers import ChoiceRecords, ChoiceRow
+from bert_tf.data.parallel import ChoiceRecords, ChoiceRow
 from bert_tf.data.records import content_key
 from bert_tf.limits import DataError
 from bert_tf.modeling.models import BertForMultipleChoice

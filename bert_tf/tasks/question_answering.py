@@ -1,6 +1,6 @@
 """Question answering: the answer to a question is a span of its passage, or missing.
 
-A question has one or more windows (data/span_windows.py). The model computes two logits per token, for
+A question has one or more windows (data/windows.py). The model computes two logits per token, for
 the first and the last token of the answer. [CLS] represents no answer.
 
 Shapes: B batch, S sequence.
@@ -21,18 +21,13 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.parallel import map_in_order
-from bert_tf.data.question_answering import (
-    Findings,
+from bert_tf.data.parallel import WindowRecords, WindowRow, map_in_order, pieces_of_texts
+from bert_tf.data.question_answering import Findings, SquadExample, TrainingExample
+from bert_tf.data.records import CHUNK_SIZE, chunks_of, content_key, write_parts
+from bert_tf.data.windows import (
+    FIRST_UNIQUE_ID,
     Passage,
     SquadAnswer,
-    SquadExample,
-    TrainingExample,
-)
-from bert_tf.data.record_makers import WindowRecords, WindowRow, pieces_of_texts
-from bert_tf.data.records import CHUNK_SIZE, chunks_of, content_key, write_parts
-from bert_tf.data.span_windows import (
-    FIRST_UNIQUE_ID,
     TokenizedPassage,
     TokenSpan,
     Window,

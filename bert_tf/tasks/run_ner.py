@@ -13,8 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.conlleval import Counts, entities, report, word_report
-from bert_tf.data.label_schemes import SCHEMES, WORDS, breaks, complete_labels, find_scheme
+from bert_tf.data.label_schemes import (
+    SCHEMES,
+    WORDS,
+    Counts,
+    breaks,
+    complete_labels,
+    entities,
+    find_scheme,
+    report,
+    word_report,
+)
 from bert_tf.data.token_classification import Columns, Sentence, read_conll, relabelled_lines
 from bert_tf.data.word_splitting import WordSpan, are_spaced, choose_rule, join_words, split_words
 from bert_tf.files import open_whole, write_text

@@ -17,12 +17,7 @@ import tensorflow as tf
 
 from bert_tf.characters import is_blank
 from bert_tf.data.parallel import workers_for
-from bert_tf.data.question_answering import (
-    Findings,
-    SquadExample,
-    examples_to_train,
-    read_squad,
-)
+from bert_tf.data.question_answering import Findings, SquadExample, examples_to_train, read_squad
 from bert_tf.files import write_text
 from bert_tf.limits import DataError
 from bert_tf.options import ModelOptions, OptionError, changes, option, require_files

@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sidecar import find_config, load_tokenizer
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.record_makers import encode_columns
+from bert_tf.data.parallel import encode_columns
 from bert_tf.data.records import RecordWriter, make_once
 from bert_tf.options import OptionError
 from bert_tf.tasks import evaluation as loop

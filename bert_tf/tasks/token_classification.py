@@ -20,21 +20,18 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.batching import batches_by_length
-from bert_tf.data.conlleval import Scores, as_entities, conlleval
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
+    Scores,
     allowed_transitions,
+    as_entities,
+    conlleval,
     entity_label,
     in_scheme,
 )
-from bert_tf.data.record_makers import (
-    NUM_SPECIAL_TOKENS,
-    Document,
-    LabelledSentence,
-    WordRecords,
-)
+from bert_tf.data.parallel import NUM_SPECIAL_TOKENS, Document, LabelledSentence, WordRecords
 from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.token_classification import Sentence
 from bert_tf.limits import DataError

@@ -19,7 +19,7 @@ from helpers import (
 from models import DATA, copy_of, golden, train
 
 import bert_tf
-from bert_tf.data.conlleval import entities
+from bert_tf.data.label_schemes import entities
 from bert_tf.data.records import read_records
 from bert_tf.data.token_classification import read_conll
 from bert_tf.embeddings.reranking import RerankingTask

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_tf.data.conlleval import Counts, Scores, conlleval, entities, report
+from bert_tf.data.label_schemes import Counts, Scores, conlleval, entities, report
 
 # --------------------------------------------------------------------------------------- the oracle
 

@@ -14,7 +14,7 @@ from bert_tf.data.features import (
     split,
     trim_padding,
 )
-from bert_tf.data.record_makers import encode_columns
+from bert_tf.data.parallel import encode_columns
 
 # S=5, P=2, K=3
 SPECS = (

@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
-from bert_tf.data.conlleval import entities
 from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
     allowed_transitions,
     breaks,
     complete_labels,
+    entities,
     find_scheme,
     in_scheme,
 )

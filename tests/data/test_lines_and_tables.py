@@ -8,8 +8,8 @@ import tensorflow as tf
 from helpers import refused
 
 from bert_tf.data.tables import read_csv, read_table, read_tsv
+from bert_tf.files import count_lines, read_lines
 from bert_tf.limits import DataError
-from bert_tf.lines import count_lines, read_lines
 
 
 def test_read_lines_strips_ends_and_marks(written):

@@ -5,8 +5,9 @@ import unicodedata
 
 import pytest
 
-from bert_tf.data.question_answering import Passage, SquadAnswer
-from bert_tf.data.span_windows import (
+from bert_tf.data.windows import (
+    Passage,
+    SquadAnswer,
     TokenSpan,
     make_windows,
     max_context,

@@ -5,13 +5,8 @@ import json
 import pytest
 from helpers import cause_of
 
-from bert_tf.data.question_answering import (
-    Findings,
-    Passage,
-    SquadAnswer,
-    examples_to_train,
-    read_squad,
-)
+from bert_tf.data.question_answering import Findings, examples_to_train, read_squad
+from bert_tf.data.windows import Passage, SquadAnswer
 
 CONTEXT = "Denver beat\u202fCarolina, 24\u00a0to 10.\n\n It took vitamin C."
 

@@ -6,13 +6,13 @@ from itertools import accumulate
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.word_windows import Window, encode_words, pack_words, word_windows
+from bert_tf.data.windows import WordWindow, encode_words, pack_words, word_windows
 from bert_tf.serving.text_words import graph_word_windows
 from bert_tf.tokenization import FullTokenizer
 
 
 def test_word_windows_predict_each_word_once_and_fit():
-    assert word_windows([3, 1, 2], max_tokens=6) == [Window(0, 3, 0, 3)]
+    assert word_windows([3, 1, 2], max_tokens=6) == [WordWindow(0, 3, 0, 3)]
     for seed in range(40):
         rng = random.Random(seed)
         max_tokens = rng.randint(1, 12)

@@ -14,8 +14,7 @@ from bert_tf.config import BertConfig
 from bert_tf.options import make_options
 from bert_tf.pretraining.create_vocab import VocabularyOptions, create_vocab
 from bert_tf.pretraining.wordpieces import first_tokens
-from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
-from bert_tf.vocabulary import load_vocab
+from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab
 
 TEXT = "The tide is low.\nLower tides are wider.\n\nZürich is wide.\n" * 3
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.python_random import RandomWords
 from bert_tf.pretraining.instances import InstanceRows, pretraining_features
+from bert_tf.pretraining.python_random import RandomWords
 
 
 def features_of(record):

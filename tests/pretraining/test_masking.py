@@ -9,9 +9,9 @@ from helpers import cause_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.python_random import RandomWords
 from bert_tf.options import make_options
 from bert_tf.pretraining.masking import Masker
+from bert_tf.pretraining.python_random import RandomWords
 from bert_tf.pretraining.settings import MaskingOptions
 from reference import pretraining_data as reference
 

@@ -9,10 +9,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.python_random import RandomWords
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.masking import Masker
 from bert_tf.pretraining.masking_ops import DynamicMasker
+from bert_tf.pretraining.python_random import RandomWords
 from bert_tf.pretraining.settings import MaskingOptions
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.python_random import RandomWords
+from bert_tf.pretraining.python_random import RandomWords
 from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, Document, make_sequences
 from reference import pretraining_data as reference
 

@@ -1,8 +1,9 @@
 """A warning about a vocabulary that does not fit a text."""
 
 from bert_tf.data.multiple_choice import Question
-from bert_tf.data.question_answering import Passage, SquadExample
+from bert_tf.data.question_answering import SquadExample
 from bert_tf.data.token_classification import Sentence
+from bert_tf.data.windows import Passage
 from bert_tf.embeddings.reranking import RerankingTask
 from bert_tf.embeddings.task import EmbeddingExample, EmbeddingTask
 from bert_tf.pretraining.wordpieces import warn_of_unknown_words

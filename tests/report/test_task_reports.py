@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from pages import cells, part_of
 
-from bert_tf.data.conlleval import as_entities, conlleval
+from bert_tf.data.label_schemes import as_entities, conlleval
 from bert_tf.data.multiple_choice import Question
-from bert_tf.data.question_answering import Passage, SquadAnswer, SquadExample
+from bert_tf.data.question_answering import SquadExample
 from bert_tf.data.token_classification import Sentence
+from bert_tf.data.windows import Passage, SquadAnswer
 from bert_tf.embeddings.rankings import Ranking
 from bert_tf.report.embeddings import pair_sections, query_sections
 from bert_tf.report.multiple_choice import choice_sections

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.packing import pack
+from bert_tf.packing import pack
 from bert_tf.serving.text_packing import pack_ragged
 
 CLS, SEP = 101, 102

@@ -19,7 +19,6 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tiny_checkpoints import arrays_of, write_tf1
 
 import bert_tf
-from bert_tf.data.packing import pack_texts
 from bert_tf.modeling.bert import BertModel
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.serving.encoder import ServedEncoder
@@ -27,6 +26,7 @@ from bert_tf.serving.formats import write_file
 from bert_tf.serving.saved_model import metadata, write_saved_model
 from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.tokenization import pack_texts
 from bert_tf.training.checkpoints import latest_checkpoint
 
 NAMES = ("input_ids", "input_mask", "segment_ids")

@@ -8,8 +8,8 @@ import pytest
 from models import DATA, golden
 
 import bert_tf
-from bert_tf.data.packing import pack_texts
 from bert_tf.prediction.model_folder import load_model
+from bert_tf.tokenization import pack_texts
 
 pytest.importorskip("openvino")
 pytest.importorskip("nncf")

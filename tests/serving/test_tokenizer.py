@@ -8,7 +8,7 @@ from helpers import output_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.span_windows import piece_offsets
+from bert_tf.data.windows import piece_offsets
 from bert_tf.serving.text_tokenizer import GraphTokenizer
 from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from helpers import cause_of
 
-from bert_tf.data.question_answering import Passage
-from bert_tf.data.span_windows import make_windows, tokenize_passage
+from bert_tf.data.windows import Passage, make_windows, tokenize_passage
 from bert_tf.tasks.answer_decoding import (
     CERTAINLY_NULL,
     AnswerSettings,

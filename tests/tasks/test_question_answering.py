@@ -5,13 +5,8 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import trim_padding
-from bert_tf.data.question_answering import (
-    Findings,
-    Passage,
-    SquadAnswer,
-    SquadExample,
-    TrainingExample,
-)
+from bert_tf.data.question_answering import Findings, SquadExample, TrainingExample
+from bert_tf.data.windows import Passage, SquadAnswer
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings
 from bert_tf.tasks.question_answering import (
     AskedQuestions,

@@ -6,14 +6,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data.multiple_choice import Question
-from bert_tf.data.question_answering import (
-    Findings,
-    Passage,
-    SquadAnswer,
-    SquadExample,
-    TrainingExample,
-)
+from bert_tf.data.question_answering import Findings, SquadExample, TrainingExample
 from bert_tf.data.token_classification import Sentence
+from bert_tf.data.windows import Passage, SquadAnswer
 from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask

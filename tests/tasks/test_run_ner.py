@@ -12,7 +12,7 @@ from helpers import assert_bit_equal, checkpoint_arrays, lines_of, read_results,
 from models import DATA, golden, options, train, with_values
 from tiny_checkpoints import arrays_of, write_tf1
 
-from bert_tf.data.conlleval import conlleval, entities
+from bert_tf.data.label_schemes import conlleval, entities
 from bert_tf.data.token_classification import read_conll
 from bert_tf.data.word_splitting import join_words
 from bert_tf.modeling.models import BertForTokenClassification

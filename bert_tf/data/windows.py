@@ -1,4 +1,6 @@
-"""Windows of a long passage that fit the model, and the characters of their tokens.
+"""Windows of texts that are too long for the model.
+
+A passage, with a question before each part:
 
     question: who won ?                           passage: denver beat carolina in the final
     [CLS] who won ? [SEP] denver beat carolina [SEP]
@@ -7,23 +9,104 @@
 A token of the passage may be in several windows. It has "max context" in the window where the smaller of
 its left and right context is largest. An answer may begin only there.
 
+Labelled words, each of which is predicted once, where the shorter side of its context is longest:
+
+    words       a b c d e f g h i j
+    window 1    a b c d e f             predicted: a b c d
+    window 2        c d e f g h         predicted: e f
+    window 3            e f g h i j     predicted: g h i j
+
 Source: google-research/bert, run_squad.py, `convert_examples_to_features`, `_improve_answer_span`,
 `_check_is_max_context`.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.data.packing import PackedSequence, pack, sliding_windows
-from bert_tf.data.question_answering import Passage, SquadAnswer
-from bert_tf.data.word_windows import word_pieces
+from bert_tf.packing import PackedSequence, pack, sliding_windows
 from bert_tf.tokenization import FullTokenizer
+
+# Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.
+_WORD = re.compile("[^ \t\r\n\u202f]+")
+
+
+class SquadAnswer(NamedTuple):
+    """An answer, and its start in the passage (characters from 0)."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """A text with questions, and its words, separated by whitespace."""
+
+    text: str
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The reference's `doc_tokens`."""
+        return _WORD.findall(self.text)
+
+    @cached_property
+    def word_starts(self) -> list[int]:
+        """Start of each word, in characters."""
+        return [match.start() for match in _WORD.finditer(self.text)]
+
+    def word_at(self, character: int) -> int:
+        """Return the index of the word at a character; at whitespace, the word before or the first."""
+        return max(0, bisect_right(self.word_starts, character) - 1)
+
+    def words_of(self, answer: SquadAnswer) -> tuple[int, int]:
+        """Return the indexes of the first and the last word of an answer."""
+        end = answer.start + len(answer.text)
+        return self.word_at(answer.start), self.word_at(end - 1)
+
+    def located(self, answer: SquadAnswer) -> SquadAnswer:
+        """Return the occurrence of an answer in its words that is nearest to `answer.start`.
+
+        Return `answer` itself if it begins exactly there, or if its words do not contain it.
+        """
+        if self.text.startswith(answer.text, answer.start):
+            return answer
+        first, last = self.words_of(answer)
+        begin, end = self.word_starts[first], self.word_starts[last] + len(self.words[last])
+        wanted = re.compile(r"\s+".join(map(re.escape, answer.text.split())))
+        found = wanted.finditer(self.text, begin, end)
+        answers = (SquadAnswer(match.group(), match.start()) for match in found)
+        return min(answers, key=lambda each: abs(each.start - answer.start), default=answer)
+
+
+class WordPieces(NamedTuple):
+    """Pieces of a text, made word by word."""
+
+    ids: list[int]
+    word_of: list[int]  # the word of each piece
+    first_piece: list[int]  # of each word; a word that the tokenizer drops has that of the next
+
+
+def word_pieces(tokenizer: FullTokenizer, words: Sequence[str]) -> WordPieces:
+    """Return the pieces of a text's words."""
+    ids: list[int] = []
+    word_of: list[int] = []
+    first_piece = []
+    for index, word in enumerate(words):
+        pieces = tokenizer.encode(word)
+        first_piece.append(len(ids))
+        ids += pieces
+        word_of += [index] * len(pieces)
+    return WordPieces(ids, word_of, first_piece)
+
 
 FIRST_UNIQUE_ID = 1_000_000_000
 
@@ -234,3 +317,88 @@ def make_windows(
         yield Window(
             first_unique_id + index, example_index, query_ids, passage, span, context, answer
         )
+
+
+# ------------------------------------------------------------------------------- labelled words
+
+
+class WordWindow(NamedTuple):
+    """Words `start` to `end` - 1 of a text, of which `first` to `last` - 1 are predicted here."""
+
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+class PackedWords(NamedTuple):
+    """A window as model input."""
+
+    sequence: PackedSequence
+    word_positions: list[int]  # of the first piece of each word
+
+
+def word_windows(
+    lengths: Sequence[int], max_tokens: int, stride: int | None = None
+) -> list[WordWindow]:
+    """Return the windows of a text.
+
+    Args:
+        lengths: pieces of each word, 1 to `max_tokens`.
+        max_tokens: pieces per window.
+        stride: pieces between the starts of windows, 1 to `max_tokens`. Default: half a window.
+
+    >>> word_windows([1] * 10, max_tokens=6, stride=2)
+    [WordWindow(start=0, end=6, first=0, last=4), WordWindow(start=2, end=8, first=4, last=6), \
+WordWindow(start=4, end=10, first=6, last=10)]
+    """
+    stride = max(1, max_tokens // 2) if stride is None else stride
+    assert max(lengths) <= max_tokens and stride >= 1  # noqa: S101
+    offsets = [0, *accumulate(lengths)]  # pieces before each word, and the total
+    num_words, total = len(lengths), offsets[-1]
+    bounds = []  # (start, end) of each window
+    start = 0
+    while True:
+        if total - offsets[start] <= max_tokens:  # the last window begins as far left as fits
+            bounds.append((bisect_left(offsets, total - max_tokens), num_words))
+            break
+        end = bisect_left(offsets, offsets[start] + max_tokens + 1) - 1
+        bounds.append((start, end))
+        start = min(end, max(start + 1, bisect_left(offsets, offsets[start] + stride)))
+    # Two windows share their overlap equally.
+    borders = [0]
+    for (_, end), (start, _) in pairwise(bounds):
+        middle = bisect_left(offsets, (offsets[start] + offsets[end]) / 2)
+        borders.append(max(borders[-1], middle))
+    borders.append(num_words)
+    return [
+        WordWindow(start, end, first, last)
+        for (start, end), first, last in zip(bounds, borders, borders[1:], strict=False)
+        if first < last
+    ]
+
+
+def encode_words(
+    tokenizer: FullTokenizer, words: Sequence[str], max_pieces: int
+) -> list[list[int]]:
+    """Return the first `max_pieces` ids of each word, at least one.
+
+    A word that the tokenizer drops (only marks, controls or joiners) becomes [UNK].
+    """
+    (unk_id,) = tokenizer.convert_tokens_to_ids(["[UNK]"])
+    return [tokenizer.encode(word)[:max_pieces] or [unk_id] for word in words]
+
+
+def pack_words(
+    words: Sequence[Sequence[int]], *, max_seq_length: int, cls_id: int, sep_id: int
+) -> PackedWords:
+    """Pack words as [CLS] words [SEP], with padding.
+
+    >>> pack_words([[7], [8, 9], [7]], max_seq_length=7, cls_id=1, sep_id=2).word_positions
+    [1, 2, 4]
+    """
+    ids = [piece for word in words for piece in word]
+    assert len(ids) <= max_seq_length - 2  # noqa: S101
+    sequence = pack(ids, max_seq_length=max_seq_length, cls_id=cls_id, sep_id=sep_id)
+    positions = list(accumulate(map(len, words), initial=1))[:-1]
+    return PackedWords(sequence, positions)

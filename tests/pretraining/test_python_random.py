@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.python_random import RandomWords, Threshold
+from bert_tf.pretraining.python_random import RandomWords, Threshold
 
 SEEDS = st.integers(min_value=0, max_value=2**64)
 

@@ -4,22 +4,19 @@
     input_mask     1    1   1    1      1    1  1   1     1     0
     segment_ids    0    0   0    0      0    1  1   1     1     0
 
-Tokens are integers in bulk work. Functions that do not encode accept strings too. S is `max_seq_length`.
+Tokens are integers in bulk work; most functions accept strings too. S is `max_seq_length`.
 
-Source: google-research/bert, run_classifier.py, `convert_single_example` and `_truncate_seq_pair`;
-create_pretraining_data.py, `truncate_seq_pair`.
+Source: google-research/bert, run_classifier.py, `convert_single_example` and `_truncate_seq_pair`.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import numpy as np
-
-from bert_tf.data.python_random import RandomWords
-from bert_tf.tokenization import FullTokenizer
+if TYPE_CHECKING:
+    import numpy as np
 
 Token = TypeVar("Token")
 Tokens = TypeVar("Tokens", list, array)
@@ -66,41 +63,12 @@ def pack(
     )
 
 
-def pack_batch_of_texts(
-    tokenizer: FullTokenizer,
-    texts: str | Sequence[str],
-    pairs: str | Sequence[str] | None = None,
-    max_length: int | None = None,
-    pad_to_max_length: bool = False,
-) -> dict[str, np.ndarray]:
-    """Return the inputs of a batch of texts; see `FullTokenizer.__call__`."""
-    texts = _list_of_texts("texts", texts)
-    seconds = [""] * len(texts) if pairs is None else _list_of_texts("pairs", pairs)
-    if pad_to_max_length and max_length is None:
-        raise ValueError("`pad_to_max_length` needs a `max_length`.")
-    ids = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in zip(texts, seconds, strict=True)]
-    longest = max((len(a) + len(b) + (3 if b else 2) for a, b in ids), default=2)
-    if max_length is not None and (longest > max_length or pad_to_max_length):
-        longest = max_length
-    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    columns = pack_all(ids, max_seq_length=longest, cls_id=cls_id, sep_id=sep_id)
-    columns["input_ids"][columns["input_mask"] == 0] = tokenizer.vocab.get("[PAD]", 0)
-    return columns
-
-
-def _list_of_texts(name: str, texts: Any) -> list[str]:
-    texts = [texts] if isinstance(texts, (str, bytes)) else texts
-    is_table = isinstance(texts, Mapping) or hasattr(texts, "columns")  # which gives its names
-    texts = list(texts)
-    if is_table or not all(isinstance(text, (str, bytes)) for text in texts):
-        raise TypeError(f"`{name}` must be a text or a list of texts, but is {texts!r:.60}.")
-    return texts
-
-
 def pack_all(
     pairs: Sequence[Pair], *, max_seq_length: int, cls_id: int, sep_id: int
 ) -> dict[str, np.ndarray]:
     """Return the fields of `pack` for all pairs, each int32 [pairs, S], many times as fast."""
+    import numpy as np  # the tokenizer works without it
+
     flat: list[int] = []
     lengths, starts_of_b = [], []
     for ids_a, ids_b in pairs:
@@ -127,20 +95,6 @@ def _truncated(ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int) 
             f"`max_seq_length` is {max_seq_length}, but must be {num_special} or more for [CLS], [SEP]."
         )
     return truncate_pair(ids_a, ids_b, max_tokens)
-
-
-def pack_texts(
-    tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
-) -> PackedSequence:
-    """Return `pack` of a text or a pair of texts."""
-    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    return pack(
-        tokenizer.encode(text_a),
-        None if text_b is None else tokenizer.encode(text_b),
-        max_seq_length=max_seq_length,
-        cls_id=cls_id,
-        sep_id=sep_id,
-    )
 
 
 def window_pairs(
@@ -195,33 +149,6 @@ def truncate_pair(
     # the other gets the rest.
     length_b = min(len(tokens_b), max(max_tokens // 2, max_tokens - len(tokens_a)))
     return tokens_a[: max_tokens - length_b], tokens_b[:length_b]
-
-
-def truncate_pair_at_random(
-    tokens_a: Tokens, tokens_b: Tokens, max_tokens: int, rng: RandomWords
-) -> tuple[Tokens, Tokens]:
-    """Truncate as `truncate_pair`, but remove each token from the front or back with probability 0.5.
-
-    Used for pre-training data, to not always lose the ends of sentences. Draws one `rng.random()` per
-    removed token.
-    """
-    start_a, end_a = 0, len(tokens_a)
-    start_b, end_b = 0, len(tokens_b)
-    excess = end_a + end_b - max_tokens
-    if excess <= 0:
-        return tokens_a, tokens_b
-    for coin in rng.coins(excess):
-        from_front = coin < 1 << 31
-        if end_a - start_a > end_b - start_b:
-            if from_front:
-                start_a += 1
-            else:
-                end_a -= 1
-        elif from_front:
-            start_b += 1
-        else:
-            end_b -= 1
-    return tokens_a[start_a:end_a], tokens_b[start_b:end_b]
 
 
 def add_special_tokens(
