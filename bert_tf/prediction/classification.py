@@ -20,7 +20,7 @@ from bert_tf.tasks.classification import ClassificationTask, InputExample
 TextPair = tuple[str, str | None]
 
 
-class TextClassifier(TextModel):
+class ClassificationPredictor(TextModel):
     """A model trained by run_classifier, or a regression.
 
     A text beyond `max_seq_length` is truncated. If the model has a `doc_stride`, its windows are pooled

@@ -33,7 +33,7 @@ from bert_tf.prediction.text_model import Network, TextModel, checked_text
 logger = logging.getLogger(__name__)
 
 
-class SentenceEncoder(TextModel):
+class EmbeddingPredictor(TextModel):
     """Vectors of texts; a text beyond the longest input is truncated.
 
     Answers: {"embedding": [E numbers]}.

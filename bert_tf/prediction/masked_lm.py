@@ -46,7 +46,7 @@ class _MaskedTokens(NamedTuple):
     positions: list[int]
 
 
-class MaskFiller(TextModel):
+class MaskedLMPredictor(TextModel):
     """A pre-trained model that predicts tokens for [MASK].
 
     Answers: {"masks": for each [MASK] a list of {"token", "probability"}, the best first}.
@@ -139,7 +139,7 @@ class MaskFiller(TextModel):
         return " ".join(candidates[0]["token"] for candidates in answer["masks"])
 
 
-class PseudoPerplexity(TextModel):
+class PseudoPerplexityPredictor(TextModel):
     """Pseudo-perplexity of texts under a masked language model: one without an export.
 
     Answers: {"pseudo_perplexity", "pseudo_log_likelihood" (nats), "num_tokens"}.

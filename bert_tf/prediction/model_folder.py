@@ -121,7 +121,7 @@ def _is_pretrained(task: Task) -> bool:
     """Return True for the task of a model that only an encoder or its masked-LM head is used of."""
     if not isinstance(task, EmbeddingTask):
         return isinstance(task, PretrainingTask)
-    # The mean of an encoder is what `SentenceEncoder` gives without a task.
+    # The mean of an encoder is what `EmbeddingPredictor` gives without a task.
     others = (task.projection_size, task.query_prefix, task.document_prefix)
     return task.normalize and task.pooling == "mean" and not any(others)
 

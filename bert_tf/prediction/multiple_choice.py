@@ -23,7 +23,7 @@ from bert_tf.prediction.text_model import (
 from bert_tf.tasks.metrics import softmax
 
 
-class ChoicePredictor(TextModel):
+class MultipleChoicePredictor(TextModel):
     """A model trained by run_swag. An input is (text, choices), with two or more choices.
 
     Answers: {"prediction": index of the best choice, "choice": its text, "probabilities": [...]}.

@@ -38,7 +38,7 @@ from bert_tf.files import (
 from bert_tf.limits import DataError, listed
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import option
-from bert_tf.prediction.masked_lm import MaskFiller, corpus_pseudo_perplexity
+from bert_tf.prediction.masked_lm import MaskedLMPredictor, corpus_pseudo_perplexity
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.quiet import until_reader_stops
@@ -232,7 +232,7 @@ def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
     if options.task == "pseudo_perplexity":
         return predictor.scorer
     model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
-    if isinstance(model, MaskFiller):
+    if isinstance(model, MaskedLMPredictor):
         model.top_k = options.top_k
     return model
 

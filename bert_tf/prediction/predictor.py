@@ -25,15 +25,15 @@ import numpy as np
 
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.prediction.classification import TextClassifier
-from bert_tf.prediction.encoder import SentenceEncoder
+from bert_tf.prediction.classification import ClassificationPredictor
+from bert_tf.prediction.encoder import EmbeddingPredictor
 from bert_tf.prediction.exported import ExportedNetwork, is_export, load_export
-from bert_tf.prediction.masked_lm import Candidate, MaskFiller, PseudoPerplexity
+from bert_tf.prediction.masked_lm import Candidate, MaskedLMPredictor, PseudoPerplexityPredictor
 from bert_tf.prediction.model_folder import TrainedModel, load_model, with_settings
-from bert_tf.prediction.multiple_choice import ChoicePredictor
-from bert_tf.prediction.question_answering import QuestionAnswerer
+from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
+from bert_tf.prediction.question_answering import QuestionAnsweringPredictor
 from bert_tf.prediction.text_model import TextModel
-from bert_tf.prediction.token_classification import EntityRecognizer
+from bert_tf.prediction.token_classification import TokenClassificationPredictor
 from bert_tf.registry import TYPES
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import Task
@@ -42,14 +42,14 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.strategy import check_backend
 
 TEXT_MODELS: dict[str, type[TextModel]] = {
-    "encoder": SentenceEncoder,
-    "pretraining": MaskFiller,
-    "masked_lm": MaskFiller,
-    "classification": TextClassifier,
-    "token_classification": EntityRecognizer,
-    "question_answering": QuestionAnswerer,
-    "multiple_choice": ChoicePredictor,
-    "embeddings": SentenceEncoder,
+    "encoder": EmbeddingPredictor,
+    "pretraining": MaskedLMPredictor,
+    "masked_lm": MaskedLMPredictor,
+    "classification": ClassificationPredictor,
+    "token_classification": TokenClassificationPredictor,
+    "question_answering": QuestionAnsweringPredictor,
+    "multiple_choice": MultipleChoicePredictor,
+    "embeddings": EmbeddingPredictor,
 }
 
 
@@ -138,7 +138,7 @@ class Predictor:
 
         False for an encoder alone, which gives the means of its tokens.
         """
-        return TEXT_MODELS.get(self._head) is SentenceEncoder
+        return TEXT_MODELS.get(self._head) is EmbeddingPredictor
 
     @property
     def _head(self) -> str:
@@ -167,26 +167,26 @@ class Predictor:
         raise ValueError(f"{problem} Use `embed`, or --task=embeddings of predict.")
 
     @property
-    def mask_filler(self) -> MaskFiller:
+    def mask_filler(self) -> MaskedLMPredictor:
         """Pre-trained model that fills masks, or an export of one."""
-        return self._make(MaskFiller)
+        return self._make(MaskedLMPredictor)
 
     @property
-    def scorer(self) -> PseudoPerplexity:
+    def scorer(self) -> PseudoPerplexityPredictor:
         """Pre-trained model that scores texts."""
-        return self._make(PseudoPerplexity)
+        return self._make(PseudoPerplexityPredictor)
 
     def encoder(
         self, pooling: str | None = None, normalize: bool | None = None, as_query: bool = False
-    ) -> SentenceEncoder:
-        """Return the encoder of any model, for embeddings; see `SentenceEncoder`.
+    ) -> EmbeddingPredictor:
+        """Return the encoder of any model, for embeddings; see `EmbeddingPredictor`.
 
         Raises:
             ValueError: the model is an export and `pooling` or `normalize` is given, or it has no
                 vectors.
         """
         settings = {"pooling": pooling, "normalize": normalize, "as_query": as_query}
-        return self._make(SentenceEncoder, **settings)
+        return self._make(EmbeddingPredictor, **settings)
 
     def predict(self, items: Sequence[Any]) -> list[dict[str, Any]]:
         """Return one prediction per input, in the order of the inputs.
@@ -208,7 +208,7 @@ class Predictor:
         return self.mask_filler.fill(text, top_k)
 
     def pseudo_perplexity(self, texts: str | Sequence[str]) -> list[dict[str, Any]]:
-        """Score one or more texts. See `PseudoPerplexity`, `corpus_pseudo_perplexity`."""
+        """Score one or more texts. See `PseudoPerplexityPredictor`, `corpus_pseudo_perplexity`."""
         return self.scorer.predict(texts)
 
     def embed(
@@ -218,5 +218,5 @@ class Predictor:
         normalize: bool | None = None,
         as_query: bool = False,
     ) -> np.ndarray:
-        """Return one vector per text, float32 [N, E], also for a single text. See `SentenceEncoder`."""
+        """Return one vector per text, float32 [N, E], also for a single text. See `EmbeddingPredictor`."""
         return self.encoder(pooling, normalize, as_query).encode(texts)

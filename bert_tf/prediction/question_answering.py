@@ -16,7 +16,7 @@ from bert_tf.tasks.question_answering import QuestionAnsweringTask
 Logits = tuple[np.ndarray, np.ndarray]  # of start and end, float32 [S] each
 
 
-class QuestionAnswerer(TextModel):
+class QuestionAnsweringPredictor(TextModel):
     """A model of run_squad that answers (question, text) with a part of the text.
 
     Answers: {"answer": text[start:end], "start": characters, "end": characters, "probability": relative

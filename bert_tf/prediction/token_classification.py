@@ -16,7 +16,7 @@ from bert_tf.prediction.text_model import Network, TextModel, checked_text, trim
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
 
 
-class EntityRecognizer(TextModel):
+class TokenClassificationPredictor(TextModel):
     """A model trained by run_ner.
 
     An input is a text, which is split as the words of the training data were, or a list of words. Long

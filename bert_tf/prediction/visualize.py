@@ -19,16 +19,16 @@ from bert_tf.files import write_text
 from bert_tf.modeling.bert import BertModel
 from bert_tf.options import OptionError, option
 from bert_tf.packing import PackedSequence
-from bert_tf.prediction.classification import TextClassifier
-from bert_tf.prediction.encoder import SentenceEncoder
+from bert_tf.prediction.classification import ClassificationPredictor
+from bert_tf.prediction.encoder import EmbeddingPredictor
 from bert_tf.prediction.explanation import attention, attributions
-from bert_tf.prediction.masked_lm import MaskFiller
+from bert_tf.prediction.masked_lm import MaskedLMPredictor
 from bert_tf.prediction.model_folder import TrainedModel, load_model, with_settings
-from bert_tf.prediction.multiple_choice import ChoicePredictor
+from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
 from bert_tf.prediction.predictor import Predictor
-from bert_tf.prediction.question_answering import QuestionAnswerer
+from bert_tf.prediction.question_answering import QuestionAnsweringPredictor
 from bert_tf.prediction.text_model import trimmed
-from bert_tf.prediction.token_classification import EntityRecognizer
+from bert_tf.prediction.token_classification import TokenClassificationPredictor
 from bert_tf.report.page import Section, page, table
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.metrics import softmax
@@ -91,18 +91,18 @@ def visualize(options: VisualizationOptions, trained: TrainedModel | None = None
 def view(trained: TrainedModel, text: str, label: str | None = None) -> View:
     """Return the input as the model reads it, its answer, and the sections before the attention."""
     model: Any = None if isinstance(trained.model, BertModel) else Predictor(trained).text_model
-    if isinstance(model, EntityRecognizer):
+    if isinstance(model, TokenClassificationPredictor):
         return _packed(trained, text), *_entities(model, text)
-    if isinstance(model, SentenceEncoder):
+    if isinstance(model, EmbeddingPredictor):
         return model.prepare(text), {}, []
     if model is None:
         return _packed(trained, *text.split(_SEPARATOR, 1)), {}, []
     item = model.parse_line(text.replace(_SEPARATOR, "\t"))
-    if isinstance(model, TextClassifier):
+    if isinstance(model, ClassificationPredictor):
         return _classification(model, trained, item, label)
-    if isinstance(model, QuestionAnswerer):
+    if isinstance(model, QuestionAnsweringPredictor):
         return _answer(model, trained, item)
-    if isinstance(model, ChoicePredictor):
+    if isinstance(model, MultipleChoicePredictor):
         return _choice(model, trained, item)
     return _masks(model, item)
 
@@ -112,7 +112,7 @@ def _packed(trained: TrainedModel, text_a: str, text_b: str | None = None) -> Pa
 
 
 def _classification(
-    model: TextClassifier, trained: TrainedModel, item: Any, label: str | None
+    model: ClassificationPredictor, trained: TrainedModel, item: Any, label: str | None
 ) -> View:
     sequence, *others = windows = model.prepare(item)
     (answer,) = model.answer([windows])
@@ -137,7 +137,7 @@ def _classification(
     return sequence, values, [_attribution_section(trained, sequence, output_of, name)]
 
 
-def _answer(model: QuestionAnswerer, trained: TrainedModel, item: Any) -> View:
+def _answer(model: QuestionAnsweringPredictor, trained: TrainedModel, item: Any) -> View:
     text, windows = model.prepare(item)
     if not windows:
         raise ValueError("There is no token in the text. Give another text.")
@@ -169,7 +169,7 @@ def _answer(model: QuestionAnswerer, trained: TrainedModel, item: Any) -> View:
     return sequence, values, [Section("Start and end of the answer", [part], note, wide=True)]
 
 
-def _entities(model: EntityRecognizer, text: str) -> tuple[Values, list[Section]]:
+def _entities(model: TokenClassificationPredictor, text: str) -> tuple[Values, list[Section]]:
     ((many, found),) = model.predict([text])[0].items()
     kind = "label" if model.task.word_labels else "type"
     rows = [(e["text"], e[kind], e["probability"], e["start"], e["end"]) for e in found]
@@ -178,7 +178,7 @@ def _entities(model: EntityRecognizer, text: str) -> tuple[Values, list[Section]
     return {many: str(len(rows))}, sections
 
 
-def _choice(model: ChoicePredictor, trained: TrainedModel, item: Any) -> View:
+def _choice(model: MultipleChoicePredictor, trained: TrainedModel, item: Any) -> View:
     choices, sequences = model.prepare(item)
     (answer,) = model.answer([(choices, sequences)])
     sequence = sequences[answer["prediction"]]
@@ -195,7 +195,7 @@ def _choice(model: ChoicePredictor, trained: TrainedModel, item: Any) -> View:
     return sequence, {"answer": answer["choice"]}, sections
 
 
-def _masks(model: MaskFiller, item: str) -> View:
+def _masks(model: MaskedLMPredictor, item: str) -> View:
     prepared = model.prepare(item)
     (answer,) = model.answer([prepared])
     sections = [

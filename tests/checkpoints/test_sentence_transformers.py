@@ -20,7 +20,7 @@ from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sentence_transformers import cross_encoder_settings, embedding_settings
 from bert_tf.checkpoints.tokenizer_files import stated_length
 from bert_tf.options import make_options
-from bert_tf.prediction.encoder import SentenceEncoder
+from bert_tf.prediction.encoder import EmbeddingPredictor
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.serving.export_saved_model import ExportOptions, load_served
 
@@ -159,7 +159,7 @@ def test_an_encoder_with_usual_pooling_keeps_its_length(encoder):
     folder_with(encoder, [*POOLED, "Normalize"], mean, max_seq_length=6)
     trained = load_model(str(encoder))
     assert (trained.task, trained.max_seq_length) == (None, 6)
-    vectors = SentenceEncoder(trained).encode(["a b a b a b", "a b a b"])
+    vectors = EmbeddingPredictor(trained).encode(["a b a b a b", "a b a b"])
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
     options = make_options(ExportOptions, model_dir=str(encoder), export_dir="unused")
     assert load_served(options, "float32", True).max_seq_length == 6

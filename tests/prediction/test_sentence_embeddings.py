@@ -13,7 +13,7 @@ from tiny_text_models import TEXTS, alone, run_alone
 from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.modeling.pooling import sentence_embedding
 from bert_tf.options import make_options
-from bert_tf.prediction.encoder import SentenceEncoder, cosine_similarity
+from bert_tf.prediction.encoder import EmbeddingPredictor, cosine_similarity
 from bert_tf.prediction.predict import PredictionOptions, choose_model
 from bert_tf.prediction.predictor import Predictor
 
@@ -41,19 +41,19 @@ def pooled(trained, text, pooling):
 def test_embedding_is_that_of_the_text_alone(pooling):
     trained = four_layers()
     expected = np.stack([pooled(trained, text, pooling) for text in TEXTS])
-    encoder = SentenceEncoder(trained, 4, pooling=pooling, normalize=False)
+    encoder = EmbeddingPredictor(trained, 4, pooling=pooling, normalize=False)
     plain = encoder.encode(TEXTS)
     assert plain.dtype == np.float32 and encoder.num_cut == 1
     np.testing.assert_allclose(plain, expected, atol=1e-5)
     assert encoder.encode([]).shape == (0, expected.shape[1])
-    normalized = SentenceEncoder(trained, 4, pooling=pooling).encode(TEXTS)
+    normalized = EmbeddingPredictor(trained, 4, pooling=pooling).encode(TEXTS)
     lengths = np.linalg.norm(expected, axis=-1, keepdims=True)
     np.testing.assert_allclose(normalized, expected / lengths, atol=1e-5)
 
 
 def test_any_model_has_the_embeddings_of_its_encoder():
     for trained in (tiny.classifier(), tiny.chooser(), tiny.pretrained()):
-        encoder = SentenceEncoder(trained, normalize=False)
+        encoder = EmbeddingPredictor(trained, normalize=False)
         found = encoder.encode(["the cat sat"])
         np.testing.assert_allclose(found[0], pooled(trained, "the cat sat", "mean"), atol=1e-5)
         ((listed,),) = [answer.values() for answer in encoder.predict(["the cat sat"])]
@@ -62,9 +62,9 @@ def test_any_model_has_the_embeddings_of_its_encoder():
 
 def test_encoder_puts_the_prefix_before_each_text():
     trained = tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH, **PREFIXES))
-    plain = SentenceEncoder(tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH)))
+    plain = EmbeddingPredictor(tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH)))
     for as_query, prefix in ((True, "who ? "), (False, "a mat , ")):
-        found = SentenceEncoder(trained, as_query=as_query).encode(["owls"])
+        found = EmbeddingPredictor(trained, as_query=as_query).encode(["owls"])
         np.testing.assert_allclose(found, plain.encode([f"{prefix}owls"]), atol=1e-6)
 
 
@@ -74,7 +74,7 @@ def test_predict_logs_the_prefix_once(caplog):
     for as_query, name in ((False, "document_prefix"), (True, "query_prefix")):
         caplog.clear()
         options = make_options(PredictionOptions, model_dir="unused", as_query=as_query)
-        assert isinstance(choose_model(predictor, options), SentenceEncoder)
+        assert isinstance(choose_model(predictor, options), EmbeddingPredictor)
         assert sum(repr(PREFIXES[name]) in line for line in caplog.messages) == 1
 
 
@@ -105,4 +105,4 @@ def test_sequence_without_tokens_gives_zeros_and_no_gradient(pooling):
 def test_encoder_refuses_a_pooling_that_does_not_fit():
     for pooling in ("sum", "concat_last_four"):
         with pytest.raises(ValueError, match="`pooling`"):
-            SentenceEncoder(tiny.pretrained(), pooling=pooling)
+            EmbeddingPredictor(tiny.pretrained(), pooling=pooling)

@@ -10,12 +10,12 @@ import tiny_text_models as tiny
 from helpers import pack_windows
 from tiny_text_models import MAX_SEQ_LENGTH, TEXTS, TOKENS, alone, run_alone
 
-from bert_tf.prediction.classification import TextClassifier
-from bert_tf.prediction.encoder import SentenceEncoder
-from bert_tf.prediction.masked_lm import MaskFiller, PseudoPerplexity, corpus_pseudo_perplexity
-from bert_tf.prediction.multiple_choice import ChoicePredictor
+from bert_tf.prediction.classification import ClassificationPredictor
+from bert_tf.prediction.encoder import EmbeddingPredictor
+from bert_tf.prediction.masked_lm import MaskedLMPredictor, PseudoPerplexityPredictor, corpus_pseudo_perplexity
+from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
 from bert_tf.prediction.predictor import Predictor
-from bert_tf.prediction.question_answering import QuestionAnswerer
+from bert_tf.prediction.question_answering import QuestionAnsweringPredictor
 from bert_tf.prediction.text_model import plain_texts, trimmed
 from bert_tf.tokenization import FullTokenizer
 from reference.numpy_bert import softmax
@@ -109,7 +109,7 @@ def test_classifier_answers_each_text_as_alone(problem_type):
     trained, labels = tiny.classifier(problem_type), ("bad", "fair", "good")
     logits = [logits_alone(trained, alone(text)) for text in TEXTS]
     for batch_size in (1, 3, 100):
-        answers = TextClassifier(trained, batch_size).predict(TEXTS)
+        answers = ClassificationPredictor(trained, batch_size).predict(TEXTS)
         for scores, answer in zip(logits, answers, strict=True):
             if problem_type == "regression":
                 assert answer == {"score": pytest.approx(float(scores[0]), abs=1e-5)}
@@ -128,7 +128,7 @@ def test_classifier_answers_each_text_as_alone(problem_type):
 def test_classifier_averages_the_logits_of_windows():
     """Also of a model that was trained without; that one cuts by itself."""
     trained, long = tiny.classifier(doc_stride=4), TEXTS[3]
-    model = TextClassifier(trained, batch_size=2)
+    model = ClassificationPredictor(trained, batch_size=2)
     answers = model.predict(TEXTS)
     for text, answer in zip(TEXTS, answers, strict=True):
         windows = pack_windows(
@@ -151,7 +151,7 @@ def test_classifier_averages_the_logits_of_windows():
 
 def test_pair_is_one_sequence():
     trained = tiny.classifier(is_pair=True)
-    (answer,) = TextClassifier(trained).predict([("the cat", "a dog")])
+    (answer,) = ClassificationPredictor(trained).predict([("the cat", "a dog")])
     expected = softmax(logits_alone(trained, alone("the cat", "a dog")))
     np.testing.assert_allclose(list(answer["probabilities"].values()), expected, atol=1e-5)
 
@@ -162,7 +162,7 @@ def test_pair_is_one_sequence():
 def test_choices_get_the_softmax_over_the_scores_of_each_alone():
     trained = tiny.chooser()
     questions = [("the cat", ["a mat", "the owl sat", "log"]), ("who ?", ["", "the dog"])]
-    answers = ChoicePredictor(trained, batch_size=2).predict(questions)
+    answers = MultipleChoicePredictor(trained, batch_size=2).predict(questions)
     for (text, choices), answer in zip(questions, answers, strict=True):
         scores = []
         for choice in choices:
@@ -174,7 +174,7 @@ def test_choices_get_the_softmax_over_the_scores_of_each_alone():
 
 
 def test_question_with_truncated_choices_is_counted_once():
-    model = ChoicePredictor(tiny.chooser())
+    model = MultipleChoicePredictor(tiny.chooser())
     fits, long = ("who ?", ["a dog", ""]), ("who ?", ["a log", "the cat " * 9, "a dog " * 9])
     _, sequences = model.prepare(fits)
     assert model.num_cut == 0 and sequences[0] == alone("who ?", "a dog")
@@ -194,7 +194,7 @@ def masked_lm_logits(model, ids, position):
 def test_each_mask_gets_the_tokens_of_the_text_alone():
     trained = tiny.pretrained()
     texts = ["the [MASK] sat", "[MASK] [MASK] on a mat .", "who [MASK]"]
-    answers = MaskFiller(trained, 2, top_k=99).predict(texts)  # of all, but no row more
+    answers = MaskedLMPredictor(trained, 2, top_k=99).predict(texts)  # of all, but no row more
     assert [len(answer["masks"]) for answer in answers] == [1, 2, 1]
     ids = [TOKENS.index(t) for t in ("[CLS]", "[MASK]", "[MASK]", "on", "a", "mat", ".", "[SEP]")]
     for position, candidates in enumerate(answers[1]["masks"], start=1):
@@ -219,7 +219,7 @@ def pseudo_log_likelihood(trained, ids):
 def test_pseudo_perplexity_masks_each_token_in_turn():
     trained = tiny.pretrained()
     texts = [text for text in TEXTS if text]
-    answers = PseudoPerplexity(trained, batch_size=7).predict(texts)
+    answers = PseudoPerplexityPredictor(trained, batch_size=7).predict(texts)
     total, room = 0.0, MAX_SEQ_LENGTH - 2
     for text, answer in zip(texts, answers, strict=True):
         ids = trained.tokenizer.encode(text)  # a long text is scored part by part
@@ -242,13 +242,13 @@ def test_pseudo_perplexity_masks_each_token_in_turn():
 
 def test_each_answer_has_a_short_form():
     for kind, trained, answer, text in (
-        (TextClassifier, tiny.classifier, {"label": "bad"}, "bad"),
-        (TextClassifier, tiny.classifier, {"labels": ["bad", "good"]}, "bad, good"),
-        (TextClassifier, tiny.classifier, {"score": 1 / 3}, "0.333333"),
-        (ChoicePredictor, tiny.chooser, {"choice": "a dog"}, "a dog"),
-        (SentenceEncoder, tiny.pretrained, {"embedding": [0.5, -1.0]}, "0.5 -1.0"),
-        (PseudoPerplexity, tiny.pretrained, {"pseudo_perplexity": 1 / 3}, "0.333333"),
-        (QuestionAnswerer, tiny.answerer, {"answer": "a log"}, "a log"),
+        (ClassificationPredictor, tiny.classifier, {"label": "bad"}, "bad"),
+        (ClassificationPredictor, tiny.classifier, {"labels": ["bad", "good"]}, "bad, good"),
+        (ClassificationPredictor, tiny.classifier, {"score": 1 / 3}, "0.333333"),
+        (MultipleChoicePredictor, tiny.chooser, {"choice": "a dog"}, "a dog"),
+        (EmbeddingPredictor, tiny.pretrained, {"embedding": [0.5, -1.0]}, "0.5 -1.0"),
+        (PseudoPerplexityPredictor, tiny.pretrained, {"pseudo_perplexity": 1 / 3}, "0.333333"),
+        (QuestionAnsweringPredictor, tiny.answerer, {"answer": "a log"}, "a log"),
     ):
         assert kind(trained()).short(answer) == text
 

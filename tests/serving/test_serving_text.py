@@ -74,7 +74,7 @@ def test_words_of_which_nothing_is_left_have_a_label():
 
 @pytest.mark.night
 def test_entities_that_labels_make_are_those_of_conlleval():
-    """Random weights give every sequence of labels; EntityRecognizer asks conlleval."""
+    """Random weights give every sequence of labels; TokenClassificationPredictor asks conlleval."""
     labels = ("O", *(f"{prefix}-{kind}" for kind in "XY" for prefix in "BIES"))
     trained = tiny.trained(TokenClassificationTask(labels, tiny.MAX_SEQ_LENGTH))
     bias = next(v for v in trained.model.weights if v.path == "output_bias")
