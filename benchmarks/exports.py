@@ -34,9 +34,8 @@ import tensorflow as tf
 from fine_tuning_runs import missing_packages
 
 from bert_tf.options import make_options
-from bert_tf.prediction.exported import FILES
 from bert_tf.prediction.model_folder import TrainedModel, load_model
-from bert_tf.prediction.runtimes import TOKENS, Runtime, load
+from bert_tf.prediction.runtimes import FILES, RUNTIMES, TOKENS, Runtime
 from bert_tf.serving.export_saved_model import FORMATS, ExportOptions, export_saved_model
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.tasks.metrics import softmax
@@ -83,21 +82,19 @@ def main() -> None:
                 )
                 size = model_size(f"{folder}/1")
                 path = f"{folder}/1" + ("" if name == "saved_model" else f"/{FILES[name]}")
-                for reader in (name, "openvino") if name == "onnx" else (name,):
-                    runtime = load(reader, path, threads=args.threads)
-                    logits, seconds = answers(runtime, rows)
-                    expected = logits if expected is None else expected
-                    metrics = (
-                        kind.metrics[each](kind.predictions(logits), labels) for each in names
-                    )
-                    about = name if reader == name else f"{name} in {reader}"
-                    print(
-                        f"{about:<16} {precision:<9}"
-                        + "".join(f"{metric:10.4f}" for metric in metrics)
-                        + compared(logits, expected, kind.has_labels)
-                        + f"{size / 1e6:7.1f} {seconds * 1e3:6.1f}",
-                        flush=True,
-                    )
+                runtime = RUNTIMES[name](path, threads=args.threads)
+                logits, seconds = answers(runtime, rows)
+                expected = logits if expected is None else expected
+                metrics = (
+                    kind.metrics[metric](kind.predictions(logits), labels) for metric in names
+                )
+                print(
+                    f"{name:<16} {precision:<9}"
+                    + "".join(f"{metric:10.4f}" for metric in metrics)
+                    + compared(logits, expected, kind.has_labels)
+                    + f"{size / 1e6:7.1f} {seconds * 1e3:6.1f}",
+                    flush=True,
+                )
 
 
 def compared(logits: np.ndarray, expected: np.ndarray, has_labels: bool) -> str:

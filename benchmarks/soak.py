@@ -112,7 +112,7 @@ def open_model_file(path: str, rng: random.Random, longest: int) -> Functions:
     from bert_tf.tokenization import load_vocab
 
     formats = {".tflite": "tflite", ".onnx": "onnx", ".xml": "openvino"}
-    runtime = runtimes.load(formats[Path(path).suffix], path)
+    runtime = runtimes.RUNTIMES[formats[Path(path).suffix]](path)
     num_tokens = len(load_vocab(Path(path).parent / "vocab.txt"))
     draw = np.random.default_rng(rng.randrange(1 << 32))
 

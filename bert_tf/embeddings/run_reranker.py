@@ -302,14 +302,14 @@ def embed_all(
 ) -> np.ndarray:
     """Return unit vectors [texts, E]. Show the progress, and log how many texts were truncated."""
     encoder = model.encoder(as_query=as_query)
-    cut_before = encoder.num_cut
+    cut_before = encoder.num_truncated
     progress, parts = Progress(label, len(texts), unit="texts"), []
     for first in range(0, len(texts), _CHUNK):
         parts.append(unit(encoder.encode(texts[first : first + _CHUNK])))
         progress.update(min(first + _CHUNK, len(texts)))
-    if num_cut := encoder.num_cut - cut_before:
+    if num_truncated := encoder.num_truncated - cut_before:
         logger.warning(
             "%d of %d %s are longer than the longest input, %d tokens, and were truncated",
-            *(num_cut, len(texts), label, encoder.max_seq_length),
+            *(num_truncated, len(texts), label, encoder.max_seq_length),
         )
     return np.concatenate(parts)

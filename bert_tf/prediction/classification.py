@@ -10,10 +10,9 @@ import numpy as np
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.text_model import (
     TextModel,
-    beginning,
-    checked_parts,
-    checked_text,
-    trimmed,
+    check_parts,
+    check_text,
+    without_padding,
 )
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 
@@ -53,46 +52,48 @@ class ClassificationPredictor(TextModel):
         return text_a, text_b if tab else None
 
     def prepare(self, item: str | TextPair) -> list[PackedSequence]:
-        parts: Sequence[Any] = (item, None)
-        if not isinstance(item, str):
-            parts = checked_parts(item, ("text_a", "text_b"))
-        text_a, text_b = parts
-        checked_text(text_a)
+        if isinstance(item, str):
+            item = (item, None)
+        check_parts(item, ("text_a", "text_b"))
+        text_a, text_b = item
+        check_text(text_a)
+        if text_b is not None:
+            check_text(text_b)
         if self.task.is_pair not in (None, text_b is not None):
             inputs = "pairs, [(text_a, text_b)]" if self.task.is_pair else "single sentences"
-            raise ValueError(f"The model takes {inputs}, unlike {beginning(text_a)}.")
-        example = InputExample("", text_a, None if text_b is None else checked_text(text_b))
-        windows, is_cut = self.task.windows(example, self.tokenizer)
-        self.num_cut += is_cut
-        return [trimmed(window) for window in windows]
+            raise ValueError(f"The model takes {inputs}, unlike {text_a[:60]!r}.")
+        example = InputExample("", text_a, text_b)
+        windows, is_truncated = self.task.windows(example, self.tokenizer)
+        self.num_truncated += is_truncated
+        return [without_padding(window) for window in windows]
 
     def answer(self, prepared: Sequence[list[PackedSequence]]) -> list[dict[str, Any]]:
         if not prepared:
             return []
         windows = [window for windows in prepared for window in windows]
-        owners = np.repeat(np.arange(len(prepared)), [len(windows) for windows in prepared])
+        examples = np.repeat(np.arange(len(prepared)), [len(windows) for windows in prepared])
         logits = np.stack([outputs["logits"] for outputs in self.run(windows)])
-        kept = {"logits": logits, "example_numbers": owners, "label_ids": owners}
-        logits = self.task.per_example(kept)["logits"]
+        outputs = {"logits": logits, "example_numbers": examples, "label_ids": examples}
+        logits = self.task.per_example(outputs)["logits"]
         kind = self.task.kind
         rows = zip(kind.shown(logits), kind.predictions(logits), strict=True)
-        return [self._named(shown, chosen) for shown, chosen in rows]
+        return [self._answer(values, prediction) for values, prediction in rows]
 
-    def _named(self, shown: Sequence[float], chosen: Any) -> dict[str, Any]:
-        """Return an answer with label names.
+    def _answer(self, values: Sequence[float], prediction: Any) -> dict[str, Any]:
+        """Return the answer of one example.
 
         Args:
-            shown: probabilities of the labels, or the number of a regression.
-            chosen: index of the label; with multiple labels, a boolean for each.
+            values: probabilities of the labels, or the number of a regression.
+            prediction: index of the label; with multiple labels, a boolean for each.
         """
         labels = self.task.labels
         if self.task.kind.name == "regression":
-            return {"score": float(shown[0])}
-        probabilities = dict(zip(labels, map(float, shown), strict=True))
+            return {"score": float(values[0])}
+        probabilities = dict(zip(labels, map(float, values), strict=True))
         if self.task.kind.name == "multi_label":
-            pairs = zip(labels, chosen, strict=True)
-            return {"labels": [n for n, has in pairs if has], "probabilities": probabilities}
-        return {"label": labels[int(chosen)], "probabilities": probabilities}
+            chosen = [name for name, has in zip(labels, prediction, strict=True) if has]
+            return {"labels": chosen, "probabilities": probabilities}
+        return {"label": labels[int(prediction)], "probabilities": probabilities}
 
     def short(self, answer: Mapping[str, Any]) -> str:
         if "labels" in answer:

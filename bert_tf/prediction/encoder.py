@@ -26,9 +26,9 @@ from bert_tf.embeddings.retrieval import unit
 from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
 from bert_tf.packing import PackedSequence
-from bert_tf.prediction.exported import outputs_of_export
 from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.text_model import Network, TextModel, checked_text
+from bert_tf.prediction.runtimes import outputs_of_export
+from bert_tf.prediction.text_model import Network, TextModel, check_text
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,8 @@ class EmbeddingPredictor(TextModel):
         return embed
 
     def prepare(self, item: str) -> PackedSequence:
-        return self.pack(self.tokenizer.encode(self._prefix + checked_text(item)))
+        check_text(item)
+        return self.pack(self.tokenizer.encode(self._prefix + item))
 
     def _vectors(self, prepared: Sequence[PackedSequence]) -> list[np.ndarray]:
         return [row["embedding"] for row in self.run(prepared)]

@@ -41,7 +41,7 @@ from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import ModelOptions, changes, option
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import load_model
-from bert_tf.prediction.text_model import SequenceRunner, trimmed
+from bert_tf.prediction.text_model import SequenceRunner, without_padding
 from bert_tf.tokenization import FullTokenizer, pack_texts
 from bert_tf.training.options import DeviceOptions
 from bert_tf.training.progress import Progress
@@ -142,7 +142,7 @@ def pack_line(line: str, tokenizer: FullTokenizer, max_seq_length: int) -> Packe
     line = line.strip()
     pair = _PAIR.match(line)
     text_a, text_b = (pair[1], pair[2]) if pair else (line, None)
-    return trimmed(pack_texts(tokenizer, text_a, text_b, max_seq_length))
+    return without_padding(pack_texts(tokenizer, text_a, text_b, max_seq_length))
 
 
 def write_json_lines(path: str, examples: Iterable[Features], layers: Sequence[int]) -> None:

@@ -15,21 +15,15 @@ import tensorflow as tf
 
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.packing import PackedSequence
-from bert_tf.prediction.exported import outputs_of_export
 from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.text_model import (
-    Network,
-    TextModel,
-    beginning,
-    checked_text,
-    padded,
-)
+from bert_tf.prediction.runtimes import outputs_of_export
+from bert_tf.prediction.text_model import Network, TextModel, check_text, pad_rows
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import cross_entropy
 
 _NUM_BEST = "num_best"  # input of the compiled function, K in each row: threads may differ in it
 _TOP_K = 5
-_MOST_LOGITS = 512  # rows of [V] per batch
+_MAX_LOGITS = 512  # rows of [V] per batch
 
 
 class Candidate(NamedTuple):
@@ -86,13 +80,14 @@ class MaskedLMPredictor(TextModel):
         return most_probable
 
     def prepare(self, item: str) -> _MaskedTokens:
-        ids = self.tokenizer.encode(checked_text(item))
+        check_text(item)
+        ids = self.tokenizer.encode(item)
         (mask_id,) = self.tokenizer.convert_tokens_to_ids(["[MASK]"])
         room = self.max_seq_length - 2
         positions = [index for index, token in enumerate(ids[:room], start=1) if token == mask_id]
         if len(positions) < max(1, ids.count(mask_id)):
             raise ValueError(
-                f"{beginning(item)} needs a [MASK], and each within {self.max_seq_length} tokens."
+                f"{item[:60]!r} needs a [MASK], and each within {self.max_seq_length} tokens."
             )
         return _MaskedTokens(self.pack(ids), positions)
 
@@ -100,14 +95,14 @@ class MaskedLMPredictor(TextModel):
         self, prepared: Sequence[_MaskedTokens], top_k: int | None
     ) -> list[list[list[Candidate]]]:
         """Return the best tokens for each mask of each text, at most `top_k`, the best first."""
-        most = max((len(row.positions) for row in prepared), default=1)
+        max_masks = max((len(row.positions) for row in prepared), default=1)
         outputs = self.run(
             [row.sequence for row in prepared],
             {
                 "masked_lm_positions": [row.positions for row in prepared],
                 _NUM_BEST: [[top_k or _TOP_K]] * len(prepared),
             },
-            batch_size=max(1, min(self.run.batch_size, _MOST_LOGITS // most)),
+            batch_size=max(1, min(self.run.batch_size, _MAX_LOGITS // max_masks)),
         )
 
         def best(token_ids, probabilities):
@@ -166,11 +161,10 @@ class PseudoPerplexityPredictor(TextModel):
 
     def prepare(self, item: str) -> list[PackedSequence]:
         """Split a text into parts. All tokens except the first and last of each are scored."""
-        ids = self.tokenizer.encode(checked_text(item))
+        check_text(item)
+        ids = self.tokenizer.encode(item)
         if not ids:
-            raise ValueError(
-                f"There is no token in {beginning(item)}, so there is nothing to score."
-            )
+            raise ValueError(f"There is no token in {item[:60]!r}, so there is nothing to score.")
         room = self.max_seq_length - 2
         return [self.pack(ids[first : first + room]) for first in range(0, len(ids), room)]
 
@@ -182,8 +176,8 @@ class PseudoPerplexityPredictor(TextModel):
         while batch := list(islice(copies, self.run.batch_size)):
             texts, ids, positions, targets = zip(*batch, strict=True)
             columns = {"input_ids": ids, "input_mask": [[1] * len(row) for row in ids]}
-            inputs = padded(columns, max(map(len, ids)))
-            inputs |= padded({"masked_lm_positions": positions, "targets": targets}, 1)
+            inputs = pad_rows(columns, max(map(len, ids)))
+            inputs |= pad_rows({"masked_lm_positions": positions, "targets": targets}, 1)
             for text, row in zip(texts, self.run.rows(inputs), strict=True):
                 totals[text] += row["log_likelihood"]
         counts = [sum(len(part.input_ids) - 2 for part in text) for text in prepared]

@@ -13,13 +13,7 @@ import numpy as np
 from bert_tf.characters import is_blank
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.text_model import (
-    Network,
-    TextModel,
-    beginning,
-    checked_parts,
-    checked_text,
-)
+from bert_tf.prediction.text_model import Network, TextModel, check_parts, check_text
 from bert_tf.tasks.metrics import softmax
 
 
@@ -52,17 +46,18 @@ class MultipleChoicePredictor(TextModel):
     def prepare(
         self, item: tuple[str, Sequence[str]]
     ) -> tuple[Sequence[str], list[PackedSequence]]:
-        text, choices = checked_parts(item, self.fields)
-        checked_text(text)
+        check_parts(item, self.fields)
+        text, choices = item
+        check_text(text)
         if not isinstance(choices, Sequence) or isinstance(choices, str) or len(choices) < 2:
             raise ValueError(
-                f"The choices for {beginning(text)} must be two or more texts, but are {choices!r:.60}."
+                f"The choices for {text[:60]!r} must be two or more texts, but are {choices!r:.60}."
             )
-        ids, num_cut = self.tokenizer.encode(text), self.num_cut
-        sequences = [
-            self.pack(ids, self.tokenizer.encode(checked_text(choice))) for choice in choices
-        ]
-        self.num_cut = min(self.num_cut, num_cut + 1)  # a question counts once
+        for choice in choices:
+            check_text(choice)
+        ids, num_truncated = self.tokenizer.encode(text), self.num_truncated
+        sequences = [self.pack(ids, self.tokenizer.encode(choice)) for choice in choices]
+        self.num_truncated = min(self.num_truncated, num_truncated + 1)  # a question counts once
         return choices, sequences
 
     def answer(

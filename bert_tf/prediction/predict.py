@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Any, ClassVar, TextIO
+from typing import Any, ClassVar, NamedTuple, TextIO
 
 from bert_tf.characters import is_blank
 from bert_tf.checkpoints.hub import local_path
@@ -196,27 +196,27 @@ def predict(options: PredictionOptions, predictor: Predictor | None = None) -> N
         is_counted = not any(file == STANDARD_INPUT or is_stream(file) for file in files)
         progress = Progress("predict", count_lines(files), "inputs") if is_counted else None
         while chunk := list(islice(inputs, chunk_size)):
-            for found, answer in zip(chunk, answers(chunk, model), strict=True):
-                write(found.shown, answer)
+            for row, answer in zip(chunk, answers(chunk, model), strict=True):
+                write(row.values, answer)
                 totals.update(inputs=1, errors="error" in answer)
-                totals.update({name: answer.get(name, 0) for name in _SUMS})
+                for name in ("num_tokens", "pseudo_log_likelihood"):
+                    totals[name] += answer.get(name, 0)
             output.flush()
             if progress:
                 progress.update(totals["inputs"])
         if progress and totals["inputs"] < progress.total:  # lines that are no inputs
             progress.total = totals["inputs"]
             progress.update(progress.total)
-    log_totals(totals, model.num_cut)
+    log_totals(totals, model.num_truncated)
     if totals["inputs"] and totals["errors"] == totals["inputs"] and not is_typed:
         raise ValueError("No input could be answered.")
 
 
 def make_predictor(options: PredictionOptions) -> Predictor:
-    is_auto = options.precision == "auto"
     return Predictor(
         options.model_dir,
         batch_size=options.batch_size,
-        precision=choose_precision() if is_auto else options.precision,
+        precision=choose_precision() if options.precision == "auto" else options.precision,
         max_seq_length=options.max_seq_length,
         doc_stride=options.doc_stride,
         null_score_diff_threshold=options.null_score_diff_threshold,
@@ -240,29 +240,35 @@ def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
 def answers(inputs: Sequence[Input], model: TextModel) -> Iterator[dict[str, Any]]:
     """Yield the answer or {"error": reason} of each input, in order."""
     prepared, errors = [], {}
-    for index, found in enumerate(inputs):
+    for index, row in enumerate(inputs):
         try:
-            prepared.append(model.prepare(found.item()))
+            check_not_blank(row.item)
+            prepared.append(model.prepare(row.item))
         except ValueError as error:
-            errors[index] = {"error": f"{found.place}: {error}"}
-    found_answers = iter(model.answer(prepared))
+            errors[index] = {"error": f"{row.location}: {error}"}
+    good = iter(model.answer(prepared))
     for index in range(len(inputs)):
-        yield errors[index] if index in errors else next(found_answers)
+        yield errors[index] if index in errors else next(good)
 
 
-_SUMS = ("num_tokens", "pseudo_log_likelihood")
+def check_not_blank(item: Any) -> None:
+    """Raise ValueError if a text of an input is empty."""
+    for part in item if isinstance(item, tuple) else [item]:
+        for text in part if isinstance(part, list) else [part]:
+            if text is not None and (not isinstance(text, str) or is_blank(text)):
+                raise ValueError(f"{text!r:.60} is not a text, or empty. Write one.")
 
 
-def log_totals(totals: Mapping[str, Any], num_cut: int) -> None:
+def log_totals(totals: Mapping[str, Any], num_truncated: int) -> None:
     if totals["errors"]:
         logger.warning(
             '%d of %d inputs could not be answered; see "error" in the output.',
             *(totals["errors"], totals["inputs"]),
         )
-    if num_cut:
+    if num_truncated:
         logger.warning(
             "%d of %d texts are longer than the model's input and were truncated.",
-            *(num_cut, totals["inputs"]),
+            *(num_truncated, totals["inputs"]),
         )
     if totals["num_tokens"]:
         logger.info(
@@ -271,30 +277,18 @@ def log_totals(totals: Mapping[str, Any], num_cut: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(NamedTuple):
     """One input.
 
     Args:
-        shown: values that the output repeats.
-        place: origin as "file:line".
-        parse: `TextModel.parse_line` or `parse_fields`.
-        value: its argument.
+        values: what the output repeats.
+        location: "file:line".
+        item: argument of `TextModel.prepare`.
     """
 
-    shown: Mapping[str, Any]
-    place: str
-    parse: Callable[[Any], Any]
-    value: Any
-
-    def item(self) -> Any:
-        """Return the argument of `TextModel.prepare`; raise ValueError if a text is empty."""
-        item = self.parse(self.value)
-        for part in item if isinstance(item, tuple) else [item]:
-            for text in part if isinstance(part, list) else [part]:
-                if text is not None and (not isinstance(text, str) or is_blank(text)):
-                    raise ValueError(f"{text!r:.60} is not a text, or empty. Write one.")
-        return item
+    values: Mapping[str, Any]
+    location: str
+    item: Any
 
 
 def read_inputs(
@@ -326,12 +320,12 @@ def read_inputs(
                 file, format=kind, header=table.header, separator=table.column_separator
             ):
                 columns = columns or find_columns(row, table, model, trained)
-                values = [_value(field, row, names) for field, names in columns.items()]
-                shown = [name for name in ("id", *chain(*columns.values())) if name in row]
-                yield Input({n: row[n] for n in shown}, row.place, model.parse_fields, values)
+                item = model.parse_fields([_value(row, *column) for column in columns.items()])
+                names = [name for name in ("id", *chain(*columns.values())) if name in row]
+                yield Input({name: row[name] for name in names}, row.place, item)
         else:
             for number, line in enumerate(read_lines(file), start=1):
-                yield Input({"text": line}, place_of(file, number), model.parse_line, line)
+                yield Input({"text": line}, place_of(file, number), model.parse_line(line))
 
 
 def find_columns(
@@ -347,14 +341,14 @@ def find_columns(
             continue
         known = [trained[flag]] if flag in trained else []
         known += [name for name in usual if not (is_optional and name.isdecimal())]
-        found = row.find(flag, named, known)
-        if found is None and not is_optional:
+        column = row.find(flag, named, known)
+        if column is None and not is_optional:
             raise DataError(row.place, f"the columns are {listed(row)}. Name one with `{flag}`.")
-        columns[field] = [found] if found else []
+        columns[field] = [column] if column else []
     return columns
 
 
-def _value(field: str, row: TableRow, names: Sequence[str]) -> Any:
+def _value(row: TableRow, field: str, names: Sequence[str]) -> Any:
     values = [row.column(name, _COLUMNS[field][0]) for name in names]
     if field == "choices":
         values = values[0] if len(values) == 1 and isinstance(values[0], list) else values
@@ -378,15 +372,15 @@ def make_writer(
 ) -> Callable[[Answer, Answer], object]:
     """Return a function of the repeated values of an input, and its answer or {"error": reason}."""
     if output_format == "jsonl":
-        return lambda shown, answer: output.write(json_line({**shown, **answer}))
+        return lambda values, answer: output.write(json_line({**values, **answer}))
     if output_format == "text":
-        return lambda shown, answer: output.write(_short(model, answer))
+        return lambda values, answer: output.write(_short(model, answer))
     is_tsv = output_format == "tsv"  # which has no quotes, as our tables read it
     form: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None} if is_tsv else {}
     writer: Any = csv.DictWriter(output, (), lineterminator="\n", **form)
 
-    def write(shown: Answer, answer: Answer) -> None:
-        row = {**shown, **{name: _at(answer, name) for name in (*model.columns, "error")}}
+    def write(values: Answer, answer: Answer) -> None:
+        row = {**values, **{name: _at(answer, name) for name in (*model.columns, "error")}}
         if not writer.fieldnames:  # later inputs must have the same columns
             writer.fieldnames = list(row)
             writer.writeheader()

@@ -27,11 +27,11 @@ from bert_tf.checkpoints.hub import local_path
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.classification import ClassificationPredictor
 from bert_tf.prediction.encoder import EmbeddingPredictor
-from bert_tf.prediction.exported import ExportedNetwork, is_export, load_export
 from bert_tf.prediction.masked_lm import Candidate, MaskedLMPredictor, PseudoPerplexityPredictor
 from bert_tf.prediction.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
 from bert_tf.prediction.question_answering import QuestionAnsweringPredictor
+from bert_tf.prediction.runtimes import ExportedNetwork, is_export, load_export
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.prediction.token_classification import TokenClassificationPredictor
 from bert_tf.registry import TYPES
@@ -218,5 +218,5 @@ class Predictor:
         normalize: bool | None = None,
         as_query: bool = False,
     ) -> np.ndarray:
-        """Return one vector per text, float32 [N, E], also for a single text. See `EmbeddingPredictor`."""
+        """Return one vector per text, float32 [N, E]; see `EmbeddingPredictor`."""
         return self.encoder(pooling, normalize, as_query).encode(texts)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_tf.data.windows import Passage, Window, tokenize_passage
 from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.text_model import TextModel, checked_parts, checked_text, trimmed
+from bert_tf.prediction.text_model import TextModel, check_parts, check_text, without_padding
 from bert_tf.tasks.answer_decoding import AnswerSettings, Prediction, characters_of, predict_answer
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 
@@ -50,7 +50,10 @@ class QuestionAnsweringPredictor(TextModel):
         return tuple(line.split("\t", 1))
 
     def prepare(self, item: tuple[str, str]) -> tuple[str, list[Window]]:
-        question, text = map(checked_text, checked_parts(item, self.fields))
+        check_parts(item, self.fields)
+        question, text = item
+        check_text(question)
+        check_text(text)
         passage = tokenize_passage(Passage(text), self.tokenizer)
         return text, self.task.windows(question, passage, self.tokenizer)
 
@@ -58,14 +61,14 @@ class QuestionAnsweringPredictor(TextModel):
         logits = iter(self.logits([window for _, windows in prepared for window in windows]))
         answers = []
         for text, windows in prepared:
-            found = self.choose(windows, [next(logits) for _ in windows])
-            answers.append(self.named(text, windows, found))
+            prediction = self.choose(windows, [next(logits) for _ in windows])
+            answers.append(self.locate(text, windows, prediction))
         return answers
 
     def logits(self, windows: Sequence[Window]) -> list[Logits]:
         """Return start and end logits of the tokens of each window."""
         special = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        packed = [trimmed(window.pack(self.max_seq_length, *special)) for window in windows]
+        packed = [without_padding(window.pack(self.max_seq_length, *special)) for window in windows]
         return [
             (row["start_logits"][: window.num_tokens], row["end_logits"][: window.num_tokens])
             for row, window in zip(self.run(packed), windows, strict=True)
@@ -76,10 +79,14 @@ class QuestionAnsweringPredictor(TextModel):
         starts, ends = [start for start, _ in logits], [end for _, end in logits]
         return predict_answer(windows, starts, ends, self.tokenizer, self._settings)
 
-    def named(self, text: str, windows: Sequence[Window], found: Prediction) -> dict[str, Any]:
-        """Return the answer with its place in the text."""
-        wanted = found.text if self.task.version_2_with_negative else found.best_answer
-        best = next(candidate for candidate in found.nbest if candidate.text == wanted)
+    def locate(
+        self, text: str, windows: Sequence[Window], prediction: Prediction
+    ) -> dict[str, Any]:
+        """Return the answer with its characters in the text."""
+        answer_text = prediction.best_answer
+        if self.task.version_2_with_negative:
+            answer_text = prediction.text
+        best = next(candidate for candidate in prediction.nbest if candidate.text == answer_text)
         characters = characters_of(best, windows, self.tokenizer)
         start, end = characters or (None, None)
         answer = {
@@ -88,7 +95,9 @@ class QuestionAnsweringPredictor(TextModel):
             "end": end,
             "probability": best.probability,
         }
-        return answer if found.null_odds is None else answer | {"null_odds": found.null_odds}
+        if prediction.null_odds is not None:
+            answer["null_odds"] = prediction.null_odds
+        return answer
 
     def short(self, answer: Mapping[str, Any]) -> str:
         return answer["answer"]

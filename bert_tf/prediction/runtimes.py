@@ -1,21 +1,42 @@
-"""Runtimes that answer with an export: TensorFlow, TFLite, ONNX Runtime, OpenVINO.
+"""Exports as models: the network in its runtime, and what the files next to it state.
 
-runtime = load("onnx", "exported/model.onnx")
-runtime.ask("tokens", {"input_ids": ids, ...})    # name -> array
+    load_export("openvino_output")     # a TrainedModel, whose network calls the runtime
+
+The network is the signature `tokens` of a SavedModel, or a file of TFLite, ONNX or OpenVINO.
 """
 
 from __future__ import annotations
 
 import abc
 import logging
+import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.limits import read_json
+from bert_tf.modeling.quantized import OVERFLOW_FREE
+from bert_tf.prediction.model_folder import TrainedModel, with_settings
+from bert_tf.tasks.load import make_task
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
+
+FILES = {
+    "saved_model": "saved_model.pb",
+    "tflite": "model.tflite",
+    "onnx": "model.onnx",
+    "openvino": "model.xml",
+}
+METADATA_FILE = "export.json"
+EXTRA = "assets.extra"  # folder of a SavedModel for METADATA_FILE and vocab.txt; TensorFlow's name
+POSITIONS = ("masked_lm_positions", "word_positions")  # another input of some models
+
 
 # Signatures: on text; the same with the prefix of queries; on ids, the only one of files without names.
 TEXT, QUERY, TOKENS = "serving_default", "query", "tokens"
@@ -40,11 +61,11 @@ class Runtime(abc.ABC):
         """
 
         def ask(*arrays: np.ndarray) -> list[np.ndarray]:
-            found = self.ask(TOKENS, dict(zip(inputs, arrays, strict=True)))
-            return [np.asarray(found[name], dtype) for name, dtype in outputs.items()]
+            values = self.ask(TOKENS, dict(zip(inputs, arrays, strict=True)))
+            return [np.asarray(values[name], dtype) for name, dtype in outputs.items()]
 
-        found = tf.numpy_function(ask, list(inputs.values()), list(outputs.values()))
-        return dict(zip(outputs, found, strict=True))
+        tensors = tf.numpy_function(ask, list(inputs.values()), list(outputs.values()))
+        return dict(zip(outputs, tensors, strict=True))
 
     def token_ids(self, texts: list[str]) -> list[list[int]] | None:
         """Return the ids of each text by the export's own tokenizer; None without a tokenizer."""
@@ -67,8 +88,8 @@ class SavedModel(Runtime):
         return {name: value.numpy() for name, value in self._call(signature, inputs).items()}
 
     def call(self, inputs, outputs):  # from Python it would wait for TensorFlow's threads
-        found = self._call(TOKENS, inputs)
-        return {name: found[name] for name in outputs}
+        tensors = self._call(TOKENS, inputs)
+        return {name: tensors[name] for name in outputs}
 
     def _call(self, signature: str, inputs: Mapping[str, Any]) -> Mapping[str, tf.Tensor]:
         tensors = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
@@ -115,24 +136,17 @@ class Onnx(Runtime):
 
 
 class OpenVino(Runtime):
-    """A file of OpenVINO or ONNX in OpenVINO, on the CPU.
-
-    It computes in float32 if the file is ONNX or contains the hint "f32".
-    """
+    """A file of OpenVINO in OpenVINO, on the CPU; in float32 if it contains the hint "f32"."""
 
     def __init__(self, path: str, threads: int | None = None):
-        with logging_kept():
+        with preserve_logging():
             import openvino
 
-        source: Any = path
-        if path.endswith(".onnx"):  # OpenVINO 2026.4 reads the loops of a CRF from bytes only
-            with open(path, "rb") as file:
-                source = file.read()
-        model = openvino.Core().read_model(source)
+        model = openvino.Core().read_model(path)
         settings: dict[str, Any] = {}
         # Without the hint, OpenVINO computes in bfloat16 if the processor can.
         hint = "INFERENCE_PRECISION_HINT"
-        if path.endswith(".onnx") or model.has_rt_info(["runtime_options", hint]):
+        if model.has_rt_info(["runtime_options", hint]):
             settings[hint] = "f32"
         if threads:
             settings["INFERENCE_NUM_THREADS"] = threads
@@ -141,8 +155,8 @@ class OpenVino(Runtime):
 
     def ask(self, signature, inputs):
         with self._lock:
-            found = self._model(inputs)
-            return {openvino_name(port): np.array(found[port]) for port in self._model.outputs}
+            outputs = self._model(inputs)
+            return {openvino_name(port): np.array(outputs[port]) for port in self._model.outputs}
 
 
 def openvino_name(port: Any) -> str:
@@ -159,7 +173,7 @@ RUNTIMES: Mapping[str, Callable[..., Runtime]] = {
 
 
 @contextmanager
-def logging_kept() -> Iterator[None]:
+def preserve_logging() -> Iterator[None]:
     """Keep the root logger's handlers, filters and level, which OpenVINO changes."""
     root = logging.getLogger()
     handlers, filters, level = list(root.handlers), list(root.filters), root.level
@@ -170,14 +184,71 @@ def logging_kept() -> Iterator[None]:
         root.setLevel(level)
 
 
-def load(format: str, path: str, **settings: Any) -> Runtime:
-    """Return the runtime of a file or folder.
+class ExportedNetwork:
+    """An export with the call of the Keras model that was exported.
 
     Args:
-        format: key of `RUNTIMES`.
-        settings: `threads`.
+        facts: of export.json.
+
+    Attributes:
+        head: name of its type of task.
+        config: architecture.
+        outputs: numeric outputs: name -> dtype.
+        answer_settings: of the answers to questions; {} for other tasks.
+    """
+
+    def __init__(self, runtime: Runtime, facts: Mapping[str, Any], source: str):
+        if TOKENS not in facts["signatures"]:
+            raise ValueError(
+                f"{source} has no signature {TOKENS}. Export it with that one too, or name the folder "
+                "that was exported."
+            )
+        without_task = {"encoder": "encoder", "maskfiller": "masked_lm"}
+        self.head = without_task.get(facts["kind"]) or facts["task"]["task"]
+        self.config = BertConfig.from_dict(facts["config"])
+        self.answer_settings = facts.get("answer_settings", {})
+        self._runtime, self._inputs = runtime, facts["signatures"][TOKENS]["inputs"]
+        outputs = facts["signatures"][TOKENS]["outputs"].items()
+        self.outputs = {name: s["dtype"] for name, s in outputs if s["dtype"] != "string"}
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        # A CRF gets no words: it labels whole texts in Python, from the scores of all windows.
+        no_words = tf.zeros_like(inputs["input_ids"][:, :1])
+        inputs = {name: inputs.get(name, no_words) for name in self._inputs}
+        return self._runtime.call(inputs, self.outputs)
+
+
+def outputs_of_export(trained: TrainedModel) -> Collection[str]:
+    """Return the names of the outputs of an export; none for a Keras model."""
+    return trained.network.outputs if isinstance(trained.network, ExportedNetwork) else ()
+
+
+def is_export(folder: str) -> bool:
+    """Return True if `folder` contains an export of export_saved_model."""
+    paths = (os.path.join(folder, METADATA_FILE), os.path.join(folder, EXTRA, METADATA_FILE))
+    return any(map(tf.io.gfile.exists, paths))
+
+
+def load_export(folder: str) -> TrainedModel:
+    """Return the export in a folder.
 
     Raises:
-        ImportError: the runtime is not installed.
+        ImportError: its runtime is not installed.
+        ValueError: a SavedModel has no signature `tokens`, or sums that overflow on this processor.
     """
-    return RUNTIMES[format](path, **settings)
+    is_saved_model = tf.io.gfile.exists(os.path.join(folder, FILES["saved_model"]))
+    beside = os.path.join(folder, EXTRA) if is_saved_model else folder
+    facts = read_json(os.path.join(beside, METADATA_FILE))
+    if facts.get("largest_weight", 0) > OVERFLOW_FREE and int8_instruction() == "":
+        raise ValueError(
+            f"{folder} has 8-bit weights, whose sums overflow without {' or '.join(INT8_FLAGS)}: "
+            "export the model on this processor."
+        )
+    format = facts["format"]
+    path = folder if is_saved_model else os.path.join(folder, FILES[format])
+    network = ExportedNetwork(RUNTIMES[format](path), facts, path)
+    tokenizer = FullTokenizer(os.path.join(beside, "vocab.txt"), facts["do_lower_case"])
+    length = facts["max_seq_length"]
+    task = make_task(facts["task"], folder) if facts["task"] else None
+    trained = TrainedModel(network, tokenizer, task, length, source=folder)
+    return with_settings(trained, length)

@@ -34,21 +34,21 @@ class TextModel(abc.ABC):
     """A model on raw text.
 
     Args:
-        trained: from `model_folder.load_model` or `exported.load_export`.
+        trained: from `model_folder.load_model` or `runtimes.load_export`.
         batch_size: sequences per batch.
 
     Attributes:
         fields: parts of an input, such as ("question", "context").
         optional_fields: those of `fields` that an input may lack.
         columns: of a flat table of answers, in order; "a.b" is the value b in the dict a.
-        num_cut: number of texts that were truncated to the longest input.
+        num_truncated: number of texts that were truncated to the longest input.
         run: the network on sequences of all lengths.
     """
 
     fields: tuple[str, ...] = ("text_a",)
     optional_fields: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    num_cut: int = 0
+    num_truncated: int = 0
     task: Any
 
     def __init__(self, trained: TrainedModel, batch_size: int = 32):
@@ -83,9 +83,9 @@ class TextModel(abc.ABC):
         return [items] if isinstance(items, str) else items
 
     def pack(self, ids_a: Sequence[int], ids_b: Sequence[int] = ()) -> PackedSequence:
-        """Return the sequence of a text or a pair, without padding. Count it if it is truncated."""
+        """Return the sequence of a text or a pair, without padding; count it if it is truncated."""
         length = len(ids_a) + len(ids_b) + (3 if ids_b else 2)
-        self.num_cut += length > self.max_seq_length
+        self.num_truncated += length > self.max_seq_length
         length = min(length, self.max_seq_length)
         cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         return pack(ids_a, ids_b, max_seq_length=length, cls_id=cls_id, sep_id=sep_id)
@@ -138,10 +138,10 @@ class SequenceRunner:
                 for name in PackedSequence._fields
             }
             longest = -(-lengths[rows[-1]] // _LENGTH_STEP) * _LENGTH_STEP
-            inputs = padded(columns, min(longest, self._max_length))
+            inputs = pad_rows(columns, min(longest, self._max_length))
             for name, values in (others or {}).items():
-                chosen = [values[row] for row in rows]
-                inputs |= padded({name: chosen}, max(map(len, chosen)))
+                selected = [values[row] for row in rows]
+                inputs |= pad_rows({name: selected}, max(map(len, selected)))
             for row, outputs in zip(rows, self.rows(inputs), strict=True):
                 results[row] = outputs
         return results
@@ -153,14 +153,13 @@ class SequenceRunner:
             self._run = tf.function(self._function, input_signature=[specs], autograph=False)
         outputs = {}
         for name, value in self._run({n: tf.constant(v) for n, v in inputs.items()}).items():
-            is_real = value.dtype.is_floating
-            outputs[name] = tf.cast(value, tf.float32).numpy() if is_real else value.numpy()
-        size = len(next(iter(outputs.values())))
-        for index in range(size):
+            value = tf.cast(value, tf.float32) if value.dtype.is_floating else value
+            outputs[name] = value.numpy()
+        for index in range(len(next(iter(outputs.values())))):
             yield {name: values[index] for name, values in outputs.items()}
 
 
-def padded(columns: Mapping[str, Sequence[Sequence[int]]], length: int) -> dict[str, np.ndarray]:
+def pad_rows(columns: Mapping[str, Sequence[Sequence[int]]], length: int) -> dict[str, np.ndarray]:
     """Pad the lists of integers of each example with zeros, int32 [B, length]."""
     arrays = {}
     for name, rows in columns.items():
@@ -170,19 +169,19 @@ def padded(columns: Mapping[str, Sequence[Sequence[int]]], length: int) -> dict[
     return arrays
 
 
-def trimmed(packed: PackedSequence) -> PackedSequence:
+def without_padding(packed: PackedSequence) -> PackedSequence:
     """Return a sequence without its padding."""
     length = sum(packed.input_mask)
     return PackedSequence(*(values[:length] for values in packed))
 
 
-def plain_texts(items: Any, place: str = "items") -> Any:
+def plain_texts(items: Any, name: str = "items") -> Any:
     """Convert texts to `str`, and sequences, arrays and tensors of them to lists.
 
     Args:
         items: str, bytes (UTF-8), a string tensor or array, or a list, tuple or iterator of such. Half
             of a surrogate pair, which TensorFlow cannot take, becomes U+FFFD.
-        place: name of `items` in errors.
+        name: of `items` in errors.
 
     Raises:
         TypeError: a value is not a text. None is a missing second text, so tuples may contain it.
@@ -198,28 +197,21 @@ def plain_texts(items: Any, place: str = "items") -> Any:
         return _HALVES.sub("\ufffd", items)  # the tokenizer drops both
     if isinstance(items, Sequence | Iterator | ValuesView):
         return [
-            plain if plain is None else plain_texts(plain, f"{place}[{index}]")
-            for index, plain in enumerate(items)
+            item if item is None else plain_texts(item, f"{name}[{index}]")
+            for index, item in enumerate(items)
         ]
-    raise TypeError(f"{place} is {items!r:.60}, but must be a text or a list of texts.")
+    raise TypeError(f"{name} is {items!r:.60}, but must be a text or a list of texts.")
 
 
-def checked_parts(item: Any, fields: Sequence[str]) -> Sequence[Any]:
-    """Return the parts of an input; raise ValueError unless it has a value for each field."""
+def check_parts(item: Any, fields: Sequence[str]) -> None:
+    """Raise ValueError unless an input has a value for each field."""
     if not isinstance(item, tuple | list) or len(item) != len(fields):
         raise ValueError(
             f"An input must be ({', '.join(fields)}) or a line with tabs, but is {item!r:.60}."
         )
-    return item
 
 
-def checked_text(text: Any) -> str:
-    """Return `text`; raise ValueError if it is not a str."""
+def check_text(text: Any) -> None:
+    """Raise ValueError if an input is not a str."""
     if not isinstance(text, str):
         raise ValueError(f"An input must be a text, but is {text!r:.60}.")
-    return text
-
-
-def beginning(text: str) -> str:
-    """Quote the beginning of a text, for messages."""
-    return repr(text[:60])

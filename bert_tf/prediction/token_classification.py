@@ -12,7 +12,7 @@ from bert_tf.data.token_classification import Sentence
 from bert_tf.data.word_splitting import WordSpan, split_words
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.text_model import Network, TextModel, checked_text, trimmed
+from bert_tf.prediction.text_model import Network, TextModel, check_text, without_padding
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
 
 
@@ -45,8 +45,8 @@ class TokenClassificationPredictor(TextModel):
     def prepare(self, item: str | list[str]) -> tuple[str | list[str], list[WordSpan]]:
         if not isinstance(item, str):
             return item, [WordSpan(index, index + 1) for index in range(len(item))]
-        rules = self.task.word_splitting, self.task.whole_words
-        return item, split_words(checked_text(item), *rules)
+        check_text(item)
+        return item, split_words(item, self.task.word_splitting, self.task.whole_words)
 
     def answer(
         self, prepared: Sequence[tuple[str | list[str], list[WordSpan]]]
@@ -60,9 +60,10 @@ class TokenClassificationPredictor(TextModel):
         answers: list[dict[str, Any]] = [{column: []} for _ in prepared]
         if not sentences:
             return answers
-        kept = self.task.decode(self._outputs(list(self.task.records(sentences, self.tokenizer))))
-        labels = self.task.entity_labels(kept, "predictions")
-        probabilities = by_sentence(kept, "probabilities")
+        records = list(self.task.records(sentences, self.tokenizer))
+        outputs = self.task.decode(self._outputs(records))
+        labels = self.task.entity_labels(outputs, "predictions")
+        probabilities = by_sentence(outputs, "probabilities")
         for sentence, row, certain in zip(sentences, labels, probabilities, strict=True):
             item, spans = prepared[sentence.document]
             for kind, first, last in entities(row):
@@ -81,15 +82,17 @@ class TokenClassificationPredictor(TextModel):
     def _outputs(self, records: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
         """Return the outputs of all windows for `task.decode`."""
         names = PackedSequence._fields
-        windows = [trimmed(PackedSequence(*map(record.__getitem__, names))) for record in records]
+        windows = [
+            without_padding(PackedSequence(*map(record.__getitem__, names))) for record in records
+        ]
         others = {n: [record[n] for record in records] for n in records[0] if n not in names}
         rows = self.run(windows, others)
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
     def short(self, answer: Mapping[str, Any]) -> str:
         if self.task.word_labels:
-            return " ".join(f"{found['text']}/{found['label']}" for found in answer["words"])
-        return "; ".join(f"{found['text']} ({found['type']})" for found in answer["entities"])
+            return " ".join(f"{word['text']}/{word['label']}" for word in answer["words"])
+        return "; ".join(f"{entity['text']} ({entity['type']})" for entity in answer["entities"])
 
 
 def _part(item: str | list[str], start: int, end: int) -> str:

@@ -21,22 +21,22 @@ from bert_tf.options import OptionError, option
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.classification import ClassificationPredictor
 from bert_tf.prediction.encoder import EmbeddingPredictor
-from bert_tf.prediction.explanation import attention, attributions
 from bert_tf.prediction.masked_lm import MaskedLMPredictor
 from bert_tf.prediction.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.question_answering import QuestionAnsweringPredictor
-from bert_tf.prediction.text_model import trimmed
+from bert_tf.prediction.text_model import without_padding
 from bert_tf.prediction.token_classification import TokenClassificationPredictor
 from bert_tf.report.page import Section, page, table
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.metrics import softmax
-from bert_tf.tokenization import pack_texts
+from bert_tf.tokenization import FullTokenizer, pack_texts
 
 logger = logging.getLogger(__name__)
 
 _SEPARATOR = " ||| "
+_POINTS_AT_ONCE, _FIRST_STEPS = 16, 32  # of integrated gradients
 
 Values = dict[str, str]  # the answer in a few words
 View = tuple[PackedSequence, Values, list[Section]]  # the input without padding, and its answer
@@ -108,7 +108,7 @@ def view(trained: TrainedModel, text: str, label: str | None = None) -> View:
 
 
 def _packed(trained: TrainedModel, text_a: str, text_b: str | None = None) -> PackedSequence:
-    return trimmed(pack_texts(trained.tokenizer, text_a, text_b, trained.max_seq_length))
+    return without_padding(pack_texts(trained.tokenizer, text_a, text_b, trained.max_seq_length))
 
 
 def _classification(
@@ -142,12 +142,12 @@ def _answer(model: QuestionAnsweringPredictor, trained: TrainedModel, item: Any)
     if not windows:
         raise ValueError("There is no token in the text. Give another text.")
     logits = model.logits(windows)
-    found = model.choose(windows, logits)
-    answer = model.named(text, windows, found)
-    spans = ((c.window, c.positions) for c in found.nbest if c.text and c.window is not None)
+    prediction = model.choose(windows, logits)
+    answer = model.locate(text, windows, prediction)
+    spans = ((c.window, c.positions) for c in prediction.nbest if c.text and c.window is not None)
     number, positions = next(spans, (0, None))
     special = trained.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    sequence = trimmed(windows[number].pack(trained.max_seq_length, *special))
+    sequence = without_padding(windows[number].pack(trained.max_seq_length, *special))
     values = {"answer": answer["answer"] or "no answer"}
     values["probability"] = f"{answer['probability']:.1%}"
     if "null_odds" in answer:
@@ -170,12 +170,12 @@ def _answer(model: QuestionAnsweringPredictor, trained: TrainedModel, item: Any)
 
 
 def _entities(model: TokenClassificationPredictor, text: str) -> tuple[Values, list[Section]]:
-    ((many, found),) = model.predict([text])[0].items()
+    ((name, entities),) = model.predict([text])[0].items()
     kind = "label" if model.task.word_labels else "type"
-    rows = [(e["text"], e[kind], e["probability"], e["start"], e["end"]) for e in found]
+    rows = [(e["text"], e[kind], e["probability"], e["start"], e["end"]) for e in entities]
     header = ("text", kind, "probability", "from character", "to")
-    sections = [Section(many.capitalize(), [table(header, rows)])] if rows else []
-    return {many: str(len(rows))}, sections
+    sections = [Section(name.capitalize(), [table(header, rows)])] if rows else []
+    return {name: str(len(rows))}, sections
 
 
 def _choice(model: MultipleChoicePredictor, trained: TrainedModel, item: Any) -> View:
@@ -215,18 +215,18 @@ def _attribution_section(
     name: str,
 ) -> Section:
     """Return the tokens of the input in the color of their value for an output."""
-    found = attributions(trained.model.bert, sequence, trained.tokenizer, output_of)
+    result = attributions(trained.model.bert, sequence, trained.tokenizer, output_of)
     tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
-    largest = np.argsort(-np.abs(found.values), kind="stable")[:12]
-    rows = [[tokens[i], int(i), float(found.values[i])] for i in largest if found.values[i]]
+    largest = np.argsort(-np.abs(result.values), kind="stable")[:12]
+    rows = [[tokens[i], int(i), float(result.values[i])] for i in largest if result.values[i]]
     note = (
         f"Integrated gradients of the {name}. Blue tokens support it, orange tokens oppose it. The "
-        f"values add up to {found.values.sum():+.3f}, from {found.baseline:.3f} with [MASK] instead of "
-        f"every word to {found.output:.3f} (error of the sum: {found.gap:+.4f}). Point at a token for "
-        "its value."
+        f"values add up to {result.values.sum():+.3f}, from {result.baseline:.3f} with [MASK] instead "
+        f"of every word to {result.output:.3f} (error of the sum: {result.gap:+.4f}). Point at a token "
+        "for its value."
     )
     parts = [
-        {"kind": "tokens", "tokens": tokens, "values": found.values.tolist()},
+        {"kind": "tokens", "tokens": tokens, "values": result.values.tolist()},
         {"kind": "signed_bars", "label": "Contribution of the strongest tokens", "rows": rows},
     ]
     return Section("Contribution of each token", parts, note, wide=True)
@@ -250,3 +250,118 @@ def _attention_section(tokens: Sequence[str], probabilities: np.ndarray) -> Sect
         "arrow keys move between heads."
     )
     return Section("Attention", [part], note, wide=True)
+
+
+@dataclass(frozen=True)
+class Attributions:
+    """Contribution of each token to an output.
+
+    Args:
+        values: float64 [S]; positive values raise the output.
+        output: of the input.
+        baseline: output of the baseline.
+    """
+
+    values: np.ndarray
+    output: float
+    baseline: float
+
+    @property
+    def gap(self) -> float:
+        """Sum of the values minus (`output` - `baseline`); 0 if exact."""
+        return float(self.values.sum() - (self.output - self.baseline))
+
+
+def attention(bert: BertModel, sequence: PackedSequence) -> np.ndarray:
+    """Return the attention probabilities of one input without padding, float32 [L, N, S, S].
+
+    `[layer, head, f, t]` is the weight of position t for position f. Each row sums to 1.
+    """
+    previous, bert.output_attentions = bert.output_attentions, True
+    try:
+        probabilities = bert(_batch_of_one(sequence), training=False)["attention_probs"]
+    finally:
+        bert.output_attentions = previous
+    return np.stack([tf.cast(layer, tf.float32).numpy()[0] for layer in probabilities])
+
+
+def attributions(
+    bert: BertModel,
+    sequence: PackedSequence,
+    tokenizer: FullTokenizer,
+    output_of: Callable[[dict], tf.Tensor],
+    tolerance: float = 0.01,
+    max_steps: int = 1024,
+) -> Attributions:
+    """Return integrated gradients (Sundararajan et al. 2017) of one output by the tokens of one input.
+
+        attribution_t = sum over H of (x_t - b_t) * mean over the path of d output / d x_t
+
+    The path is the straight line in the space of the embeddings, from a baseline b to the input x. The
+    baseline has [MASK] ([PAD] without one) instead of every token but [CLS] and [SEP]. The path is
+    sampled at 32 Gauss-Legendre points; their number is doubled until the gap is small enough.
+
+    Args:
+        bert: encoder of the model.
+        sequence: without padding.
+        output_of: inputs of the model, [B, S] -> the output of interest [B].
+        tolerance: largest gap, as a fraction of the difference between the two outputs.
+        max_steps: largest number of points.
+    """
+    inputs = _batch_of_one(sequence)
+
+    def embed(input_ids: tf.Tensor) -> tf.Tensor:
+        return tf.cast(
+            bert.embeddings(input_ids, inputs["segment_ids"], training=False), tf.float32
+        )
+
+    embedded = embed(inputs["input_ids"])  # [1, S, H]
+    baseline = embed(tf.constant([_mask_words(sequence, tokenizer)]))
+
+    def outputs_at(points: tf.Tensor) -> tf.Tensor:
+        repeated = {name: tf.repeat(value, len(points), axis=0) for name, value in inputs.items()}
+        repeated["embedding_output"] = tf.cast(points, bert.compute_dtype)
+        return tf.cast(output_of(repeated), tf.float32)  # [B]
+
+    ends = outputs_at(tf.concat([embedded, baseline], axis=0)).numpy()
+    difference = (embedded - baseline)[0].numpy().astype(np.float64)
+    num_steps = _FIRST_STEPS
+    while True:
+        gradient = _mean_gradient(outputs_at, baseline, embedded, num_steps)
+        values = (difference * gradient).sum(axis=-1)
+        result = Attributions(values, float(ends[0]), float(ends[1]))
+        allowed = tolerance * max(abs(result.output - result.baseline), tolerance)
+        if abs(result.gap) <= allowed or num_steps >= max_steps:
+            return result
+        num_steps *= 2
+
+
+def _mean_gradient(
+    outputs_at: Callable[[tf.Tensor], tf.Tensor],
+    baseline: tf.Tensor,
+    embedded: tf.Tensor,
+    num_steps: int,
+) -> np.ndarray:
+    """Return the mean gradient on the path from the baseline, float64 [S, H]."""
+    nodes, weights = np.polynomial.legendre.leggauss(num_steps)  # on [-1, 1], weights of sum 2
+    nodes, weights = (nodes + 1) / 2, weights / 2
+    total = np.zeros(embedded.shape[1:], np.float64)
+    for first in range(0, num_steps, _POINTS_AT_ONCE):
+        fractions = tf.constant(nodes[first : first + _POINTS_AT_ONCE], tf.float32)[:, None, None]
+        points = baseline + fractions * (embedded - baseline)  # [B, S, H]
+        with tf.GradientTape() as tape:
+            tape.watch(points)
+            outputs = outputs_at(points)
+        gradients = tape.gradient(outputs, points).numpy().astype(np.float64)
+        total += np.tensordot(weights[first : first + _POINTS_AT_ONCE], gradients, axes=1)
+    return total
+
+
+def _mask_words(sequence: PackedSequence, tokenizer: FullTokenizer) -> Sequence[int]:
+    mask = tokenizer.vocab.get("[MASK]", tokenizer.vocab.get("[PAD]", 0))
+    special = {tokenizer.vocab.get(token) for token in ("[CLS]", "[SEP]")}
+    return [token if token in special else mask for token in sequence.input_ids]
+
+
+def _batch_of_one(sequence: PackedSequence) -> dict[str, tf.Tensor]:
+    return {name: tf.constant([values]) for name, values in sequence._asdict().items()}

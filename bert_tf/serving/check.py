@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.prediction import runtimes
-from bert_tf.prediction.exported import POSITIONS
+from bert_tf.prediction.runtimes import POSITIONS
 from bert_tf.serving.other_names import EXAMPLES, HUGGING_FACE, INPUTS, TF_EXAMPLE, serialized
 from bert_tf.serving.served import INPUT_NAMES, TEXT, Outputs, Served
 from bert_tf.tokenization import FullTokenizer
@@ -72,7 +72,7 @@ class ExportCheck:
         Raises:
             ValueError: the export does not answer as the model.
         """
-        runtime = runtimes.load(self._format, path)
+        runtime = runtimes.RUNTIMES[self._format](path)
         if runtime.token_ids(self._texts) not in (None, self._ids):
             raise ValueError("The tokenizer of the export gives other ids than FullTokenizer.")
         differences: dict[str, dict[str, float]] = {}

@@ -33,7 +33,7 @@ from bert_tf.options import (
     require_packages,
 )
 from bert_tf.prediction.model_folder import TrainedModel, load_model
-from bert_tf.prediction.predict import read_inputs
+from bert_tf.prediction.predict import check_not_blank, read_inputs
 from bert_tf.prediction.predictor import TEXT_MODELS
 from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, changed_options, without_folders
@@ -283,13 +283,13 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
         for row in read_inputs(expand_files(options.calibration_file or ""), options.table, model):
             parts, reason = [], f"the model takes {' and '.join(names)}."
             try:
-                item = row.item()
-                item = " ".join(item) if isinstance(item, list) else item
+                check_not_blank(row.item)
+                item = " ".join(row.item) if isinstance(row.item, list) else row.item
                 parts = [item] if isinstance(item, str) else [part for part in item if part]
             except ValueError as error:
                 reason = str(error)
             if len(parts) != len(names):
-                raise OptionError("calibration_file", f"{row.place}: {reason}")
+                raise OptionError("calibration_file", f"{row.location}: {reason}")
             yield {name: [part] for name, part in zip(names, parts, strict=True)}
 
     ids = calibration_ids(served, requests())

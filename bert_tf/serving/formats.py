@@ -30,8 +30,7 @@ import tensorflow as tf
 
 from bert_tf.files import new_folder
 from bert_tf.options import OptionError
-from bert_tf.prediction.exported import FILES
-from bert_tf.prediction.runtimes import logging_kept, openvino_name
+from bert_tf.prediction.runtimes import FILES, openvino_name, preserve_logging
 from bert_tf.serving.saved_model import described, metadata, write_beside
 from bert_tf.serving.served import TOKENS, Served, Signature
 
@@ -178,7 +177,7 @@ def _to_openvino(
 ) -> Converted:
     served.prepare("formula")
     function = served.numeric_tokens()
-    with logging_kept():
+    with preserve_logging():
         import openvino
 
         model = openvino.convert_model(function)

@@ -27,7 +27,7 @@ from bert_tf import __version__
 from bert_tf.checkpoints.model_files import model_files
 from bert_tf.data.parallel import varint
 from bert_tf.files import new_folder, write_text
-from bert_tf.prediction.exported import EXTRA, METADATA_FILE
+from bert_tf.prediction.runtimes import EXTRA, METADATA_FILE
 from bert_tf.serving.other_names import EXAMPLES, HUGGING_FACE, INPUTS, TF_EXAMPLE, serialized
 from bert_tf.serving.quantization import Quantization
 from bert_tf.serving.served import IDS_SIGNATURES, INPUT_NAMES, TEXT, TOKENS, Served, Signature

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tiny_text_models as tiny
 from tiny_text_models import CONFIG, TEXTS, alone, run_alone
 
-from bert_tf.prediction.explanation import attention, attributions
+from bert_tf.prediction.visualize import attention, attributions
 from reference import numpy_bert
 
 
@@ -54,7 +54,7 @@ def test_more_points_are_taken_until_the_sum_is_near_enough():
         return logits[:, 2]
 
     arguments = (trained.model.bert, alone(TEXTS[0]), trained.tokenizer, output_of)
-    attributions(*arguments, tolerance=0.0, most_steps=64)
+    attributions(*arguments, tolerance=0.0, max_steps=64)
     assert sum(counts) == 2 + 32 + 64
 
 

@@ -43,7 +43,7 @@ def test_embedding_is_that_of_the_text_alone(pooling):
     expected = np.stack([pooled(trained, text, pooling) for text in TEXTS])
     encoder = EmbeddingPredictor(trained, 4, pooling=pooling, normalize=False)
     plain = encoder.encode(TEXTS)
-    assert plain.dtype == np.float32 and encoder.num_cut == 1
+    assert plain.dtype == np.float32 and encoder.num_truncated == 1
     np.testing.assert_allclose(plain, expected, atol=1e-5)
     assert encoder.encode([]).shape == (0, expected.shape[1])
     normalized = EmbeddingPredictor(trained, 4, pooling=pooling).encode(TEXTS)

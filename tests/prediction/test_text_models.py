@@ -12,11 +12,15 @@ from tiny_text_models import MAX_SEQ_LENGTH, TEXTS, TOKENS, alone, run_alone
 
 from bert_tf.prediction.classification import ClassificationPredictor
 from bert_tf.prediction.encoder import EmbeddingPredictor
-from bert_tf.prediction.masked_lm import MaskedLMPredictor, PseudoPerplexityPredictor, corpus_pseudo_perplexity
+from bert_tf.prediction.masked_lm import (
+    MaskedLMPredictor,
+    PseudoPerplexityPredictor,
+    corpus_pseudo_perplexity,
+)
 from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.question_answering import QuestionAnsweringPredictor
-from bert_tf.prediction.text_model import plain_texts, trimmed
+from bert_tf.prediction.text_model import plain_texts, without_padding
 from bert_tf.tokenization import FullTokenizer
 from reference.numpy_bert import softmax
 
@@ -138,15 +142,17 @@ def test_classifier_averages_the_logits_of_windows():
             cls_id=TOKENS.index("[CLS]"),
             sep_id=TOKENS.index("[SEP]"),
         )
-        logits = np.mean([logits_alone(trained, trimmed(window)) for window in windows], axis=0)
+        logits = np.mean(
+            [logits_alone(trained, without_padding(window)) for window in windows], axis=0
+        )
         found = list(answer["probabilities"].values())
         np.testing.assert_allclose(found, softmax(logits), atol=1e-5)
-    assert model.num_cut == 0
+    assert model.num_truncated == 0
     cut, whole = Predictor(tiny.classifier()), Predictor(tiny.classifier(), doc_stride=4)
     (found,) = whole.predict([long])
     assert cut.predict([long]) != [found]
     assert found["probabilities"] == pytest.approx(answers[3]["probabilities"], abs=1e-5)
-    assert (cut.text_model.num_cut, whole.text_model.num_cut) == (1, 0)
+    assert (cut.text_model.num_truncated, whole.text_model.num_truncated) == (1, 0)
 
 
 def test_pair_is_one_sequence():
@@ -177,9 +183,9 @@ def test_question_with_truncated_choices_is_counted_once():
     model = MultipleChoicePredictor(tiny.chooser())
     fits, long = ("who ?", ["a dog", ""]), ("who ?", ["a log", "the cat " * 9, "a dog " * 9])
     _, sequences = model.prepare(fits)
-    assert model.num_cut == 0 and sequences[0] == alone("who ?", "a dog")
+    assert model.num_truncated == 0 and sequences[0] == alone("who ?", "a dog")
     model.prepare(long)
-    assert model.num_cut == 1
+    assert model.num_truncated == 1
 
 
 # ---------------------------------------------------------------------------------- masked language

@@ -12,8 +12,7 @@ from pages import data_of, in_browser, needs_browser
 
 from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.options import make_options
-from bert_tf.prediction.explanation import attention
-from bert_tf.prediction.visualize import VisualizationOptions, visualize
+from bert_tf.prediction.visualize import VisualizationOptions, attention, visualize
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
 

@@ -13,7 +13,7 @@ import bert_tf
 from bert_tf.modeling.inference_layout import WORDS, products
 from bert_tf.options import OptionError, make_options
 from bert_tf.prediction.model_folder import load_model
-from bert_tf.prediction.text_model import padded
+from bert_tf.prediction.text_model import pad_rows
 from bert_tf.serving.export_saved_model import ExportOptions, read_calibration
 from bert_tf.serving.quantization import MOST_TEXTS, calibration_ids, largest_weight, quantize
 from bert_tf.training import strategy
@@ -124,7 +124,7 @@ def test_calibration_ids_are_those_of_the_python_classes(tmp_path, kind):
     assert len(prepared) > 1
     if kind == "swag":
         rows = [[row.input_ids for row in choices] for _, choices in prepared]
-        filled = (padded({"ids": row}, max(map(len, row)))["ids"] for row in rows)
+        filled = (pad_rows({"ids": row}, max(map(len, row)))["ids"] for row in rows)
         expected = [ids.ravel().tolist() for ids in filled]
     else:
         expected = [window.input_ids for windows in prepared for window in windows]
