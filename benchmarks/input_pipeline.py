@@ -63,7 +63,7 @@ def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
     from bert_tf.options import make_options
     from bert_tf.pretraining.manifest import read_record_set
     from bert_tf.pretraining.run_pretraining import PretrainingOptions, make_tasks
-    from bert_tf.tasks import evaluation as loop
+    from bert_tf.tasks.batches import training_batches
 
     options = make_options(
         PretrainingOptions,
@@ -80,9 +80,7 @@ def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
     # The ids of each record are checked, as in training.
     id_limits = task.id_limits(BertConfig.from_name("base", len(tokens)))
     batches = iter(
-        loop.training_batches(
-            task, record_set.files, options.training, "trimmed", id_limits=id_limits
-        )
+        training_batches(task, record_set.files, options.training, "trimmed", id_limits=id_limits)
     )
     for _ in range(50):
         next(batches)

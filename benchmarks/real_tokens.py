@@ -27,10 +27,10 @@ import numpy as np
 from fine_tuning_runs import minilm
 
 from bert_tf.options import make_options
-from bert_tf.tasks import evaluation as loop
-from bert_tf.tasks.evaluation import LENGTHS
-from bert_tf.tasks.run import start
+from bert_tf.tasks.batches import LENGTHS, training_batches
+from bert_tf.tasks.run import Plan, start
 from bert_tf.tasks.run_classifier import ClassifierOptions, read_data
+from bert_tf.tasks.setup import resolve
 from bert_tf.training.strategy import distribute
 
 
@@ -57,16 +57,15 @@ def main() -> None:
             train_batch_size=args.batch_size,
             precision=args.precision,
         )
-        run = start(options, "classification")
-        task, splits = read_data(options, max_seq_length=run.max_seq_length)
+        setup = resolve(options, "classification")
+        task, splits = read_data(options, max_seq_length=setup.max_seq_length)
         path = os.path.join(folder, "train.tf_record")
-        task.write_records(splits["train"], run.tokenizer, path)
-        run.make_model(task, 10_000, 1_000)
-        trainer = run.trainer
+        task.write_records(splits["train"], setup.tokenizer, path)
+        trainer = start(setup, task, Plan(10_000, 1_000)).trainer
         epoch = len(splits["train"]) // args.batch_size
         iterators, seconds = {}, {name: [] for name in LENGTHS}
         for name in LENGTHS:
-            dataset = loop.training_batches(task, [path], options.training, name)
+            dataset = training_batches(task, [path], options.training, name)
             counts = [
                 (np.size(batch["input_ids"]), np.sum(batch["input_mask"]))
                 for batch in dataset.take(epoch).as_numpy_iterator()
@@ -74,7 +73,7 @@ def main() -> None:
             computed, real = np.mean(counts, axis=0) / args.batch_size
             share = 100 * (1 - real / computed)
             print(f"{name:9} {computed:6.1f} tokens per example, {share:4.1f} % padding")
-            iterators[name] = iter(distribute(run.devices, dataset))
+            iterators[name] = iter(distribute(setup.devices, dataset))
         for iterator in iterators.values():
             trainer.take_steps(iterator, epoch)  # compiles
         for _ in range(args.turns):

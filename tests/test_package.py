@@ -44,7 +44,6 @@ UPWARD_IMPORTS = [
     "report/token_classification.py -> data",
     "tasks/load.py -> embeddings",
     "tasks/load.py -> pretraining",
-    "tasks/run.py -> pretraining",
     "tokenization.py -> checkpoints",
 ]
 

@@ -86,14 +86,12 @@ def train_and_rank(
     program: str,
     splits: Mapping[str, Sequence[EmbeddingExample]],
     answer: Callable[[str, str, int], tuple[dict[str, float], Found]],
-    name: str = "examples",
 ) -> dict[str, float]:
     """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
 
     Args:
         program: its name.
         answer: (split, name of its records, batch size) -> metrics and answers.
-        name: of the training examples, in the log.
     """
     options, results = run.options, {}
 
@@ -101,18 +99,16 @@ def train_and_rank(
         return answer("dev", "eval", options.training.eval_batch_size)[0]
 
     if options.training.do_train:
-        run.train(splits["train"], dev_metrics if options.training.do_eval else None, name)
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None)
     if options.training.do_eval:
-        logger.info("***** Running evaluation *****")
-        logger.info("  Num examples = %d", len(splits["dev"]))
+        logger.info("***** Running evaluation of %d examples *****", len(splits["dev"]))
         metrics, found = answer("dev", "eval", options.training.eval_batch_size)
         results = run.write_results("eval", metrics)
         source = options.texts.task_name or os.path.basename(options.fine_tuning.eval_file or "")
         shown = {**results, "examples": len(splits["dev"])}
         run.write_report(program, f"{program} on {source}", shown, _sections(splits["dev"], found))
     if options.fine_tuning.do_predict:
-        logger.info("***** Running prediction *****")
-        logger.info("  Num examples = %d", len(splits["test"]))
+        logger.info("***** Running prediction of %d examples *****", len(splits["test"]))
         metrics, found = answer("test", "test", options.fine_tuning.predict_batch_size)
         run.write_results("test", metrics)
         _write_predictions(run.path("test_predictions.jsonl"), splits["test"], found)

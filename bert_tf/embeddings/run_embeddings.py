@@ -29,7 +29,8 @@ from bert_tf.embeddings.retrieval import (
 from bert_tf.embeddings.task import EmbeddingExample, EmbeddingTask
 from bert_tf.limits import DataError
 from bert_tf.options import OptionError
-from bert_tf.tasks.run import Run, start
+from bert_tf.tasks.run import Run, start_fine_tuning
+from bert_tf.tasks.setup import Setup, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -54,23 +55,24 @@ def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
                                   of each pair. Of texts alone, the ten nearest others of each
         test_results.txt          the step, and its metrics if it has scores, positives or classes
     """
-    run: EmbeddingRun = start(options, "embeddings")
-    types, splits = read_data(run)
-    task = make_task(run, types, splits)
-    run.prepare(task, splits, metric_keys=metric_keys(task, types, splits.get("dev", ())))
+    setup = resolve(options, "embeddings")
+    types, splits = read_data(setup)
+    task = make_task(setup, types, splits)
+    keys = metric_keys(task, types, splits.get("dev", ()))
+    run: EmbeddingRun = start_fine_tuning(setup, task, splits, metric_keys=keys)
     answers = Answers(run, types, splits)
     return train_and_rank(run, "run_embeddings", splits, answers.of_split)
 
 
-def read_data(run: EmbeddingRun) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
+def read_data(setup: Setup) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
     """Return the type of the examples of each split, and the examples."""
-    options = run.options
+    options = setup.options
     example_types, splits = read_examples(options)
     types = [*example_types.values()]
     ending = ending_of(str(options.fine_tuning.predict_file))
     is_table = options.texts.positive_column is None and ending != "json"
     if "train" not in example_types and is_table:
-        types.append(_type_of(_known_settings(run).get("loss", "multiple_negatives_ranking")))
+        types.append(_type_of(_known_settings(setup).get("loss", "multiple_negatives_ranking")))
     if SCORES in types or options.texts.label_column:
         score_each_pair(example_types, splits)
     return example_types, splits
@@ -164,9 +166,7 @@ class Answers:
 
 
 def make_task(
-    run: EmbeddingRun,
-    types: Mapping[str, str],
-    splits: Mapping[str, Sequence[EmbeddingExample]],
+    setup: Setup, types: Mapping[str, str], splits: Mapping[str, Sequence[EmbeddingExample]]
 ) -> EmbeddingTask:
     """Return the task for the options and the examples. Settings of a trained model are the defaults.
 
@@ -176,10 +176,10 @@ def make_task(
     Raises:
         ValueError: the loss does not fit the examples, or a width the vectors.
     """
-    options = run.options
-    if options.pooling is None and run.checkpoint is not None:
-        run.checkpoint.check_embeddings()
-    known = _known_settings(run)
+    options = setup.options
+    if options.pooling is None and setup.checkpoint is not None:
+        setup.checkpoint.check_embeddings()
+    known = _known_settings(setup)
     given = {name: getattr(options, name) for name in _OF_THE_MODEL}
     given |= {"matryoshka_dims": options.widths, "projection_size": None}
     example_type, train = next(iter(types.values())), splits.get("train", ())
@@ -195,7 +195,7 @@ def make_task(
     if train:
         _check_loss(loss, example_type, labels, train, options)
     num_texts = max(len(example.texts) for example in next(iter(splits.values())))
-    length = options.model.max_seq_length or known.get("max_seq_length", run.max_seq_length)
+    length = options.model.max_seq_length or known.get("max_seq_length", setup.max_seq_length)
     task = EmbeddingTask(length, num_texts, **settings)
     compared = {example_type for split, example_type in types.items() if split != "test"}
     if CLASSES in compared and task.query_prefix != task.document_prefix:
@@ -203,17 +203,17 @@ def make_task(
             "query_prefix",
             "must be document_prefix: texts with classes are compared with each other.",
         )
-    task.check_widths(run.config)
+    task.check_widths(setup.config)
     return task
 
 
-def _known_settings(run: EmbeddingRun) -> dict[str, Any]:
+def _known_settings(setup: Setup) -> dict[str, Any]:
     """Return the settings that the model was trained with, as far as its folder has them."""
-    checkpoint, trained = run.checkpoint, run.trained or run.known
+    checkpoint, trained = setup.checkpoint, setup.trained or setup.known
     if isinstance(trained, EmbeddingTask):
         return trained.arguments()
     if checkpoint and checkpoint.problem:
-        return {"max_seq_length": checkpoint.longest_input(run.config)}
+        return {"max_seq_length": checkpoint.longest_input(setup.config)}
     return {}
 
 

@@ -32,7 +32,8 @@ from bert_tf.prediction.predictor import Predictor
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.options import FineTuningOptions, check_data
-from bert_tf.tasks.run import Run, start
+from bert_tf.tasks.run import Run, start_fine_tuning
+from bert_tf.tasks.setup import Setup, resolve
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 from bert_tf.training.progress import Progress
 
@@ -94,17 +95,17 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
                                   of each pair
         test_results.txt          the step, and its metrics if it has scores or negatives
     """
-    run: RerankerRun = start(options, ClassificationTask.name)
-    run.program = "run_reranker"  # others train classifiers
+    setup = resolve(options, ClassificationTask.name)
     types, splits = read_examples(options)
     if options.retriever is None:
         score_each_pair(types, splits)
-    _check(options, types, splits, run.trained)
+    _check(options, types, splits, setup.trained)
     ranked = [split for split in types if split != "train" and types[split] == PAIRS]
     retriever = Predictor(options.retriever) if options.retriever and ranked else None
     lists = {split: _lists(splits[split], retriever) for split in ranked}
-    task = make_task(run, types, splits)
-    run.prepare(task, splits, metric_keys=metric_keys(task, types, splits.get("dev", ())))
+    task = make_task(setup, types, splits)
+    keys, program = metric_keys(task, types, splits.get("dev", ())), "run_reranker"
+    run: RerankerRun = start_fine_tuning(setup, task, splits, metric_keys=keys, program=program)
     pairs = RerankingTask(task.max_seq_length)  # of single documents; the trainer compiles it once
 
     def score(examples: Sequence[EmbeddingExample], name: str, batch_size: int) -> np.ndarray:
@@ -123,25 +124,27 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
             metrics[f"{best}_of_retriever"] = candidates.as_retrieved().metrics()[best]
         return metrics, ranking
 
-    return train_and_rank(run, "run_reranker", splits, answer, "queries")
+    return train_and_rank(run, program, splits, answer)
 
 
 def make_task(
-    run: RerankerRun, types: Mapping[str, str], splits: dict[str, list[EmbeddingExample]]
+    setup: Setup, types: Mapping[str, str], splits: dict[str, list[EmbeddingExample]]
 ) -> RerankingTask:
     """Return the task for the options and the examples. Give anchors of "train" their negatives.
 
     Args:
         types: of each split. That of the first decides on the loss.
     """
-    options, example_type = run.options, next(iter(types.values()))
+    options, example_type = setup.options, next(iter(types.values()))
     if example_type == PAIRS and "train" in splits:
         num_negatives, seed = options.num_negatives, options.training.seed
         splits["train"] = with_negatives(splits["train"], num_negatives, seed)
     most = max((len(each.texts) - 1 for each in splits.get("train", ())), default=1)
     loss = options.loss or ("binary" if example_type == SCORES else "listwise")
     best = _BEST_METRIC[types.get("dev", example_type)]
-    length = options.model.max_seq_length or _length_of_reranker(run.known) or run.max_seq_length
+    length = (
+        options.model.max_seq_length or _length_of_reranker(setup.known) or setup.max_seq_length
+    )
     return RerankingTask(length, most, loss, best)
 
 

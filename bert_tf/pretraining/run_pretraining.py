@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
@@ -37,10 +37,11 @@ from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.pretraining.settings import MaskingOptions, most_predictions
 from bert_tf.pretraining.task import PretrainingTask
-from bert_tf.tasks import evaluation as loop
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
+from bert_tf.tasks.batches import RecordFiles, run_model
 from bert_tf.tasks.load import load_task
-from bert_tf.tasks.run import Run, start
+from bert_tf.tasks.run import Plan, Run, start
+from bert_tf.tasks.setup import Setup, resolve
 from bert_tf.training.best_checkpoint import check_best_metric
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -166,20 +167,20 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     Write `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `report.html`, `README.md` (the model
     card) and the files that model_files.py lists.
     """
-    run: PretrainingRun = start(options, attention=options.attention)
     training = options.training
-    record_sets, tasks = read_data(run)
+    setup, record_sets, tasks = read_data(resolve(options, attention=options.attention))
     task = tasks["train" if training.do_train else "eval"]
-    run.make_model(
-        task,
+    plan = Plan(
         options.num_train_steps if training.do_train else 0,
         _num_warmup_steps(options),
+        options.stop_step,
         init_optimizer=options.init_optimizer,
         resolved={
             "objective": task.objective,
             "max_predictions_per_seq": task.max_predictions_per_seq,
         },
     )
+    run: PretrainingRun = start(setup, task, plan)
 
     def evaluate_now() -> dict[str, float]:
         results = evaluate(run, tasks["eval"], record_sets["eval"].files)
@@ -190,7 +191,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     first_step = run.trainer.step
     if training.do_train:
         metrics = evaluate_now if training.do_eval else None
-        results = run.train_on(record_sets["train"].files, metrics, "trimmed", options.stop_step)
+        results = run.train_on(RecordFiles(record_sets["train"].files), metrics)
     if not training.do_eval:
         if run.trainer.step > first_step or not tf.io.gfile.exists(run.path("report.html")):
             write_page(run, {"global_step": run.trainer.step})
@@ -200,29 +201,31 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     return results
 
 
-def read_data(run: PretrainingRun) -> tuple[dict[str, RecordSet], dict[str, PretrainingTask]]:
-    """Return the records and tasks of "train" and "eval" that the options need.
+def read_data(
+    setup: Setup,
+) -> tuple[Setup, dict[str, RecordSet], dict[str, PretrainingTask]]:
+    """Return the setup with vocabulary and case of the records, the records and the tasks.
 
-    Set vocabulary and case of the run, which the records have.
+    The records and tasks are those of "train" and "eval" that the options need.
 
     Raises:
         ValueError: the records do not fit the options, the model or the devices.
     """
-    options, config, record_sets = run.options, run.config, {}
-    vocab_file, tokens = find_vocabulary(options.model, run.checkpoint)
-    sidecar.compare_vocabularies(vocab_file, run.checkpoint)
+    options, config, record_sets = setup.options, setup.config, {}
+    vocab_file, tokens = find_vocabulary(options.model, setup.checkpoint)
+    sidecar.compare_vocabularies(vocab_file, setup.checkpoint)
     needed = {"train": options.training.do_train, "eval": options.training.do_eval}
     for name in (name for name, is_needed in needed.items() if is_needed):
         given = options.eval_file if name == "eval" else None
         files = expand_record_files(given or options.input_file)
-        record_sets[name] = read_record_set(files, run.max_seq_length)
+        record_sets[name] = read_record_set(files, setup.max_seq_length)
         if tokens is not None:
             check_vocabulary_of_records(record_sets[name], tokens, vocab_file)
     if tokens is not None:
         vocab = {token: index for index, token in enumerate(tokens)}
         sidecar.check_vocabulary(vocab, config, vocab_file or "of the checkpoint")
-    trained = None if options.training.do_train else trained_objective(run.checkpoint)
-    tasks = make_tasks(options, record_sets, tokens, run.max_seq_length, trained)
+    trained = None if options.training.do_train else trained_objective(setup.checkpoint)
+    tasks = make_tasks(options, record_sets, tokens, setup.max_seq_length, trained)
     if options.training.do_eval:
         check_best_metric(options.training.best_metric, tasks["eval"].metric_keys)
     for name, task in tasks.items():
@@ -230,15 +233,15 @@ def read_data(run: PretrainingRun) -> tuple[dict[str, RecordSet], dict[str, Pret
         check_records(found.files, task.record_features, task.id_limits(config))
         check_record_sets(found.files, set_limits(config, task, found.is_masked))
     if options.training.do_train:
-        loop.check_lengths(options.training, run.devices, record_sets["train"].files)
+        RecordFiles(record_sets["train"].files).check(options.training, setup.devices)
     logger.info("The objective is %s", next(iter(tasks.values())).objective)
     for name, record_set in record_sets.items():
         masked = f"are masked while {'training' if name == 'train' else 'evaluating'}"
         logger.info("The %s records %s", name, "have masks" if record_set.is_masked else masked)
-    case = sidecar.find_case(options.model.do_lower_case, run.checkpoint, None, vocab_file)
+    case = sidecar.find_case(options.model.do_lower_case, setup.checkpoint, None, vocab_file)
     case = find_case_of_records(list(record_sets.values()), case)
-    run.vocabulary, run.do_lower_case = tokens, sidecar.find_case(case, None, tokens)
-    return record_sets, tasks
+    case = sidecar.find_case(case, None, tokens)
+    return replace(setup, vocabulary=tokens, do_lower_case=case), record_sets, tasks
 
 
 def write_page(run: PretrainingRun, results: Mapping[str, float]) -> None:
@@ -296,7 +299,7 @@ def evaluate(run: PretrainingRun, task: PretrainingTask, files: Sequence[str]) -
     """Return and log the metrics of the current model."""
     options, step = run.options, run.trainer.step
     size, most = options.training.eval_batch_size, options.max_eval_steps
-    kept = loop.run_model(run.trainer, task, files, size, max_batches=most)
+    kept = run_model(run.trainer, task, RecordFiles(files), size, max_batches=most)
     results = {"global_step": step, **task.metrics(kept)}
     line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
     data = "" if options.eval_file else " (of the training records; eval_file names held-out ones)"

@@ -49,7 +49,7 @@ def write_training_card(
     """Write the facts and the card of a model that was trained.
 
     Args:
-        record: `tasks.run_folder.RunRecord` of the training.
+        record: `tasks.setup.RunRecord` of the training.
         program: its name, if others train such tasks too.
         step: optimizer steps taken.
     """

@@ -6,10 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import keras
+
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.checkpoints.heads import BY_ARCHITECTURE, HEADS, find_head
+from bert_tf.checkpoints.initial import initialize
 from bert_tf.config import BertConfig
 from bert_tf.limits import DataError, listed
+from bert_tf.options import OptionError
 from bert_tf.registry import TASK_FILE, TYPES, TaskType
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import problem_type_of
@@ -138,3 +142,22 @@ def _values_of_head(
     else:
         return {}, ""
     return values, ""
+
+
+def load_weights(
+    model: keras.Model, checkpoint: PretrainedCheckpoint, task: Task, will_train: bool = False
+) -> None:
+    """Load a checkpoint into the model of a task.
+
+    Raises:
+        ValueError: the encoder does not fit, or the checkpoint has no head for the task and the model
+            will not be trained.
+    """
+    report = initialize(model, checkpoint, HEADS.get(task.name))
+    unused = () if task.uses_pooler else "bert/pooler/"
+    missing = [name for name in report.missing if not name.startswith(unused)]
+    if missing and not will_train:
+        raise OptionError(
+            "init_checkpoint",
+            f"{checkpoint.source} has no {', '.join(missing[:3])}: do_train, or it answers at random.",
+        )

@@ -1,10 +1,10 @@
-"""A run of a program that trains, or of `bert_tf.Trainer`: its start, its model, its training.
+"""A run of a program that trains, or of `bert_tf.Trainer`: its model, its training, its results.
 
-    run = start(options, "classification")         # devices, output_dir, weights, tokenizer
-    task, splits = read_data(...)                  # the program's own
-    run.prepare(task, splits)                      # compares with output_dir; the model
-    run.train(splits["train"])                     # records, checkpoints, README.md
-    run.outputs(splits["dev"], "eval", 8)          # for an evaluation
+    setup = resolve(options, "classification")      # devices, output_dir, weights, tokenizer
+    task, splits = read_data(...)                   # the program's own
+    run = start_fine_tuning(setup, task, splits)    # compares with output_dir; the model
+    run.train(splits["train"])                      # records, checkpoints, README.md
+    run.outputs(splits["dev"], "eval", 8)           # for an evaluation
 
 A run resumes from the checkpoints in `output_dir`. Otherwise it starts with the weights of
 `init_checkpoint`, or with random weights.
@@ -15,33 +15,28 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
-from bert_tf.checkpoints.heads import HEADS
 from bert_tf.checkpoints.model_files import model_files, write_files
-from bert_tf.checkpoints.read import read_checkpoint
-from bert_tf.checkpoints.sidecar import find_config, load_tokenizer
-from bert_tf.config import BertConfig
 from bert_tf.data.batching import PACKED_FEATURES
 from bert_tf.data.parallel import workers_for
 from bert_tf.data.records import make_once, naming_damaged_file
 from bert_tf.files import check_writable, write_text
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.options import OptionError
-from bert_tf.pretraining.wordpieces import warn_of_unknown_words
 from bert_tf.registry import TYPES
-from bert_tf.report.model_card import described_step, write_training_card
+from bert_tf.report.model_card import described_step, write_card, write_training_card
 from bert_tf.report.page import Command, Section, write_report
 from bert_tf.report.run_facts import (
     HASH,
@@ -51,35 +46,35 @@ from bert_tf.report.run_facts import (
     resolved_values,
     shown_value,
 )
-from bert_tf.tasks import evaluation as loop
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.initial_weights import load_weights, with_init_layers
-from bert_tf.tasks.load import load_task, make_task
+from bert_tf.tasks.batches import RecordFiles, Source, run_model
+from bert_tf.tasks.distillation import Teacher, load_teacher
+from bert_tf.tasks.load import load_weights
 from bert_tf.tasks.of_checkpoint import align_head
-from bert_tf.tasks.options import FineTuningOptions
-from bert_tf.tasks.run_folder import (
+from bert_tf.tasks.setup import (
     RunFolder,
     RunRecord,
+    Setup,
     check_output_folder,
     compared_options,
     model_values,
     resume_rules,
 )
-from bert_tf.tasks.teacher import Teacher, load_teacher
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training import strategy
 from bert_tf.training.best_checkpoint import BestCheckpoint, check_best_metric
 from bert_tf.training.checkpoints import folder_lock, list_checkpoints
 from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
 from bert_tf.training.loop import CheckpointHook, EvaluationHook, LogHook, TrainLoop
 from bert_tf.training.optimization import OPTIMIZERS
+from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.schedules import WarmupDecay
-from bert_tf.training.strategy import is_chief
 
 logger = logging.getLogger(__name__)
 
 AnyTask = TypeVar("AnyTask", bound=Task)
-AnyOptions = TypeVar("AnyOptions", bound=Any)  # with groups `devices`, `training` and `model`
+AnyOptions = TypeVar("AnyOptions", bound=Any)
 Metrics = Mapping[str, float]
 Splits = Mapping[str, Sequence[Any]]
 
@@ -87,271 +82,164 @@ Splits = Mapping[str, Sequence[Any]]
 _SAMPLED_EXAMPLES, _SAMPLED_LENGTH = 500, 1_000
 
 
-def start(
-    options: Any,
-    task_type: str | None = None,
-    default_length: int = 128,
-    config: BertConfig | None = None,
-    attention: str | None = None,
-) -> Run[Any, Any]:
-    """Resolve the devices, `output_dir`, initial weights and architecture of a run.
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a training, and what a program decides of it beside the flags.
 
     Args:
-        task_type: key of `HEADS`. With it also the tokenizer, S, and the task of the weights.
-        default_length: S if neither the options nor an earlier training set it.
-        config: architecture. Default: that of the flags or of the weights.
-        attention: direction of the model. Default: that of the architecture.
+        num_train_steps: all steps; 0 for a model that is only evaluated.
+        stop_step: last step, with the learning rates of `num_train_steps`. Default: that.
+        learning_rates: regular expression of paths -> peak learning rate of those variables; "": of all
+            others, instead of `learning_rate`.
+        init_optimizer: also read moments and step of `init_checkpoint`.
+        resolved: name -> value of options whose default depends on the data.
+    """
+
+    num_train_steps: int = 0
+    num_warmup_steps: int = 0
+    stop_step: int | None = None
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
+    init_optimizer: bool = False
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def last_step(self) -> int:
+        return self.stop_step or self.num_train_steps
+
+
+def start_fine_tuning(
+    setup: Setup[AnyOptions],
+    task: AnyTask,
+    splits: Splits,
+    num_examples: int | None = None,
+    *,
+    label_names: Sequence[str] = (),
+    metric_keys: Sequence[str] | None = None,
+    learning_rates: Mapping[str, float] = MappingProxyType({}),
+    program: str | None = None,
+) -> Run[AnyTask, AnyOptions]:
+    """Start a run of as many steps as its epochs have.
+
+    Args:
+        splits: name -> examples; "train" only for a training.
+        num_examples: examples or windows of an epoch. Default: the examples of "train".
+        metric_keys: keys of the metrics; default: of the task, None if unknown before an evaluation.
+        label_names, learning_rates, program: see `start` and `Plan`.
+    """
+    options = setup.options
+    check_best_metric(options.training.best_metric, metric_keys or task.metric_keys)
+    plan = Plan(learning_rates=learning_rates)
+    if options.training.do_train:
+        count = len(splits["train"])
+        steps, warmup_steps = count_steps(num_examples or count, options)
+        plan = replace(plan, num_train_steps=steps, num_warmup_steps=warmup_steps)
+        windows = f" in {num_examples} windows" if num_examples not in (None, count) else ""
+        logger.info("%d examples%s, %d step%s", count, windows, steps, "s" * (steps > 1))
+    if strategy.is_chief(setup.devices):
+        warn_of_unknown_words(_sample_texts(task, splits), setup.tokenizer)
+    return start(setup, task, plan, label_names, program)
+
+
+def start(
+    setup: Setup[AnyOptions],
+    task: AnyTask,
+    plan: Plan = Plan(),
+    label_names: Sequence[str] = (),
+    program: str | None = None,
+) -> Run[AnyTask, AnyOptions]:
+    """Compare a run with `output_dir`, and make its model with the weights in place.
+
+    Args:
+        label_names: second names of the labels of `task`, in their order.
+        program: for the model card, if its flags do not tell it.
 
     Raises:
-        ValueError: there are no weights, or they are for another type of task.
+        ValueError: the model in `output_dir` is another one, or the folder has other files that the run
+            would overwrite. The weights do not fit, or an evaluation has untrained weights.
     """
-    devices, folder = options.devices.make_strategy(), RunFolder.read(options.training.output_dir)
-    path = options.training.init_checkpoint
-    checkpoint = read_checkpoint(path) if path else folder.weights
-    if checkpoint is None and not options.training.do_train:
-        raise OptionError(
-            "init_checkpoint", f"give it, or train: output_dir={folder.path} has no checkpoint."
+    options, folder = setup.options, setup.folder
+    setup.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
+    case = None if setup.vocabulary is None else setup.do_lower_case
+    model = model_values(task.values(), setup.config, setup.vocabulary, case)
+    changes = _compare(folder, setup, plan, model)
+    if strategy.is_chief(setup.devices):
+        check_output_folder(folder.path)
+    checkpoint = _with_labels_of(setup, task, label_names)
+    best = None
+    if plan.num_train_steps and options.training.evaluate_steps:
+        metric = options.training.best_metric or task.best_metric
+        best = BestCheckpoint(
+            folder.path,
+            metric,
+            lower_is_better=metric in task.lower_is_better,
+            is_new_run=folder.weights is None,
+            patience=options.training.early_stopping,
         )
-    if config is None:
-        config = find_config(options.model.bert_config_file, checkpoint)
-    checkpoint, config = with_init_layers(options.training, checkpoint, config)
-    if attention is not None:
-        config = replace(config, attention_direction=attention)
-        if checkpoint is not None and checkpoint.config is not None:
-            there = replace(checkpoint.config, attention_direction=attention)
-            checkpoint = replace(checkpoint, config=there)
-    if task_type is not None and options.fine_tuning.num_bilstm_layers is not None:
-        config = replace(config, num_bilstm_layers=options.fine_tuning.num_bilstm_layers)
-    length = options.model.max_seq_length
-    if length is not None:
-        config.check_sequence_length(length)
-        default_length = length
-    default_length = min(default_length, config.max_position_embeddings)
-    run = Run[Any, Any](options, devices, folder, checkpoint, config, default_length)
-    if task_type is not None:
-        run.trained = trained_task(run, task_type)
-        if run.trained is not None and length is None:
-            run.max_seq_length = run.trained.max_seq_length
-        files = options.model.vocab_file, options.model.do_lower_case
-        run.set_tokenizer(load_tokenizer(*files, checkpoint, config))
-    return run
-
-
-def trained_task(run: Run, task_type: str) -> Task | None:
-    """Return the task that the model was trained for. A resumed run or an evaluation uses it.
-
-    None for a new model, or if no file states the task.
-
-    Raises:
-        ValueError: the weights are for another type of task.
-    """
-    resumes = run.folder.weights is not None
-    if resumes:
-        source, task = run.folder.path, run.known
-    elif run.options.training.do_train or run.checkpoint is None:
-        return None
-    else:
-        source = run.checkpoint.folder
-        task, _ = load_task(run.checkpoint, run.max_seq_length)
-    if task is None or task.name == task_type:
-        return task
-    if not resumes and not HEADS[task_type].variables:
-        return None  # it needs no head, so any encoder will do
-    raise OptionError(
-        "output_dir" if resumes else "init_checkpoint",
-        f"{source} contains a model for {task.name}, but this program is for {task_type}. Use "
-        + ("another folder." if resumes else "do_train, to train it for this first."),
-    )
+    is_stopped = best is not None and best.is_over
+    teacher: Teacher | None = None
+    has_steps = folder.step < plan.last_step and not is_stopped
+    if has_steps and setup.task_type is not None and options.fine_tuning.teacher:
+        example_task: Any = task  # an `ExampleTask`, as of all programs with a teacher
+        own = setup.tokenizer, setup.devices, setup.policy
+        teacher = load_teacher(options.fine_tuning, example_task, *own, label_names)
+    learned: Any = task if teacher is None else teacher.student
+    trainer = make_trainer(setup, learned, plan)
+    _load_initial(trainer, learned, setup, plan, checkpoint)
+    logger.info("%s", _describe_model(trainer.model))
+    last_step = min(plan.last_step, trainer.step) if is_stopped else plan.last_step
+    record = folder.record
+    if trainer.step < last_step:
+        record = _make_record(setup, plan, changes)
+    output_dir = folder.path if trainer.is_chief else _scratch_folder()
+    return Run(setup, task, learned, trainer, last_step, record, output_dir, best, teacher, program)
 
 
 @dataclass(repr=False, eq=False)
 class Run(Generic[AnyTask, AnyOptions]):
-    """What `start` has resolved, and the model after `make_model`.
+    """A model in training, or one that is evaluated; `start` makes it.
 
     Args:
-        folder: `output_dir`, as an earlier process left it.
-        checkpoint: initial weights, None for random ones.
-        max_seq_length: S.
-        vocabulary, do_lower_case: of the texts; None if unknown.
-        learning_rates: see `make_optimizer`.
-        program: for the model card, if its flags do not tell it.
-
-    Attributes:
-        trained: task that a resumed or evaluated model was trained for; None for a new model, or if no
-            file states it.
-        tokenizer: of a run that reads texts.
-        task: of the model, after `make_model`.
-        learned: task of its training, which differs with a teacher.
-        output_dir: folder to write into; for a worker that is not the chief, a temporary one.
+        learned: task of the training, which differs from `task` with a teacher.
+        trainer: has the model with its weights.
+        last_step: of this process; at most the trainer's step if there is nothing to train.
         record: of the training of the model in `output_dir`.
+        output_dir: folder to write into; for a worker that is not the chief, a temporary one.
+        best: keeps the best weights; None without evaluations during the training.
+        teacher: writes its outputs into the records, once.
+        program: for the model card, if its flags do not tell it.
     """
 
-    options: AnyOptions
-    devices: tf.distribute.Strategy
-    folder: RunFolder
-    checkpoint: PretrainedCheckpoint | None
-    config: BertConfig
-    max_seq_length: int
-    vocabulary: Sequence[str] | None = None
-    do_lower_case: bool | None = None
-    trained: Any = None
-    learning_rates: Mapping[str, float] = field(default_factory=dict)
+    setup: Setup[AnyOptions]
+    task: AnyTask
+    learned: Any
+    trainer: TrainLoop
+    last_step: int
+    record: RunRecord
+    output_dir: str
+    best: BestCheckpoint | None = None
+    teacher: Teacher | None = None
     program: str | None = None
-    tokenizer: FullTokenizer = field(init=False)
-    task: AnyTask = field(init=False)
-    trainer: TrainLoop = field(init=False)
-    output_dir: str = field(init=False)
-    record: RunRecord = field(init=False)
-    teacher: Teacher | None = field(init=False, default=None)
-    learned: Any = field(init=False)
     _outputs: dict[tuple, dict[str, np.ndarray]] = field(init=False, default_factory=dict)
 
-    @functools.cached_property
-    def known(self) -> Any:
-        """Task of the weights that the run begins with; None if no file states it."""
-        if self.folder.weights is None:
-            return None if self.checkpoint is None else load_task(self.checkpoint)[0]
-        values = self.folder.weights.task
-        return None if values is None else make_task(values, self.folder.path)
+    @property
+    def options(self) -> AnyOptions:
+        return self.setup.options
 
-    def known_labels(self, task_type: str) -> Sequence[str]:
-        """Return the labels of the initial weights, in the order of the outputs.
+    @property
+    def tokenizer(self) -> FullTokenizer:
+        return self.setup.tokenizer
 
-        () without a head of this type, whose key in `checkpoints.heads.HEADS` is `task_type`.
-        """
-        known = self.known
-        return getattr(known, "labels", ()) if known and known.name == task_type else ()
-
-    def set_tokenizer(self, tokenizer: FullTokenizer) -> None:
-        self.tokenizer, self.do_lower_case = tokenizer, tokenizer.do_lower_case
-        self.vocabulary = list(tokenizer.vocab)
-
-    # ------------------------------------------------------------------------------------- the model
-
-    def prepare(
-        self,
-        task: AnyTask,
-        splits: Splits,
-        num_examples: int | None = None,
-        label_names: Sequence[str] = (),
-        metric_keys: Sequence[str] | None = None,
-    ) -> None:
-        """Make the model of a fine-tuning, for as many steps as its epochs have.
-
-        Args:
-            splits: name -> examples; "train" only for a training.
-            num_examples: examples or windows of an epoch. Default: the examples of "train".
-            label_names: second names of the labels of `task`, in their order.
-            metric_keys: keys of the metrics; default: of the task, None if unknown before an evaluation.
-        """
-        options: Any = self.options
-        check_best_metric(options.training.best_metric, metric_keys or task.metric_keys)
-        num_steps = num_warmup_steps = 0
-        if options.training.do_train:
-            num_examples = num_examples or len(splits["train"])
-            num_steps, num_warmup_steps = count_steps(num_examples, options)
-        if is_chief(self.devices):
-            warn_of_unknown_words(_sample_texts(task, splits), self.tokenizer)
-        self.make_model(task, num_steps, num_warmup_steps, label_names, options.fine_tuning)
-        self._num_examples = num_examples
-
-    def make_model(
-        self,
-        task: AnyTask,
-        num_train_steps: int = 0,
-        num_warmup_steps: int = 0,
-        label_names: Sequence[str] = (),
-        fine_tuning: FineTuningOptions | None = None,
-        init_optimizer: bool = False,
-        resolved: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Make the model of a task, with its weights in place.
-
-        Args:
-            num_train_steps: all steps of the training; 0 for a model that is only evaluated.
-            label_names: second names of the labels of `task`, in their order.
-            fine_tuning: with the teacher whose outputs the model learns, if any.
-            init_optimizer: also read moments and step of `init_checkpoint`.
-            resolved: name -> value of options whose default depends on the data.
-
-        Raises:
-            ValueError: the model in `output_dir` is another one, or the folder has other files that the
-                run would overwrite. The weights do not fit, or an evaluation has untrained weights.
-        """
-        options: Any = self.options
-        self.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
-        self.task, self.num_train_steps = task, num_train_steps
-        self._values = {**compared_options(options), **(resolved or {})}
-        if "" in self.learning_rates:
-            self._values["learning_rate"] = self.learning_rates[""]
-        self._changes = self.changes_since(self.folder, self.config, self.vocabulary)
-        self.record = self.folder.record
-        if is_chief(self.devices):
-            check_output_folder(self.folder.path)
-        self.checkpoint = self._with_labels_of(task, label_names)
-        self.best = None
-        if num_train_steps and options.training.evaluate_steps:
-            metric = options.training.best_metric or task.best_metric
-            self.best = BestCheckpoint(
-                self.folder.path,
-                metric,
-                lower_is_better=metric in task.lower_is_better,
-                is_new_run=self.folder.weights is None,
-                patience=options.training.early_stopping,
-            )
-        is_over = self.folder.step >= num_train_steps or (self.best and self.best.is_over)
-        self.learned = task
-        if fine_tuning is not None and fine_tuning.teacher and not is_over:
-            learner: Any = task  # an `ExampleTask`, as of all programs with a teacher
-            own = self.tokenizer, self.devices, options.devices.policy
-            self.teacher = load_teacher(fine_tuning, learner, *own, label_names)
-            self.learned = self.teacher.student
-        steps = num_train_steps, num_warmup_steps
-        self.trainer = make_trainer(self, self.learned, *steps, init_optimizer)
-        logger.info("%s", loop.describe_model(self.trainer.model))
-        self.output_dir = self.folder.path if self.trainer.is_chief else _scratch_folder()
-
-    def changes_since(
-        self,
-        folder: RunFolder,
-        config: BertConfig | None = None,
-        vocabulary: Sequence[str] | None = None,
-    ) -> dict[str, Any]:
-        """Return name -> value in a folder of what this run changes; see `RunFolder.changes`."""
-        case = None if vocabulary is None else self.do_lower_case
-        values = model_values(self.task.values(), config, vocabulary, case)
-        rules = {"steps": "warn", **resume_rules(self.options)}
-        if self.num_train_steps:
-            values |= self._values
-            if "num_train_steps" not in rules:
-                values["steps"] = self.num_train_steps
-        return folder.changes(values, rules)
-
-    def _with_labels_of(
-        self, task: AnyTask, label_names: Sequence[str]
-    ) -> PretrainedCheckpoint | None:
-        """Return the initial weights with a classifier's rows in the order of the task's labels."""
-        resumes, own = self.folder.weights is not None, TYPES.get(task.name)
-        if self.checkpoint is None or resumes or not getattr(task, "labels", ()):
-            return self.checkpoint
-        if own is None or own.task is not type(task):
-            return self.checkpoint  # a custom task.json may have arguments that ours do not take
-        will_train = self.options.training.do_train
-        return align_head(self.checkpoint, self.known, task, label_names, will_train=will_train)
+    def path(self, name: str) -> str:
+        """Return the path of a file in the folder of the run."""
+        return os.path.join(self.output_dir, name)
 
     # ---------------------------------------------------------------------------------- the training
 
-    def train(
-        self,
-        examples: Sequence[Any],
-        evaluate: Callable[[], Metrics] | None = None,
-        name: str = "examples",
-    ) -> None:
+    def train(self, examples: Sequence[Any], evaluate: Callable[[], Metrics] | None = None) -> None:
         """Write the records of the examples, with the outputs of a teacher, and train on them.
 
         Args:
             evaluate: see `train_on`.
-            name: of the examples, in the log.
         """
         self._write_model()  # before the records, so that a full disk is found early
         path = self.records(examples, "train")
@@ -359,31 +247,19 @@ class Run(Generic[AnyTask, AnyOptions]):
             size = self.options.training.train_batch_size
             path = self.teacher.write_records(path, examples, self.tokenizer, size)
             self.teacher = None  # frees its weights
-        shown, num_steps = f"{len(examples)} {name}", self.num_train_steps
-        if self._num_examples != len(examples):
-            shown += f" in {self._num_examples} windows"
-        logger.info("%s, %d step%s", shown, num_steps, "s" * (num_steps > 1))
         labels = getattr(self.task, "labels", ())
-        if labels and self.trainer.step < num_steps:
+        if labels and self.trainer.step < self.last_step:
             write_text(self.path("labels.txt"), "".join(f"{label}\n" for label in labels))
-        self.train_on([path], evaluate)
+        self.train_on(RecordFiles([path], "bucketed"), evaluate)
 
     def train_on(
-        self,
-        data: Sequence[str] | tf.data.Dataset,
-        evaluate: Callable[[], Metrics] | None = None,
-        lengths: str = "bucketed",
-        stop_step: int | None = None,
+        self, source: Source, evaluate: Callable[[], Metrics] | None = None
     ) -> Metrics | None:
-        """Train from the trainer's step up to `num_train_steps`, and write README.md.
+        """Train from the trainer's step up to `last_step`, and write README.md.
 
         Args:
-            data: record files; or batches of `task.record_features`, repeated when they end. A resumed
-                run skips those it has seen, so their order must be the same.
+            source: a resumed run skips the batches it has seen, so their order must be the same.
             evaluate: called every `evaluate_steps` of the options, if that is set.
-            lengths: one of `loop.LENGTHS`. Becomes "full" under a strategy that needs static shapes, and
-                "packed" with `pack_sequences`.
-            stop_step: last step, with the learning rates of `num_train_steps`. Default: that.
 
         Returns:
             Metrics of an evaluation at the last step, or None without one.
@@ -395,43 +271,34 @@ class Run(Generic[AnyTask, AnyOptions]):
         training, trainer, task = self.options.training, self.trainer, self.learned
         if training.evaluate_steps and evaluate is None:
             raise OptionError("evaluate_steps", "needs an evaluation: give do_eval or `evaluate`.")
-        files = [] if isinstance(data, tf.data.Dataset) else data
-        size = (
-            loop.batch_size(data)
-            if isinstance(data, tf.data.Dataset)
-            else training.train_batch_size
-        )
-        stream = loop.stream(trainer, task, data, training, size, lengths)
+        if training.pack_sequences and not (source.files and len(task.features[0].shape) == 1):
+            raise OptionError("pack_sequences", "needs record files, of one sequence per example.")
+        size, is_over = source.batch_size(training.train_batch_size), trainer.step >= self.last_step
+        stream, config = source.stream(trainer, task, training), trainer.model.config
         logger.info("***** Running training *****")
-        logger.info("  %s", loop.describe(trainer, self.options, size))
-        last_step, first_step = stop_step or self.num_train_steps, trainer.step
-        if self.best is not None and self.best.is_over:
-            logger.info("Training ended early, at step %d", first_step)
-            last_step = min(last_step, first_step)
-        is_over = first_step >= last_step
+        logger.info("  %s", _describe_devices(trainer, training, size))
         if trainer.is_chief and not is_over:
-            self._write_record(files, size)
+            self._write_record(source.files, size)
         self._write_model()
         log = MetricsLog(self.output_dir, training.tensorboard)
-        evaluation = EvaluationHook(log, evaluate, training.evaluate_steps, self.best)
+        flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
         saving = training.save_checkpoints_steps, training.keep_checkpoint_max
-        flops = flops_per_token(
-            trainer.model.config, task.max_seq_length, task.predictions_per_token
-        )
-        with naming_damaged_file(files, task.id_limits(trainer.model.config)):
+        evaluation = EvaluationHook(log, evaluate, training.evaluate_steps, self.best)
+        hooks = [
+            LogHook(log, Speed(size, flops)),
+            CheckpointHook(self.output_dir, *saving),
+            evaluation,
+        ]
+        with naming_damaged_file(source.files, task.id_limits(config)):
             trainer.train(
                 stream,
-                last_step,
-                [
-                    LogHook(log, Speed(size, flops)),
-                    CheckpointHook(self.output_dir, *saving),
-                    evaluation,
-                ],
+                self.last_step,
+                hooks,
                 max_steps_per_call=training.iterations_per_loop,
                 batch_size=size,
             )
         if trainer.is_chief and (not is_over or described_step(self.output_dir) != trainer.step):
-            parameters = loop.num_parameters(trainer.model)
+            parameters = num_parameters(trainer.model)
             write_training_card(
                 self.output_dir, self.record, self.program, self.task, parameters, trainer.step
             )
@@ -439,43 +306,31 @@ class Run(Generic[AnyTask, AnyOptions]):
 
     def _write_model(self) -> None:
         """Write the files that describe the model, if there are steps to train."""
-        if self.trainer.step < self.num_train_steps:
-            texts = model_files(self.config, self.task, self.vocabulary, self.do_lower_case)
+        if self.trainer.step < self.last_step:
+            own = self.setup
+            texts = model_files(own.config, self.task, own.vocabulary, own.do_lower_case)
             write_files(self.output_dir, texts)
 
     def _write_record(self, files: Sequence[str], batch_size: int) -> None:
-        """Write training.json."""
-        options, before = self.options, self.folder.record
-        flags = changed_options(options)
-        data = data_rows(flags, files)
+        """Write training.json, with the facts of the data."""
+        record, before = self.record, self.setup.folder.record
+        data = data_rows(record.flags, files)
         if before.data:
             none = [(name, "none") for name, _ in data if name != HASH]
-            folder = replace(self.folder, record=replace(before, data=[*none, *before.data]))
-            rows = dict(data)
-            folder.changes(rows, dict.fromkeys(rows, "warn"))
-        if not files and batch_size != options.training.train_batch_size:
-            flags["train_batch_size"] = batch_size
-        if options.training.init_checkpoint:
-            # An absolute path is valid in every working folder.
-            path = options.training.init_checkpoint
-            flags["init_checkpoint"] = path if "://" in path else os.path.abspath(path)
-        if before.flags:
-            flags = {name: value for name, value in flags.items() if name not in INITIAL}
-            flags |= {name: before.flags[name] for name in INITIAL if name in before.flags}
-        changes = [f"{n} {shown_value(v)}" for n, v in self._changes.items() if n in self._values]
-        text = f"Resumed at step {self.folder.step}; before: {', '.join(changes)}."
-        values = dict(self._values)
+            before = replace(before, data=[*none, *before.data])
+            rules = {name: "warn" for name, _ in data}
+            replace(self.setup.folder, record=before).changes(dict(data), rules)
         if not files:  # the size of given batches is not an option to compare
-            values.pop("train_batch_size", None)
-        used = resolved_values(batch_size, self.trainer.optimizer.schedule, options.devices.policy)
-        resumed = [*before.resumed, *([text] if changes else [])]
-        self.record = RunRecord(values, self.num_train_steps, flags, used, data, resumed)
+            options = {n: v for n, v in record.options.items() if n != "train_batch_size"}
+            flags = dict(record.flags)
+            if batch_size != self.options.training.train_batch_size:
+                flags["train_batch_size"] = batch_size
+            record = replace(record, options=options, flags=flags)
+        used = resolved_values(batch_size, self.trainer.optimizer.schedule, self.setup.policy)
+        self.record = replace(record, used=used, data=data)
         self.record.save(self.output_dir)
 
     # ---------------------------------------------------------------- evaluation and prediction
-
-    def path(self, name: str) -> str:
-        return os.path.join(self.output_dir, name)
 
     def records(self, examples: Sequence[Any], name: str, task: Any = None) -> str:
         """Return the path of `<name>.tf_record`. Write it unless it exists.
@@ -511,16 +366,14 @@ class Run(Generic[AnyTask, AnyOptions]):
         """
         task = task or self.task
         key = (self.trainer.step, name, task, batch_size)
-        if key in self._outputs:
-            return dict(self._outputs[key])
-        files = [self.records(examples, name, task)]
-        outputs = loop.run_model(
-            self.trainer, task, files, batch_size, label=label or name, lengths="bucketed"
-        )
-        if self.best is not None:
-            same_step = {each: v for each, v in self._outputs.items() if each[0] == key[0]}
+        if key not in self._outputs:
+            source = RecordFiles([self.records(examples, name, task)], "bucketed")
+            outputs = run_model(self.trainer, task, source, batch_size, label or name)
+            if self.best is None:
+                return outputs
+            same_step = {other: v for other, v in self._outputs.items() if other[0] == key[0]}
             self._outputs = {**same_step, key: outputs}
-        return dict(outputs)
+        return dict(self._outputs[key])
 
     def write_results(self, name: str, metrics: Metrics) -> dict[str, float]:
         """Write and return the step and the metrics as `<name>_results.txt`.
@@ -530,7 +383,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         renamed = {key.replace("eval_", f"{name}_", 1): value for key, value in metrics.items()}
         results = {"global_step": self.trainer.step, **renamed}
         title = f"{name.capitalize()} results"
-        loop.write_results(self.path(f"{name}_results.txt"), results, title)
+        write_results(self.path(f"{name}_results.txt"), results, title)
         return results
 
     def write_report(
@@ -545,11 +398,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         return Command(program, self.options, self.trainer.checkpoint, self.record.flags)
 
 
-def _sample_texts(task: Any, splits: Splits) -> Iterator[str]:
-    """Yield the texts of the first examples of each split, truncated."""
-    for examples in splits.values():
-        for example in examples[:_SAMPLED_EXAMPLES]:
-            yield from (text[:_SAMPLED_LENGTH] for text in task.texts(example))
+# ------------------------------------------------------------------------------- the parts of a start
 
 
 def count_steps(num_examples: int, options: Any) -> tuple[int, int]:
@@ -568,40 +417,105 @@ def count_steps(num_examples: int, options: Any) -> tuple[int, int]:
     return num_train_steps, int(num_train_steps * options.fine_tuning.warmup_proportion)
 
 
-def make_trainer(
-    run: Run,
-    task: Task,
-    num_train_steps: int = 0,
-    num_warmup_steps: int = 0,
-    init_optimizer: bool = False,
-) -> TrainLoop:
-    """Return a TrainLoop with its weights in place.
+def warn_of_unknown_words(texts: Iterable[str], tokenizer: FullTokenizer) -> None:
+    """Warn if 5 % or more of the words of a sample of the texts are [UNK].
+
+    With their usual vocabularies SST-2 and English Wikipedia have at most 0.5 %, the tweets of WNUT
+    2017 at most 0.9 %, Korean and Chinese Wikipedia 0.5 %.
+    """
+    pieces = (piece for text in texts for piece in tokenizer.tokenize(text))
+    words = [piece for piece in pieces if not piece.startswith("##")]
+    num_unknown = words.count("[UNK]")
+    if num_unknown >= max(10, 0.05 * len(words)):
+        logger.warning(
+            "%.0f%% of the words are [UNK] with this vocabulary and do_lower_case=%s; below 5%% is "
+            "usual. Do the language and the case fit?",
+            100 * num_unknown / len(words),
+            tokenizer.do_lower_case,
+        )
+
+
+def _sample_texts(task: Any, splits: Splits) -> Iterator[str]:
+    """Yield the texts of the first examples of each split, truncated."""
+    for examples in splits.values():
+        for example in examples[:_SAMPLED_EXAMPLES]:
+            yield from (text[:_SAMPLED_LENGTH] for text in task.texts(example))
+
+
+def _option_values(options: Any, plan: Plan) -> dict[str, Any]:
+    """Return name -> value of the options that a run which resumes is compared with."""
+    values = {**compared_options(options), **plan.resolved}
+    rate = plan.learning_rates.get("", values["learning_rate"])
+    return {**values, "learning_rate": rate}
+
+
+def _compare(
+    folder: RunFolder, setup: Setup, plan: Plan, model: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return name -> value in a folder of what this run changes; see `RunFolder.changes`.
 
     Args:
-        num_train_steps: 0 for a model that is only evaluated.
-
-    Raises:
-        ValueError: the weights do not fit, an evaluation has untrained weights, a layer to freeze does
-            not exist, or the moments to carry over are for another task or other labels.
+        model: `model_values`.
     """
-    options: Any = run.options
-    training, devices, num_layers = options.training, run.devices, run.config.num_hidden_layers
+    rules, values = {"steps": "warn", **resume_rules(setup.options)}, dict(model)
+    if plan.num_train_steps:
+        values |= _option_values(setup.options, plan)
+        if "num_train_steps" not in rules:
+            values["steps"] = plan.num_train_steps
+    return folder.changes(values, rules)
+
+
+def _make_record(setup: Setup, plan: Plan, changes: Mapping[str, Any]) -> RunRecord:
+    """Return the record of a training, without the facts of its data.
+
+    Args:
+        changes: name -> value before the run resumed.
+    """
+    before, flags = setup.folder.record, changed_options(setup.options)
+    if path := setup.options.training.init_checkpoint:
+        # An absolute path is valid in every working folder.
+        flags["init_checkpoint"] = path if "://" in path else os.path.abspath(path)
+    if before.flags:
+        flags = {name: value for name, value in flags.items() if name not in INITIAL}
+        flags |= {name: before.flags[name] for name in INITIAL if name in before.flags}
+    values = _option_values(setup.options, plan)
+    texts = [f"{n} {shown_value(v)}" for n, v in changes.items() if n in values]
+    resumed = list(before.resumed)
+    if texts:
+        resumed.append(f"Resumed at step {setup.folder.step}; before: {', '.join(texts)}.")
+    return RunRecord(values, plan.num_train_steps, flags, resumed=resumed)
+
+
+def _with_labels_of(
+    setup: Setup, task: Task, label_names: Sequence[str]
+) -> PretrainedCheckpoint | None:
+    """Return the initial weights with a classifier's rows in the order of the task's labels."""
+    entry, resumes = TYPES.get(task.name), setup.folder.weights is not None
+    if setup.checkpoint is None or resumes or not getattr(task, "labels", ()):
+        return setup.checkpoint
+    if entry is None or entry.task is not type(task):
+        return setup.checkpoint  # a custom task.json may have arguments that ours do not take
+    will_train = setup.options.training.do_train
+    return align_head(setup.checkpoint, setup.known, task, label_names, will_train=will_train)
+
+
+def make_trainer(setup: Setup, task: Task, plan: Plan) -> TrainLoop:
+    """Return a TrainLoop of a model with random weights."""
+    training, devices, config = setup.options.training, setup.devices, setup.config
     keras.utils.set_random_seed(training.seed)
     with devices.scope():
-        config = replace(run.config, **training.dropouts)
-        model = task.build_model(config, dtype=options.devices.policy)
+        model = task.build_model(replace(config, **training.dropouts), dtype=setup.policy)
         optimizer = None
-        if num_train_steps:
-            frozen = freeze(model, training.freeze or "", num_layers)
+        if plan.num_train_steps:
+            frozen = freeze(model, training.freeze or "", config.num_hidden_layers)
             if frozen:
                 logger.info("%d of %d variables are frozen", len(frozen), len(model.weights))
-            steps = num_train_steps, num_warmup_steps
-            optimizer = make_optimizer(options, num_layers, *steps, run.learning_rates)
-    if num_train_steps and is_chief(devices):  # other workers write elsewhere
+            optimizer = make_optimizer(training, setup.policy, config.num_hidden_layers, plan)
+    if plan.num_train_steps and strategy.is_chief(devices):  # other workers write elsewhere
         check_writable(training.output_dir)
         with folder_lock(training.output_dir):
             pass  # detect another run in the folder before replacing files
-    trainer = TrainLoop(
+    return TrainLoop(
         model,
         task.losses,
         strategy=devices,
@@ -611,64 +525,63 @@ def make_trainer(
         seed=training.seed,
         jit_compile=training.jit_compile,
     )
-    if run.folder.weights is not None:
-        if trainer.resume(run.folder.path) is None:  # maybe a newer one than `start` found
-            raise OptionError("output_dir", f"the checkpoints of {run.folder.path} are gone.")
+
+
+def _load_initial(
+    trainer: TrainLoop,
+    task: Task,
+    setup: Setup,
+    plan: Plan,
+    checkpoint: PretrainedCheckpoint | None,
+) -> None:
+    """Load the weights of `output_dir`, else those of a checkpoint, if any.
+
+    Raises:
+        ValueError: the weights do not fit, an evaluation has untrained weights, or the moments to carry
+            over are for another task or other labels.
+    """
+    folder = setup.folder
+    if folder.weights is not None:
+        if trainer.resume(folder.path) is None:  # maybe a newer one than `resolve` found
+            raise OptionError("output_dir", f"the checkpoints of {folder.path} are gone.")
         logger.info("Weights: %s", trainer.checkpoint)
-        return trainer
-    if num_train_steps:
-        _warn_of_unnamed_checkpoints(training.output_dir)
-    if num_train_steps and run.checkpoint and init_optimizer:
-        _carry_over(run, trainer, run.checkpoint.folder)
-    elif run.checkpoint is not None:
-        load_weights(model, run.checkpoint, task, will_train=bool(num_train_steps))
-    else:
-        logger.info("The weights are random")
-    return trainer
-
-
-def _warn_of_unnamed_checkpoints(folder: str) -> None:
-    """Warn that a new training starts in a folder whose file `checkpoint` is missing or damaged."""
-    if prefixes := list_checkpoints(folder):
+        return
+    if plan.num_train_steps and (prefixes := list_checkpoints(folder.path)):
         logger.warning(
             "The training starts anew and will remove %s, because the file `checkpoint` is missing or "
             'damaged. To resume, stop and write the line model_checkpoint_path: "%s" into it.',
             *(prefixes[-1], os.path.basename(prefixes[-1])),
         )
-
-
-def _carry_over(run: Run, trainer: TrainLoop, folder: str) -> None:
-    """Load the weights, moments and step of another run, of its latest or a named checkpoint."""
-    source = str(run.options.training.init_checkpoint)
-    run.changes_since(RunFolder.read(folder))
-    if trainer.resume(source) is None:
-        raise OptionError("init_optimizer", f"init_checkpoint={source} has no checkpoint of a run.")
-    trainer.checkpoint = None  # this run has none yet
-    logger.info(
-        "The optimizer state is carried over; checkpoints are written to %s", run.folder.path
-    )
+    if checkpoint is not None and plan.num_train_steps and plan.init_optimizer:
+        source = str(setup.options.training.init_checkpoint)
+        model = model_values(task.values(), None, None, None)
+        _compare(RunFolder.read(checkpoint.folder), setup, plan, model)
+        if trainer.resume(source) is None:
+            text = f"init_checkpoint={source} has no checkpoint of a run."
+            raise OptionError("init_optimizer", text)
+        trainer.checkpoint = None  # this run has none yet
+        logger.info("The optimizer's state is carried over; checkpoints go to %s", folder.path)
+    elif checkpoint is not None:
+        load_weights(trainer.model, checkpoint, task, will_train=plan.num_train_steps > 0)
+    else:
+        logger.info("The weights are random")
 
 
 def make_optimizer(
-    options: Any,
-    num_hidden_layers: int,
-    num_train_steps: int,
-    num_warmup_steps: int,
-    learning_rates: Mapping[str, float] = MappingProxyType({}),
+    training: TrainingOptions, policy: str, num_hidden_layers: int, plan: Plan
 ) -> keras.optimizers.Optimizer:
     """Return the optimizer of the flags with its schedule. Call it under `strategy.scope()`.
 
     Args:
-        learning_rates: regular expression of paths -> peak learning rate of those variables; "": of all
-            others, instead of `learning_rate`.
+        policy: Keras precision policy of the model.
     """
-    training, policy = options.training, options.devices.policy
-    rate = learning_rates.get("") or training.learning_rate
-    schedule = WarmupDecay(rate, num_train_steps, num_warmup_steps, training.lr_schedule)
+    rate = plan.learning_rates.get("") or training.learning_rate
+    steps = plan.num_train_steps, plan.num_warmup_steps
+    schedule = WarmupDecay(rate, *steps, training.lr_schedule)
     settings: dict[str, Any] = {}
     if training.optimizer == "muon" and policy == "mixed_bfloat16":
         settings["product_dtype"] = "bfloat16"
-    factors = {path: own / rate for path, own in learning_rates.items() if path}
+    factors = {path: own / rate for path, own in plan.learning_rates.items() if path}
     if training.layer_lr_decay < 1:
         factors |= layer_learning_rate_factors(num_hidden_layers, training.layer_lr_decay)
     return OPTIMIZERS[training.optimizer](
@@ -685,3 +598,38 @@ def _scratch_folder() -> str:
     folder = tempfile.mkdtemp(prefix="bert_tf-worker-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+# ------------------------------------------------------------------------------------- what a run says
+
+
+def _describe_devices(trainer: TrainLoop, training: TrainingOptions, size: int) -> str:
+    """Return one line for the log: devices, batch of each, precision."""
+    num_parts, jit = training.gradient_accumulation_steps, training.jit_compile
+    parts = f" in {num_parts} parts" if num_parts > 1 else ""
+    compiled = f", --jit_compile={jit}" if jit != "auto" else ""
+    policy = trainer.model.dtype_policy.name
+    return f"{strategy.describe(trainer.strategy, size)}{parts}; {policy}{compiled}"
+
+
+def num_parameters(model: keras.Model) -> int:
+    return sum(math.prod(weight.shape) for weight in model.weights)
+
+
+def _describe_model(model: keras.Model) -> str:
+    config = model.config
+    return (
+        f"BERT with L={config.num_hidden_layers}, H={config.hidden_size}, "
+        f"A={config.num_attention_heads}, {config.vocab_size:,} WordPieces: "
+        f"{num_parameters(model) / 1e6:.1f} million parameters"
+    )
+
+
+def write_results(path: str, results: Mapping[str, Any], title: str) -> None:
+    """Write "key = value" lines, sorted by key. Log them, and update the model card next to the file."""
+    lines = [f"{key} = {results[key]}" for key in sorted(results)]
+    write_text(path, "\n".join(lines) + "\n")
+    logger.info("***** %s *****", title)
+    for line in lines:
+        logger.info("  %s", line)
+    write_card(os.path.dirname(path))

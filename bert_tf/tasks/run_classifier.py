@@ -38,7 +38,8 @@ from bert_tf.tasks.of_checkpoint import (
     split_labels,
 )
 from bert_tf.tasks.options import FineTuningOptions, check_data, wanted_files
-from bert_tf.tasks.run import Run, start
+from bert_tf.tasks.run import Run, start_fine_tuning
+from bert_tf.tasks.setup import resolve
 from bert_tf.tasks.tables import NO_LABEL, TableLayout, infer_labels, read_examples
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -121,12 +122,13 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
     `eval_results.txt`, `report.html`, `test_results.tsv` and `labels.txt`. Write a file for the GLUE
     leaderboard, and the files that model_files.py lists.
     """
-    run: ClassifierRun = start(options, "classification")
-    known_labels = run.known_labels("classification")
-    task, splits = read_data(options, run.trained, run.max_seq_length, known_labels)
-    num_windows = task.count_records(splits.get("train", ()), run.tokenizer)
+    setup = resolve(options, "classification")
+    task, splits = read_data(options, setup.trained, setup.max_seq_length, setup.labels)
+    num_windows = task.count_records(splits.get("train", ()), setup.tokenizer)
     label_names = options.glue_task.label_names if options.glue_task else ()
-    run.prepare(task, splits, num_windows, label_names)
+    run: ClassifierRun = start_fine_tuning(
+        setup, task, splits, num_windows, label_names=label_names
+    )
 
     def dev_metrics() -> dict[str, float]:
         kept = outputs_of(run, splits["dev"], "eval", options.training.eval_batch_size)

@@ -34,7 +34,8 @@ from bert_tf.report.token_classification import entity_sections, word_sections
 from bert_tf.tasks.metrics import largest_class
 from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
 from bert_tf.tasks.options import FILES, FineTuningOptions, wanted_files
-from bert_tf.tasks.run import Run, start
+from bert_tf.tasks.run import Run, start_fine_tuning
+from bert_tf.tasks.setup import resolve
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -135,25 +136,25 @@ def run_ner(options: NerOptions) -> dict[str, float]:
         test_predictions.txt    the lines of --predict_file with predictions instead of labels
         test_results.txt, test_report.txt    if --predict_file has labels
     """
-    run: NerRun = start(options, "token_classification")
+    setup = resolve(options, "token_classification")
     if options.feature_based:
-        check_feature_layers(options.feature_layers, run.config.num_hidden_layers)
-    run.learning_rates = learning_rates(options)
-    known_labels = run.known_labels("token_classification")
-    task, splits = read_data(options, run.trained, run.max_seq_length, known_labels)
+        check_feature_layers(options.feature_layers, setup.config.num_hidden_layers)
+    task, splits = read_data(options, setup.trained, setup.max_seq_length, setup.labels)
     dev_labels = [sentence.labels or () for sentence in splits.get("dev", ())]
-    run.prepare(
+    run: NerRun = start_fine_tuning(
+        setup,
         task,
         splits,
-        task.count_windows(splits.get("train", ()), run.tokenizer),
+        task.count_windows(splits.get("train", ()), setup.tokenizer),
         metric_keys=task.metric_keys_of(dev_labels) if dev_labels else task.metric_keys,
+        learning_rates=learning_rates(options),
     )
 
     def dev_metrics() -> dict[str, float]:
         return task.metrics(run.outputs(splits["dev"], "eval", options.training.eval_batch_size))
 
     if options.training.do_train:
-        run.train(splits["train"], dev_metrics if options.training.do_eval else None, "sentences")
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None)
     results = evaluate(run, splits["dev"]) if options.training.do_eval else {}
     if options.fine_tuning.do_predict:
         predict(run, splits["test"])
@@ -161,7 +162,7 @@ def run_ner(options: NerOptions) -> dict[str, float]:
 
 
 def learning_rates(options: NerOptions) -> dict[str, float]:
-    """Return the peak learning rates that the program sets itself; see `make_optimizer`."""
+    """Return the peak learning rates that the program sets itself; see `Plan`."""
     rates = {"": _BILSTM_LEARNING_RATE} if options.feature_based else {}
     return rates | ({"^crf/": _CRF_LEARNING_RATE} if options.crf else {})
 

@@ -23,7 +23,6 @@ from bert_tf.limits import DataError
 from bert_tf.options import ModelOptions, OptionError, changes, option, require_files
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
-from bert_tf.tasks import evaluation as loop
 from bert_tf.tasks.answer_decoding import (
     ANSWER_SPANS,
     NBEST_FILE,
@@ -41,8 +40,8 @@ from bert_tf.tasks.question_answering import (
     label,
     official_metrics,
 )
-from bert_tf.tasks.run import Run, start
-from bert_tf.tasks.run_folder import check_output_folder
+from bert_tf.tasks.run import Run, start_fine_tuning, write_results
+from bert_tf.tasks.setup import check_output_folder, resolve
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -152,27 +151,27 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     """
     if options.predictions:
         return combine_runs(options)
-    run: SquadRun = start(options, "question_answering", _MAX_SEQ_LENGTH)
+    setup = resolve(options, "question_answering", _MAX_SEQ_LENGTH)
     version_2, spans = options.version_2_with_negative, options.answer_spans
     if version_2 is None:
-        version_2 = run.trained is not None and run.trained.version_2_with_negative
+        version_2 = setup.trained is not None and setup.trained.version_2_with_negative
     task = QuestionAnsweringTask(
-        run.max_seq_length,
+        setup.max_seq_length,
         options.doc_stride,
         options.max_query_length,
         version_2,
-        spans or (run.trained.answer_spans if run.trained else "words"),
+        spans or (setup.trained.answer_spans if setup.trained else "words"),
     )
     splits, metric_keys = {}, None
     asked: Any = None
     if options.asks:
-        asked = read_questions(options, task.unlabeled(), run.tokenizer)
+        asked = read_questions(options, task.unlabeled(), setup.tokenizer)
         splits["dev"] = asked.questions
         nothing = {each.qas_id: Prediction("", (), "") for each in asked.examples}
         metric_keys = list(asked.metrics(nothing)) if options.training.best_metric else None
     if options.training.do_train:
-        splits["train"] = read_training_set(options, task, run.tokenizer)
-    run.prepare(task, splits, metric_keys=metric_keys)
+        splits["train"] = read_training_set(options, task, setup.tokenizer)
+    run: SquadRun = start_fine_tuning(setup, task, splits, metric_keys=metric_keys)
 
     def predictions(batch_size: int, label: str) -> dict[str, Prediction]:
         outputs = run.outputs(asked.questions, "eval", batch_size, asked.task, label)
@@ -185,7 +184,7 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
         is_scored = asked is not None and has_answers(asked.examples, version_2)
         if asked is not None:  # now, so that a full disk is found early
             run.records(asked.questions, "eval", asked.task)
-        run.train(splits["train"], dev_metrics if is_scored else None, "questions")
+        run.train(splits["train"], dev_metrics if is_scored else None)
     if asked is None:
         return {}
     logger.info("***** Running predictions *****")
@@ -248,7 +247,7 @@ def write_answers(
     metrics = official_metrics(examples, predictions, version_2_with_negative)
     results = {**about, **metrics}
     path = os.path.join(folder, "eval_results.txt")
-    loop.write_results(path, results, "Eval results")
+    write_results(path, results, "Eval results")
     sections = answer_sections(examples, predictions, version_2_with_negative)
     title = f"Answers to {os.path.basename(command.options.fine_tuning.predict_file)}"
     shown: dict[str, float] = {"questions": len(examples)}

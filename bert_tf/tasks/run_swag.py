@@ -20,7 +20,8 @@ from bert_tf.report.multiple_choice import choice_sections
 from bert_tf.tasks.metrics import largest_class, softmax
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.options import FILES, FineTuningOptions, wanted_files
-from bert_tf.tasks.run import Run, start
+from bert_tf.tasks.run import Run, start_fine_tuning
+from bert_tf.tasks.setup import resolve
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
@@ -56,17 +57,17 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
         test_predictions.jsonl     the same for --predict_file
         test_results.txt           if every question of --predict_file has an answer
     """
-    run: SwagRun = start(options, "multiple_choice")
+    setup = resolve(options, "multiple_choice")
     splits = read_data(options)
     num_choices = max(len(q.choices) for questions in splits.values() for q in questions)
-    task = MultipleChoiceTask(num_choices, run.max_seq_length)
-    run.prepare(task, splits)
+    task = MultipleChoiceTask(num_choices, setup.max_seq_length)
+    run: SwagRun = start_fine_tuning(setup, task, splits)
 
     def dev_metrics() -> dict[str, float]:
         return task.metrics(run.outputs(splits["dev"], "eval", options.training.eval_batch_size))
 
     if options.training.do_train:
-        run.train(splits["train"], dev_metrics if options.training.do_eval else None, "questions")
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None)
     results = {}
     if options.training.do_eval:
         results = answer(run, splits["dev"], "eval", options.training.eval_batch_size)

@@ -15,9 +15,10 @@ from bert_tf.checkpoints.sidecar import find_vocabulary, load_tokenizer
 from bert_tf.config import BertConfig
 from bert_tf.files import expand_files
 from bert_tf.options import ModelOptions, changes, make_options
-from bert_tf.tasks import evaluation as loop
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.run import Run, start
+from bert_tf.tasks.batches import DatasetBatches, RecordFiles, Source, run_model
+from bert_tf.tasks.run import Plan, Run, start
+from bert_tf.tasks.setup import Setup, resolve
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.best_checkpoint import check_best_metric
 from bert_tf.training.options import DeviceOptions, TrainingOptions
@@ -84,22 +85,24 @@ class Trainer:
         tokenizer: FullTokenizer | None = None,
         **options: Any,
     ):
-        given = make_options(
+        values = make_options(
             TrainerOptions,
             output_dir=os.fspath(output_dir),
             init_checkpoint=None if init_checkpoint is None else os.fspath(init_checkpoint),
             do_train=True,
             **options,
         )
-        check_best_metric(given.training.best_metric, task.metric_keys)
+        check_best_metric(values.training.best_metric, task.metric_keys)
         self.task = task
-        self._run: Run[Task, TrainerOptions] = start(given, config=config)
-        self.tokenizer = tokenizer or _tokenizer_beside(self._run)
+        setup: Setup[TrainerOptions] = resolve(values, config=config)
+        self.tokenizer = tokenizer or _find_tokenizer(setup)
         if self.tokenizer is not None:
-            self._run.set_tokenizer(self.tokenizer)
+            setup = setup.with_tokenizer(self.tokenizer)
         if num_warmup_steps is None:
             num_warmup_steps = num_train_steps // 10
-        self._run.make_model(task, num_train_steps, num_warmup_steps)
+        self._run: Run[Task, TrainerOptions] = start(
+            setup, task, Plan(num_train_steps, num_warmup_steps)
+        )
 
     @property
     def model(self) -> keras.Model:
@@ -124,11 +127,11 @@ class Trainer:
                 label or a weight of another rank than the task's. A label is unknown. `evaluate` repeats
                 without end.
         """
-        source = _source(data, self.task)
+        source = _make_source(data, self.task, "bucketed")
         if evaluate is None:
             self._run.train_on(source)
             return {"global_step": self._run.trainer.step}
-        held_out = _held_out(evaluate, self.task)
+        held_out = _make_held_out(evaluate, self.task)
         results = self._run.train_on(source, functools.partial(self._metrics, held_out))
         metrics = self._metrics(held_out) if results is None else results
         return self._run.write_results("eval", metrics)
@@ -139,28 +142,27 @@ class Trainer:
         Args:
             data: as `evaluate` in `fit`.
         """
-        return self._run.write_results("eval", self._metrics(_held_out(data, self.task)))
+        return self._run.write_results("eval", self._metrics(_make_held_out(data, self.task)))
 
-    def _metrics(self, source: list[str] | tf.data.Dataset) -> Mapping[str, float]:
-        size = self._run.options.training.eval_batch_size
-        if isinstance(source, tf.data.Dataset):
-            size = loop.batch_size(source)
-        return self.task.metrics(loop.run_model(self._run.trainer, self.task, source, size))
+    def _metrics(self, source: Source) -> Mapping[str, float]:
+        size = source.batch_size(self._run.options.training.eval_batch_size)
+        return self.task.metrics(run_model(self._run.trainer, self.task, source, size))
 
 
-def _tokenizer_beside(run: Run) -> FullTokenizer | None:
+def _find_tokenizer(setup: Setup) -> FullTokenizer | None:
     """Return the tokenizer of the weights; None without weights, or to resume without a vocabulary."""
-    has_start = run.options.training.init_checkpoint is not None
-    if not has_start and find_vocabulary(None, run.checkpoint) is None:
+    has_start = setup.options.training.init_checkpoint is not None
+    if not has_start and find_vocabulary(None, setup.checkpoint) is None:
         return None
-    return load_tokenizer(None, None, run.checkpoint, run.config)
+    return load_tokenizer(None, None, setup.checkpoint, setup.config)
 
 
-def _source(data: Data, task: Task) -> list[str] | tf.data.Dataset:
-    """Return the paths of record files, or a dataset whose labels and weights have the task's ranks."""
+def _make_source(data: Data, task: Task, lengths: str = "trimmed") -> Source:
+    """Return record files, or a dataset whose labels and weights have the task's ranks."""
     if not isinstance(data, tf.data.Dataset):
         paths = [data] if isinstance(data, (str, os.PathLike)) else data
-        return [file for path in paths for file in expand_files(os.fspath(path))]
+        files = [file for path in paths for file in expand_files(os.fspath(path))]
+        return RecordFiles(files, lengths)
     for spec in task.record_features:
         if spec.role not in ("label", "weight"):
             continue
@@ -170,16 +172,18 @@ def _source(data: Data, task: Task) -> list[str] | tf.data.Dataset:
                 f"The batches have {spec.name} of rank {rank}, but {task.name} needs "
                 f"[{', '.join(map(str, shape))}]."
             )
-    return data
+    return DatasetBatches(data)
 
 
-def _held_out(data: Data, task: Task) -> list[str] | tf.data.Dataset:
-    """Return `_source`, but a dataset of known size."""
-    source = _source(data, task)
-    if isinstance(source, tf.data.Dataset):
-        if source.cardinality() == tf.data.INFINITE_CARDINALITY:
-            raise ValueError("The evaluation data repeat without end: omit `repeat()`.")
-        if source.cardinality() == tf.data.UNKNOWN_CARDINALITY:
-            count = source.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
-            source = source.apply(tf.data.experimental.assert_cardinality(count))
-    return source
+def _make_held_out(data: Data, task: Task) -> Source:
+    """Return `_make_source`, but a dataset of known size."""
+    source = _make_source(data, task)
+    if isinstance(source, RecordFiles):
+        return source
+    dataset = source.dataset
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise ValueError("The evaluation data repeat without end: omit `repeat()`.")
+    if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
+        count = dataset.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
+    return DatasetBatches(dataset)

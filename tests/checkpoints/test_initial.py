@@ -28,7 +28,7 @@ from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.limits import DataError
 from bert_tf.options import make_options
 from bert_tf.pretraining.run_pretraining import PretrainingOptions
-from bert_tf.tasks.run import start
+from bert_tf.tasks.setup import resolve
 from reference import numpy_bert
 
 ENCODER = arrays_of()
@@ -199,9 +199,9 @@ def test_another_direction_of_attention_is_set_by_a_flag(tmp_path):
         **{"init_checkpoint": write_tf1(tmp_path, ENCODER), "attention": "left_to_right"},
         max_seq_length=8,
     )
-    run = start(options, attention=options.attention)
-    assert run.config.attention_direction == "left_to_right"
-    assert not initialize(BertModel(run.config), run.checkpoint).missing
+    setup = resolve(options, attention=options.attention)
+    assert setup.config.attention_direction == "left_to_right"
+    assert not initialize(BertModel(setup.config), setup.checkpoint).missing
 
 
 def test_variables_at_another_path_or_at_one_path_twice_are_refused(tmp_path):

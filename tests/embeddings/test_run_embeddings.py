@@ -16,8 +16,8 @@ from bert_tf.embeddings.run_embeddings import make_task, read_data, run_embeddin
 from bert_tf.embeddings.task import EmbeddingExample, EmbeddingTask
 from bert_tf.options import make_options
 from bert_tf.prediction.predictor import load
-from bert_tf.tasks.run import start
-from bert_tf.tasks.teacher import load_teacher
+from bert_tf.tasks.distillation import load_teacher
+from bert_tf.tasks.setup import resolve
 
 KINDS = ("pairs", "scores", "classes")
 PLAIN = ("init_layers", "gradient_accumulation_steps", "matryoshka_dims")
@@ -144,9 +144,9 @@ def test_an_encoder_alone_teaches_the_means_of_its_tokens(tmp_path):
     encoder.save_pretrained(folder, tokenizer, format="tf1")
     given = {"train_file": file_of("pairs"), "do_train": True, "teacher": str(folder)}
     made = plain_options(tmp_path / "out", **given)
-    run = start(made, "embeddings")
-    run.task, splits = read_task(run)
-    own = run.task, run.tokenizer, run.devices, made.devices.policy
+    setup = resolve(made, "embeddings")
+    task, splits = read_task(setup)
+    own = task, setup.tokenizer, setup.devices, setup.policy
     teacher = load_teacher(made.fine_tuning, *own).model
     texts = [example.texts[0] for example in splits["train"]][:20]
     batch = tokenizer(texts, max_length=15, pad_to_max_length=True)
@@ -182,7 +182,7 @@ def test_a_folder_keeps_its_pooling_and_prefixes(tmp_path):
             train("embedder", golden("embedder"), **{name: value})
         assert f"{name}: " in str(error.value)
     given = options("embedder", golden("embedder"), **PLAIN | {"init_layers": "0"}, pooling="mean")
-    task, _ = read_task(start(given, "embeddings"))
+    task, _ = read_task(resolve(given, "embeddings"))
     assert (task.query_prefix, task.document_prefix) == ("the ", "a ")
 
 
@@ -196,7 +196,7 @@ def test_a_folder_of_sentence_transformers_has_its_longest_input(tmp_path):
     for length, expected in ((None, 11), (13, 13)):
         given |= {"init_checkpoint": str(tmp_path / "theirs"), "max_seq_length": length}
         run = plain_options(tmp_path / "out", **given)
-        task, _ = read_task(start(run, "embeddings"))
+        task, _ = read_task(resolve(run, "embeddings"))
         assert task.max_seq_length == expected
 
 

@@ -20,7 +20,7 @@ from bert_tf.embeddings.task import EmbeddingExample
 from bert_tf.options import make_options
 from bert_tf.prediction.predictor import load
 from bert_tf.serving.convert_checkpoint import convert
-from bert_tf.tasks.run import start
+from bert_tf.tasks.setup import resolve
 
 SCORES = np.array([[1.0, -0.5, 2.0], [0.5, 0.0, 7.0]], "float32")
 EXISTS = np.array([[1, 1, 1], [1, 1, 0]], "int32")
@@ -184,8 +184,8 @@ def test_what_does_not_fit_is_refused(tmp_path):
 def test_the_longest_input_is_that_of_the_first_reranker(tmp_path, begins_with, length):
     init = {"init_checkpoint": str(golden(begins_with)), "max_seq_length": None}
     given = options("reranker", tmp_path, do_eval=False, do_predict=False, **init)
-    run = start(given, "classification", default_length=16)
-    assert make_task(run, *read_examples(given)).max_seq_length == length
+    setup = resolve(given, "classification", default_length=16)
+    assert make_task(setup, *read_examples(given)).max_seq_length == length
 
 
 def test_a_converted_reranker_keeps_its_length_and_takes_pairs(tmp_path):

@@ -19,10 +19,9 @@ from models import copy_of, golden, options, train
 
 from bert_tf.data.records import read_records
 from bert_tf.prediction.model_folder import load_model
-from bert_tf.tasks.distillation import student_task
-from bert_tf.tasks.run import start
+from bert_tf.tasks.distillation import add_columns, load_teacher, student_task
 from bert_tf.tasks.run_classifier import read_data
-from bert_tf.tasks.teacher import add_columns, load_teacher
+from bert_tf.tasks.setup import resolve
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint, save_checkpoint
 
 STUDENT = {"teacher": str(golden("classifier")), "init_layers": "0"}
@@ -32,14 +31,13 @@ TRAINING = STUDENT | {"do_eval": False, "do_predict": False}
 def taught(folder, **changes):
     """The features of a student's training records, in their order."""
     given = options("classifier", folder, **TRAINING | changes)
-    run = start(given, "classification")
-    run.task, splits = read_data(given, run.trained, run.max_seq_length)
-    run.output_dir = given.training.output_dir
-    own = run.task, run.tokenizer, run.devices, given.devices.policy
-    teacher = load_teacher(given.fine_tuning, *own)
-    records, examples = run.records(splits["train"], "train"), splits["train"]
+    setup = resolve(given, "classification")
+    task, splits = read_data(given, setup.trained, setup.max_seq_length)
+    teacher = load_teacher(given.fine_tuning, task, setup.tokenizer, setup.devices, setup.policy)
+    records, examples = str(folder / "train.tf_record"), splits["train"]
+    task.write_records(examples, setup.tokenizer, records)
     batches = read_records(
-        [teacher.write_records(records, examples, run.tokenizer, batch_size=10)],
+        [teacher.write_records(records, examples, setup.tokenizer, batch_size=10)],
         teacher.student.record_features,
         batch_size=500,
         shuffle=False,

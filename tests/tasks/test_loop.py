@@ -10,12 +10,17 @@ from tiny_config import tiny_config
 
 from bert_tf.data.records import RecordWriter
 from bert_tf.options import make_options
-from bert_tf.tasks import evaluation as loop
+from bert_tf.tasks.batches import (
+    LENGTHS,
+    RecordFiles,
+    possible_lengths,
+    run_model,
+    without_needless_padding,
+)
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.evaluation import LENGTHS
-from bert_tf.tasks.run import Run
+from bert_tf.tasks.run import Plan, start
 from bert_tf.tasks.run_classifier import ClassifierOptions
-from bert_tf.tasks.run_folder import RunFolder
+from bert_tf.tasks.setup import resolve
 from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
 from bert_tf.training.schedules import WarmupDecay
 
@@ -24,16 +29,13 @@ CONFIG = tiny_config(vocab_size=9, intermediate_size=12, max_position_embeddings
 
 def classifier_options(folder, **changes):
     given = {"train_file": "unused.tsv", "do_train": True, "learning_rate": 5e-3}
-    given |= {"jit_compile": "false", "train_batch_size": 16, "init_checkpoint": "unused"}
+    given |= {"jit_compile": "false", "train_batch_size": 16}
     return make_options(ClassifierOptions, output_dir=str(folder), **given | changes)
 
 
-def run_of(options, num_train_steps=3, num_warmup_steps=0, config=CONFIG):
-    folder = RunFolder.read(options.training.output_dir)
-    run = Run(options, options.devices.make_strategy(), folder, None, config, max_seq_length=48)
+def run_of(options, *steps, config=CONFIG):
     task = ClassificationTask(("no", "yes"), max_seq_length=48)
-    run.make_model(task, num_train_steps, num_warmup_steps)
-    return run
+    return start(resolve(options, config=config), task, Plan(*steps or (3,)))
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def test_batches_of_many_lengths_are_not_compiled_one_by_one(task_and_trainer, t
         traced.append(args)
         return task.eval_outputs(*args)
 
-    kept = loop.collect_outputs(trainer, task, [file], outputs_of, batch_size=1)
+    kept = RecordFiles([file]).collect(trainer, task, outputs_of, batch_size=1)
     assert kept["logits"].shape == (16, 2)
     assert len(traced) == 1
 
@@ -73,7 +75,7 @@ def test_a_damaged_file_is_named_in_evaluation_too(task_and_trainer, tmp_path):
     data[-20] ^= 0xFF
     (tmp_path / "eval").write_bytes(data)
     with refused("eval: record 3"):
-        loop.run_model(trainer, task, [file], batch_size=2)
+        run_model(trainer, task, RecordFiles([file]), batch_size=2)
 
 
 def test_ids_and_labels_that_the_model_does_not_have_are_named(task_and_trainer, tmp_path):
@@ -85,7 +87,7 @@ def test_ids_and_labels_that_the_model_does_not_have_are_named(task_and_trainer,
                 bad = {name: values[name] + size} if number == 101 else {}
                 writer.write({**values, "input_mask": np.ones(48, np.int32), **bad})
         with refused("eval: record 101") as error:
-            loop.run_model(trainer, task, [str(tmp_path / "eval")], batch_size=40)
+            run_model(trainer, task, RecordFiles([str(tmp_path / "eval")]), batch_size=40)
         assert f"`{name}` is {size}" in str(error.value)
 
 
@@ -97,9 +99,9 @@ def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
         np.testing.assert_array_equal(first, second, err_msg=first.path)
 
 
-def run_with(folder, num_train_steps=3, **flags):
+def run_with(folder, *steps, **flags):
     options = classifier_options(folder, **{"train_batch_size": 2, **flags})
-    return run_of(options, num_train_steps, num_warmup_steps=1)
+    return run_of(options, *(steps or (3, 1)))
 
 
 def test_flags_choose_the_optimizer_and_its_settings(tmp_path):
@@ -124,17 +126,17 @@ def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(tmp
     values = []
     for name, stops in (("straight", (5,)), ("resumed", (2, 5))):
         for stop in stops:
-            run = run_with(tmp_path / name, num_train_steps=5, **flags)
+            run = run_with(tmp_path / name, 5, 1, stop, **flags)
             if stop == stops[0]:
-                start = {v.path: v.numpy() for v in run.trainer.model.weights}
-            run.train_on([file], lengths="trimmed", stop_step=stop)
+                initial = {v.path: v.numpy() for v in run.trainer.model.weights}
+            run.train_on(RecordFiles([file]))
         assert run.trainer.step == 5
         values.append({v.path: v.numpy() for v in run.trainer.model.weights})
     straight, resumed = values
     for path, value in straight.items():
         np.testing.assert_array_equal(value, resumed[path], err_msg=path)
         frozen = path.startswith(("bert/embeddings/", "bert/encoder/layer_0/"))
-        assert np.array_equal(value, start[path]) == frozen, path
+        assert np.array_equal(value, initial[path]) == frozen, path
 
 
 def test_batches_by_length_give_what_the_full_length_gives_in_the_order_of_the_file(
@@ -144,7 +146,7 @@ def test_batches_by_length_give_what_the_full_length_gives_in_the_order_of_the_f
     lengths = [3, 41, 17, 48, 9, 2, 33, 25, 40, 5, 11]
     file = write_lengths(tmp_path / "eval", lengths)
     found = {
-        name: loop.run_model(trainer, task, [file], batch_size=2, lengths=name) for name in LENGTHS
+        name: run_model(trainer, task, RecordFiles([file], name), batch_size=2) for name in LENGTHS
     }
     for name in ("trimmed", "bucketed"):
         assert sorted(found[name]) == ["label_ids", "logits"]
@@ -170,7 +172,7 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path, eagerly):
         )
         run = run_of(options, config=config)
         run.trainer.model.classifier.dropout.rate = 0.0
-        run.train_on([file], lengths=lengths)
+        run.train_on(RecordFiles([file], lengths))
         losses.append([line["loss"] for line in read_json_lines(folder / "metrics.jsonl")])
     np.testing.assert_allclose(losses[1:], [losses[0]] * 3, rtol=1e-5)
 
@@ -190,7 +192,7 @@ def test_packed_rows_in_parts_make_the_step_of_the_whole_batch(tmp_path, eagerly
         run = run_of(options, 1, config=config)
         trainer = run.trainer
         trainer.model.classifier.dropout.rate = 0.0
-        run.train_on([file], lengths="trimmed")
+        run.train_on(RecordFiles([file]))
         moments = [trainer.optimizer.slots(v)["adam_m"] for v in trainer.model.trainable_variables]
         found.append(np.concatenate([np.asarray(moment).ravel() for moment in moments]))
     for moments in found[1:]:
@@ -207,12 +209,12 @@ class Tpu(tf.distribute.TPUStrategy):
 
 
 def test_batches_for_a_tpu_have_one_shape(tmp_path):
-    assert loop.possible_lengths("bucketed", Tpu()) == "full"
+    assert possible_lengths("bucketed", Tpu()) == "full"
     data, task = tf.data.Dataset.range(3), ClassificationTask(("no", "yes"), max_seq_length=48)
-    assert loop.without_needless_padding(data, task, "full") is data
+    assert without_needless_padding(data, task, "full") is data
     packed = classifier_options(tmp_path, pack_sequences=True)
     with refused("pack_sequences"):
-        loop.check_lengths(packed.training, Tpu(), [])
+        RecordFiles([]).check(packed.training, Tpu())
     odd = classifier_options(tmp_path, train_batch_size=6, gradient_accumulation_steps=2)
     with refused("train_batch_size"):
-        loop.check_lengths(odd.training, Tpu(), [])
+        RecordFiles([]).check(odd.training, Tpu())

@@ -16,20 +16,19 @@ from bert_tf.config import BertConfig
 from bert_tf.embeddings.options import EmbeddingOptions
 from bert_tf.embeddings.run_reranker import RerankerOptions
 from bert_tf.options import make_options
-from bert_tf.tasks import initial_weights
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.run import start
-from bert_tf.tasks.run_folder import (
+from bert_tf.tasks.setup import (
     RunFolder,
     RunRecord,
     check_output_folder,
+    choose_layers,
     compared_options,
     model_values,
+    resolve,
     resume_rules,
 )
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
-from bert_tf.training.options import TrainingOptions
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -55,11 +54,10 @@ def test_the_configuration_is_that_of_the_flag_else_that_beside_the_checkpoint(t
 
 @pytest.mark.parametrize("num_layers", [2, 3])
 def test_chosen_layers_fit_a_configuration_of_the_checkpoint_or_of_the_model(num_layers, tmp_path):
-    options = TrainingOptions(output_dir="x", init_checkpoint="y", do_train=True, init_layers="0,2")
     arrays = {f"bert/encoder/layer_{n}/bias": np.full(2, n) for n in range(3)}
     source = PretrainedCheckpoint("downloads/model.ckpt", arrays)
     given = dataclasses.replace(CONFIG, num_hidden_layers=num_layers)
-    chosen, config = initial_weights.with_init_layers(options, source, given)
+    chosen, config = choose_layers("0,2", source, given)
     assert config == dataclasses.replace(CONFIG, num_hidden_layers=2)
     assert chosen.arrays["bert/encoder/layer_1/bias"].tolist() == [2, 2]
 
@@ -177,8 +175,8 @@ def test_the_length_is_that_of_the_model_unless_it_is_given(tmp_path):
     checkpoints.save_checkpoint(folder, {"v": np.zeros(2)}, step=1)
     for length in ({}, {"max_seq_length": 9}, {"max_seq_length": 9, "do_train": True}):
         given = {"max_seq_length": None, "do_train": False, "init_checkpoint": None, **length}
-        run = start(options("classifier", tmp_path, **given), "classification")
-        assert run.max_seq_length == length.get("max_seq_length", 12)
+        setup = resolve(options("classifier", tmp_path, **given), "classification")
+        assert setup.max_seq_length == length.get("max_seq_length", 12)
 
 
 def test_a_case_or_a_vocabulary_that_does_not_fit_is_refused():

@@ -12,7 +12,7 @@ from bert_tf.data.records import RecordWriter
 from bert_tf.embeddings.reranking import RerankingTask
 from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.pretraining.task import PretrainingTask
-from bert_tf.tasks import evaluation as loop
+from bert_tf.tasks.batches import training_batches
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.distillation import student_task
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -68,7 +68,7 @@ def batches_of(task, folder, batch_size=B):
         for _ in range(2 * batch_size):
             writer.write({s.name: np.ones(s.shape, s.dtype) for s in task.record_features})
     training = TrainingOptions(output_dir=str(folder), train_batch_size=batch_size)
-    return loop.training_batches(task, [path], training, "full")
+    return training_batches(task, [path], training, "full")
 
 
 def all_nodes(graph):

@@ -6,10 +6,10 @@ from bert_tf.data.token_classification import Sentence
 from bert_tf.data.windows import Passage
 from bert_tf.embeddings.reranking import RerankingTask
 from bert_tf.embeddings.task import EmbeddingExample, EmbeddingTask
-from bert_tf.pretraining.wordpieces import warn_of_unknown_words
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.run import warn_of_unknown_words
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 

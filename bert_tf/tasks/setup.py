@@ -1,29 +1,38 @@
-"""`output_dir` as an earlier process left it, and the comparison of a run that resumes with it."""
+"""What a run starts from: `output_dir` as an earlier process left it, weights, tokenizer, length."""
 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
 from bert_tf.checkpoints.heads import HEADS
+from bert_tf.checkpoints.initial import with_layers
 from bert_tf.checkpoints.read import read_checkpoint
+from bert_tf.checkpoints.sidecar import find_config, load_tokenizer
 from bert_tf.config import BertConfig
 from bert_tf.files import write_text
 from bert_tf.limits import read_json
+from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import OptionError, flag_values, flags_of
 from bert_tf.report.run_facts import shown_value
+from bert_tf.tasks.base import Task
+from bert_tf.tasks.load import load_task, make_task
+from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 
 logger = logging.getLogger(__name__)
+
+AnyOptions = TypeVar("AnyOptions", bound=Any)  # with groups `devices`, `training` and `model`
 
 RECORD_FILE = "training.json"
 
@@ -89,6 +98,13 @@ class RunFolder:
         """Read a folder, which may be missing."""
         prefix = latest_checkpoint(path)
         return cls(path, read_checkpoint(prefix), RunRecord.load(path)) if prefix else cls(path)
+
+    @functools.cached_property
+    def task(self) -> Any:
+        """Task of the newest checkpoint; None if no file states it."""
+        if self.weights is None or self.weights.task is None:
+            return None
+        return make_task(self.weights.task, self.path)
 
     @property
     def step(self) -> int:
@@ -205,3 +221,144 @@ def check_output_folder(folder: str) -> None:
         raise OptionError(
             "output_dir", f"{folder} has {', '.join(overwritten)}, but no run: use a new folder."
         )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Setup(Generic[AnyOptions]):
+    """What a program has resolved before it reads its data; `resolve` makes it.
+
+    Args:
+        devices: strategy of the training.
+        folder: `output_dir`, as an earlier process left it.
+        checkpoint: initial weights, None for random ones.
+        config: architecture of the model.
+        max_seq_length: S.
+        task_type: key of `HEADS`; None if the program does not choose the task.
+        trained: task that a resumed or evaluated model was trained for; None for a new model, or if no
+            file states it.
+        tokenizer: of a run that reads texts.
+        vocabulary, do_lower_case: of the texts; None if unknown.
+    """
+
+    options: AnyOptions
+    devices: tf.distribute.Strategy
+    folder: RunFolder
+    checkpoint: PretrainedCheckpoint | None
+    config: BertConfig
+    max_seq_length: int
+    task_type: str | None = None
+    trained: Any = None
+    tokenizer: Any = None
+    vocabulary: Sequence[str] | None = None
+    do_lower_case: bool | None = None
+
+    @property
+    def policy(self) -> str:
+        """Keras precision policy of the model."""
+        return self.options.devices.policy
+
+    @functools.cached_property
+    def known(self) -> Any:
+        """Task of the weights that the run begins with; None if no file states it."""
+        if self.folder.weights is not None:
+            return self.folder.task
+        return None if self.checkpoint is None else load_task(self.checkpoint)[0]
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """Labels of the initial weights, in the order of the outputs; () without a head of this type."""
+        is_same = self.known is not None and self.known.name == self.task_type
+        return getattr(self.known, "labels", ()) if is_same else ()
+
+    def with_tokenizer(self, tokenizer: FullTokenizer) -> Setup[AnyOptions]:
+        tokens, case = list(tokenizer.vocab), tokenizer.do_lower_case
+        return replace(self, tokenizer=tokenizer, vocabulary=tokens, do_lower_case=case)
+
+
+def resolve(
+    options: Any,
+    task_type: str | None = None,
+    default_length: int = 128,
+    config: BertConfig | None = None,
+    attention: str | None = None,
+) -> Setup[Any]:
+    """Resolve the devices, `output_dir`, initial weights, architecture, tokenizer and S of a run.
+
+    Args:
+        task_type: key of `HEADS`. Without it neither a tokenizer nor a trained task.
+        default_length: S if neither the options nor an earlier training set it.
+        config: architecture. Default: that of the flags or of the weights.
+        attention: direction of the model. Default: that of the architecture.
+
+    Raises:
+        ValueError: there are no weights, or they are for another type of task.
+    """
+    training, model = options.training, options.model
+    devices, folder = options.devices.make_strategy(), RunFolder.read(training.output_dir)
+    path = training.init_checkpoint
+    checkpoint = read_checkpoint(path) if path else folder.weights
+    if checkpoint is None and not training.do_train:
+        raise OptionError(
+            "init_checkpoint", f"give it, or train: output_dir={folder.path} has no checkpoint."
+        )
+    if config is None:
+        config = find_config(model.bert_config_file, checkpoint)
+    if checkpoint is not None and training.init_layers is not None:
+        checkpoint, config = choose_layers(training.init_layers, checkpoint, config)
+    if attention is not None:
+        config = replace(config, attention_direction=attention)
+        if checkpoint is not None and checkpoint.config is not None:
+            same = replace(checkpoint.config, attention_direction=attention)
+            checkpoint = replace(checkpoint, config=same)
+    if task_type is not None and options.fine_tuning.num_bilstm_layers is not None:
+        config = replace(config, num_bilstm_layers=options.fine_tuning.num_bilstm_layers)
+    if model.max_seq_length is not None:
+        config.check_sequence_length(model.max_seq_length)
+    length = min(model.max_seq_length or default_length, config.max_position_embeddings)
+    setup = Setup(options, devices, folder, checkpoint, config, length, task_type)
+    if task_type is None:
+        return setup
+    trained = find_trained_task(setup, task_type)
+    if trained is not None and model.max_seq_length is None:
+        length = trained.max_seq_length
+    tokenizer = load_tokenizer(model.vocab_file, model.do_lower_case, checkpoint, config)
+    return replace(setup, trained=trained, max_seq_length=length).with_tokenizer(tokenizer)
+
+
+def choose_layers(
+    init_layers: str, checkpoint: PretrainedCheckpoint, config: BertConfig
+) -> tuple[PretrainedCheckpoint, BertConfig]:
+    """Return the weights and the architecture with the layers of `init_layers`.
+
+    Raises:
+        ValueError: the checkpoint lacks a layer.
+    """
+    layers = parse_layers(init_layers, name="init_layers")
+    return with_layers(checkpoint, layers), replace(config, num_hidden_layers=len(layers))
+
+
+def find_trained_task(setup: Setup, task_type: str) -> Task | None:
+    """Return the task that the model was trained for. A resumed run or an evaluation uses it.
+
+    None for a new model, or if no file states the task.
+
+    Raises:
+        ValueError: the weights are for another type of task.
+    """
+    folder, checkpoint = setup.folder, setup.checkpoint
+    resumes = folder.weights is not None
+    if resumes:
+        source, task = folder.path, folder.task
+    elif setup.options.training.do_train or checkpoint is None:
+        return None
+    else:
+        source, (task, _) = checkpoint.folder, load_task(checkpoint, setup.max_seq_length)
+    if task is None or task.name == task_type:
+        return task
+    if not resumes and not HEADS[task_type].variables:
+        return None  # it needs no head, so any encoder will do
+    raise OptionError(
+        "output_dir" if resumes else "init_checkpoint",
+        f"{source} contains a model for {task.name}, but this program is for {task_type}. Use "
+        + ("another folder." if resumes else "do_train, to train it for this first."),
+    )

@@ -1,0 +1,249 @@
+"""Batches of record files or of a `tf.data.Dataset` for a `TrainLoop`, and outputs of its model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.batching import RECORD_NUMBER, length_step, pack_batch
+from bert_tf.data.features import trim_padding
+from bert_tf.data.records import assert_ids, count_records, naming_damaged_file, read_records
+from bert_tf.options import OptionError
+from bert_tf.tasks.base import Task
+from bert_tf.training import strategy
+from bert_tf.training.loop import TrainLoop
+from bert_tf.training.options import TrainingOptions
+
+# Length of the sequences in a batch. full: S. trimmed: the longest of the batch. bucketed: trimmed, with
+# examples of similar length per batch. packed: rows of S tokens with several examples each.
+LENGTHS = ("full", "trimmed", "bucketed", "packed")
+
+Outputs = Callable[
+    [Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]
+]  # of a model, features
+
+
+@dataclass(frozen=True)
+class RecordFiles:
+    """Record files of a task.
+
+    Args:
+        lengths: one of `LENGTHS`. Becomes "full" on devices that need static shapes, and in a training
+            "packed" with `pack_sequences`.
+    """
+
+    files: Sequence[str]
+    lengths: str = "trimmed"
+
+    def batch_size(self, default: int) -> int:
+        return default
+
+    def check(self, training: TrainingOptions, devices: tf.distribute.Strategy) -> str:
+        """Return the `lengths` of a training on the devices.
+
+        Raises:
+            ValueError: the devices need static shapes or parts of one size, which the options prevent,
+                or there are fewer examples than one batch needs.
+        """
+        lengths, size = (
+            "packed" if training.pack_sequences else self.lengths,
+            training.train_batch_size,
+        )
+        lengths = possible_lengths(lengths, devices)
+        if lengths == "packed" or strategy.needs_static_shapes(devices):
+            _check_parts(size, training, devices)
+        if (count := count_records(self.files, limit=size)) < size:  # would repeat examples
+            names = ", ".join(self.files[:3])
+            raise OptionError("train_batch_size", f"{size}, but {names} has only {count} examples.")
+        return lengths
+
+    def stream(
+        self, trainer: TrainLoop, task: Task, training: TrainingOptions
+    ) -> Callable[[int], tf.data.Dataset]:
+        """Return the function step -> endless dataset of training batches from that step on."""
+        lengths, id_limits = self.check(training, trainer.strategy), _id_limits(trainer, task)
+        parts = trainer.strategy.num_replicas_in_sync * training.gradient_accumulation_steps
+        return lambda step: training_batches(
+            task, self.files, training, lengths, step, parts, id_limits
+        )
+
+    def collect(
+        self,
+        trainer: TrainLoop,
+        task: Task,
+        outputs: Outputs,
+        batch_size: int,
+        label: str = "eval",
+        max_batches: int | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Return the tensors of `outputs` for all records, in their order.
+
+        Args:
+            max_batches: maximum number of batches; with "bucketed" the shortest examples.
+        """
+        lengths = possible_lengths(self.lengths, trainer.strategy)
+        by_length, id_limits = lengths == "bucketed", _id_limits(trainer, task)
+        dataset = read_records(
+            self.files,
+            task.record_features,
+            batch_size=batch_size,
+            shuffle=False,
+            repeat=False,
+            drop_remainder=False,
+            by_length=by_length,
+            id_limits=id_limits,
+        )
+        dataset = task.complete(dataset, seed=0)  # the same at every evaluation
+        dataset = without_needless_padding(dataset, task, lengths)
+        numbered = _with_record_number(outputs) if by_length else outputs
+        with naming_damaged_file(self.files, id_limits):
+            columns = trainer.predict(
+                dataset, numbered, batch_size, label=label, max_batches=max_batches
+            )
+        if by_length:
+            order = np.argsort(columns.pop(RECORD_NUMBER))
+            columns = {name: values[order] for name, values in columns.items()}
+        return columns
+
+
+@dataclass(frozen=True)
+class DatasetBatches:
+    """Batches of `task.record_features`, repeated for a training when they end."""
+
+    dataset: tf.data.Dataset
+    files: Sequence[str] = ()
+
+    def batch_size(self, default: int = 0) -> int:
+        """Return the number of examples of the first batch."""
+        features = next(iter(self.dataset))
+        return int(tf.shape(next(iter(features.values())))[0])
+
+    def stream(
+        self, trainer: TrainLoop, task: Task, training: TrainingOptions
+    ) -> Callable[[int], tf.data.Dataset]:
+        """Return the function step -> endless dataset of training batches from that step on."""
+        if strategy.needs_static_shapes(trainer.strategy):
+            _check_parts(self.batch_size(), training, trainer.strategy)
+        labels = {spec.name for spec in task.record_features if spec.role == "label"}
+        limits = _id_limits(trainer, task).items()
+        label_limits = {name: limit for name, limit in limits if name in labels}
+
+        @tf.autograph.experimental.do_not_convert
+        def check(batch):  # the model checks the inputs
+            assert_ids(batch, label_limits)
+            return batch
+
+        batches = self.dataset.map(check).repeat()
+        return lambda step: task.complete(batches.skip(step), training.seed, first_batch=step)
+
+    def collect(
+        self,
+        trainer: TrainLoop,
+        task: Task,
+        outputs: Outputs,
+        batch_size: int,
+        label: str = "eval",
+        max_batches: int | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Return the tensors of `outputs` for all examples."""
+        dataset = task.complete(self.dataset, seed=0)
+        return trainer.predict(dataset, outputs, batch_size, label=label, max_batches=max_batches)
+
+
+Source: TypeAlias = RecordFiles | DatasetBatches
+
+
+def run_model(
+    trainer: TrainLoop,
+    task: Task,
+    source: Source,
+    batch_size: int,
+    label: str = "eval",
+    max_batches: int | None = None,
+) -> dict[str, np.ndarray]:
+    """Return the outputs for `task.metrics`, in the order of the examples; see `collect`."""
+    outputs = task.eval_outputs
+    return task.decode(source.collect(trainer, task, outputs, batch_size, label, max_batches))
+
+
+def possible_lengths(lengths: str, devices: tf.distribute.Strategy) -> str:
+    """Return `lengths`, or "full" if the devices need static shapes."""
+    if not strategy.needs_static_shapes(devices):
+        return lengths
+    if lengths == "packed":
+        raise OptionError("pack_sequences", "a TPU needs static shapes. Omit it.")
+    return "full"
+
+
+def _check_parts(size: int, training: TrainingOptions, devices: tf.distribute.Strategy) -> None:
+    num_parts = devices.num_replicas_in_sync * training.gradient_accumulation_steps
+    if size % num_parts:
+        text = f"{size}, but pack_sequences and a TPU need a multiple of the {num_parts} parts."
+        raise OptionError("train_batch_size", text)
+
+
+def _id_limits(trainer: TrainLoop, task: Task) -> dict[str, int]:
+    return task.id_limits(trainer.model.config)
+
+
+def without_needless_padding(dataset: tf.data.Dataset, task: Task, lengths: str) -> tf.data.Dataset:
+    """Return batches without the padding that `lengths` does not need."""
+    if lengths == "full":
+        return dataset
+    step = length_step(task.max_seq_length)
+    trim = tf.autograph.experimental.do_not_convert(trim_padding)
+    return dataset.map(lambda features: trim(features, task.features, step))
+
+
+def training_batches(
+    task: Task,
+    files: Sequence[str],
+    training: TrainingOptions,
+    lengths: str,
+    first_batch: int = 0,
+    num_parts: int = 1,
+    id_limits: Mapping[str, int] | None = None,
+) -> tf.data.Dataset:
+    """Return an endless dataset of training batches.
+
+    Args:
+        lengths: one of `LENGTHS`.
+        first_batch: number of batches to skip.
+        num_parts: parts of a batch that are computed apart; rows are packed for each.
+        id_limits: of `read_records`.
+    """
+    dataset = read_records(
+        files,
+        task.record_features,
+        batch_size=training.train_batch_size,
+        shuffle=True,
+        seed=training.seed,
+        repeat=True,
+        drop_remainder=True,
+        skip_batches=first_batch,
+        by_length=lengths == "bucketed",
+        id_limits=id_limits,
+    )
+    dataset = task.complete(dataset, training.seed, first_batch=first_batch)
+    dataset = without_needless_padding(dataset, task, lengths)
+    if lengths != "packed":
+        return dataset
+    pack = tf.autograph.experimental.do_not_convert(pack_batch)
+    return dataset.map(
+        lambda features: pack(features, task.max_seq_length, num_parts),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    ).prefetch(tf.data.AUTOTUNE)
+
+
+@functools.lru_cache(maxsize=8)  # the trainer compiles a step for each function it is given
+def _with_record_number(outputs: Outputs) -> Outputs:
+    return lambda answers, features: {
+        **outputs(answers, features),
+        RECORD_NUMBER: features[RECORD_NUMBER],
+    }
