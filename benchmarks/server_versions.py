@@ -39,7 +39,7 @@ from server_versions_requests import make_requests
 from bert_tf.checkpoints.model_files import model_files, write_files
 from bert_tf.checkpoints.tf1 import write_tf1
 from bert_tf.config import BertConfig
-from bert_tf.files import new_folder
+from bert_tf.files import atomic_folder
 from bert_tf.modeling.bert import BertModel
 from bert_tf.options import make_options
 from bert_tf.pretraining.task import PretrainingTask
@@ -118,7 +118,7 @@ def make_model(folder: Path, task: Task | None) -> None:
     )
     keras.utils.set_random_seed(5)
     model = BertModel(config) if task is None else task.build_model(config)
-    with new_folder(str(folder), "work_dir") as temporary:
+    with atomic_folder(str(folder), "work_dir") as temporary:
         arrays = {variable.path: variable.numpy() for variable in model.weights}
         write_tf1(os.path.join(temporary, "bert_model.ckpt"), arrays)
         write_files(temporary, model_files(config, task, vocab, True))

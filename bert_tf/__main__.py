@@ -14,7 +14,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from bert_tf.quiet import until_reader_stops
+from bert_tf.quiet import ignore_broken_pipe
 
 # Name of a script -> module in bert_tf with the function of that name; its options class.
 PROGRAMS = {
@@ -44,7 +44,7 @@ def main() -> None:
     """Run the program named by the first argument, with the others as its flags."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h"):
-        with until_reader_stops():
+        with ignore_broken_pipe():
             print(_USAGE, *(f"  {_summary(name)}" for name in PROGRAMS), sep="\n")
         return
     if name == "--version":

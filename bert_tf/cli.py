@@ -19,7 +19,7 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from bert_tf.options import GROUPS, Flag, flag_values, flags_of, make_options
-from bert_tf.quiet import until_reader_stops
+from bert_tf.quiet import ignore_broken_pipe
 from bert_tf.removed_flags import REMOVED
 
 logger = logging.getLogger(__name__)
@@ -88,11 +88,11 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
 
     def parse(argv: Sequence[str]) -> Sequence[str]:
         if {"--help", "-help", "-h"} & set(argv[1:]):
-            with until_reader_stops():
+            with ignore_broken_pipe():
                 print(help_text(options_class))
             sys.exit(0)
         try:
-            with until_reader_stops():  # of --helpfull
+            with ignore_broken_pipe():  # of --helpfull
                 return flags.FLAGS(argv)
         except flags.UnrecognizedFlagError as error:
             name = error.flagname.removeprefix("no")

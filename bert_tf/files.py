@@ -153,7 +153,7 @@ def _only_writer(
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike, *, wait: bool = False) -> Iterator[str]:
+def atomic_path(path: str | os.PathLike, *, wait: bool = False) -> Iterator[str]:
     """Yield a temporary name for a file, and rename it to `path` if the block succeeds.
 
     That name is `path` + ".tmp" in the same folder, which is made if missing. The target of a symbolic
@@ -199,9 +199,9 @@ def is_stream(path: str) -> bool:
 
 
 @contextmanager
-def open_whole(path: str | os.PathLike, *, wait: bool = False) -> Iterator[TextIO]:
-    """Open a UTF-8 text file for writing through `whole_file`."""
-    with whole_file(path, wait=wait) as name:
+def atomic_write(path: str | os.PathLike, *, wait: bool = False) -> Iterator[TextIO]:
+    """Open a UTF-8 text file for writing through `atomic_path`."""
+    with atomic_path(path, wait=wait) as name:
         # Appending keeps the contents of a file that is /dev/stdout.
         mode = "a" if name == os.fspath(path) else "w"
         with tf.io.gfile.GFile(name, mode) as file:
@@ -210,7 +210,7 @@ def open_whole(path: str | os.PathLike, *, wait: bool = False) -> Iterator[TextI
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    with open_whole(path, wait=True) as file:
+    with atomic_write(path, wait=True) as file:
         file.write(text)
 
 
@@ -254,7 +254,7 @@ def removing_new_parents(folder: str) -> Iterator[None]:
 
 
 @contextmanager
-def new_folder(folder: str, name: str) -> Iterator[str]:
+def atomic_folder(folder: str, name: str) -> Iterator[str]:
     """Yield an empty temporary folder, and rename it to `folder` if the block succeeds.
 
     The temporary name is `folder` + ".tmp". An exception removes it, and new folders above it. The
@@ -392,7 +392,7 @@ def is_same_file(one: str, other: str) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def files_of_checkpoint(path: str) -> list[str]:
+def list_checkpoint_files(path: str) -> list[str]:
     """Return the files of weights.
 
     Args:
@@ -438,11 +438,11 @@ def open_binary(file: str) -> Iterator[io.BufferedReader]:
             yield _decompressed(io.BufferedReader(raw, BLOCK))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(
-            place_of(file), f"cannot be decompressed ({error}). Copy it again."
+            format_location(file), f"cannot be decompressed ({error}). Copy it again."
         ) from error
 
 
-def compression_of(file: str) -> str:
+def detect_compression(file: str) -> str:
     """Return "GZIP" or "", `tf.data`'s names of a file's compression, by the first bytes."""
     with tf.io.gfile.GFile(file, "rb") as stream:
         return "GZIP" if stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC else ""
@@ -479,7 +479,7 @@ class _RemoteFile(io.RawIOBase):
         return len(data)
 
 
-def place_of(file: str, line: int | None = None) -> str:
+def format_location(file: str, line: int | None = None) -> str:
     """Return "file:line" or "file" for error messages."""
     name = "standard input" if file == STANDARD_INPUT else file
     return name if line is None else f"{name}:{line}"

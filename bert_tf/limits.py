@@ -96,14 +96,14 @@ def read_json(path: str | os.PathLike, max_bytes: int = MAX_WHOLE_FILE, kind: ty
     return values
 
 
-def listed(names: Collection[str], most: int = 20) -> str:
+def join_names(names: Collection[str], most: int = 20) -> str:
     """Return the first names for a message, each shortened, and their number if there are more.
 
     Names with spaces around them have quotation marks.
 
-    >>> listed(["a", "b", "c"], most=2)
+    >>> join_names(["a", "b", "c"], most=2)
     'a, b, ... (3 in all)'
-    >>> listed(["query ", " positive"])
+    >>> join_names(["query ", " positive"])
     "'query ', ' positive'"
     """
     some = [name[:60] for name in itertools.islice(names, most)]

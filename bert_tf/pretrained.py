@@ -28,8 +28,8 @@ from bert_tf.checkpoints.tokenizer_files import tokenizer_values
 from bert_tf.config import BertConfig
 from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
 from bert_tf.embeddings.task import EmbeddingTask
-from bert_tf.files import new_folder
-from bert_tf.limits import listed
+from bert_tf.files import atomic_folder
+from bert_tf.limits import join_names
 from bert_tf.modeling import models
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.tasks.base import Task
@@ -145,8 +145,8 @@ def _difference(theirs: Sequence[str], labels: Sequence[str] | None, num_labels:
     wanted = num_labels or len(labels or ())
     if wanted != len(theirs):
         return f"The checkpoint's head has {len(theirs)} labels, the model's {wanted}."
-    named = f"The labels of the checkpoint's head are {listed(theirs)}"
-    return f"{named}, the model's are {listed(labels or ())}."
+    named = f"The labels of the checkpoint's head are {join_names(theirs)}"
+    return f"{named}, the model's are {join_names(labels or ())}."
 
 
 def save_pretrained(
@@ -167,7 +167,7 @@ def save_pretrained(
     others = [name for name in arrays if not _is_storable(name, head)]
     if head is None or others:
         raise TypeError(
-            f"These formats have no place for {listed(others, 3)} of {cls.__name__}: use Keras' "
+            f"These formats have no place for {join_names(others, 3)} of {cls.__name__}: use Keras' "
             "model.save()."
         )
     if cls.__name__ not in BY_ARCHITECTURE and head.architecture:
@@ -185,7 +185,7 @@ def save_pretrained(
     task = _task_of(model, head, checkpoint)
     vocab = None if tokenizer is None else list(tokenizer.vocab)
     do_lower_case = None if tokenizer is None else tokenizer.do_lower_case
-    with new_folder(os.fspath(folder), "`folder`") as temporary:
+    with atomic_folder(os.fspath(folder), "`folder`") as temporary:
         write_folder(temporary, checkpoint, model.config, head, task, vocab, do_lower_case, format)
 
 

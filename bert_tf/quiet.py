@@ -11,7 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is impor
 
 
 @contextmanager
-def until_reader_stops() -> Iterator[None]:
+def ignore_broken_pipe() -> Iterator[None]:
     """End without an error if the reader of standard output, such as `head`, has stopped."""
     try:
         yield

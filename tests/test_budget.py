@@ -7,13 +7,13 @@ import pytest
 ROOMS = {
     "(root)": (1_833, 15, 53),
     "checkpoints": (1_796, 15, 50),
-    "data": (1_862, 11, 42),
+    "data": (1_865, 11, 42),
     "embeddings": (1_365, 9, 25),
     "modeling": (1_723, 17, 17),
-    "prediction": (1_741, 15, 23),
+    "prediction": (1_743, 15, 23),
     "pretraining": (2_143, 14, 22),
     "report": (983, 9, 0),
-    "serving": (2_486, 20, 17),
+    "serving": (2_489, 20, 17),
     "tasks": (4_152, 24, 63),
     "training": (1_880, 13, 25),
 }

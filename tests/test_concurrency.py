@@ -10,7 +10,7 @@ import pytest
 import tiny_text_models as tiny
 
 import bert_tf
-from bert_tf.files import new_folder, open_whole, whole_file
+from bert_tf.files import atomic_folder, atomic_path, atomic_write
 from bert_tf.prediction.predictor import Predictor
 
 IN_USE = "by another process"
@@ -34,14 +34,14 @@ def at_once(count, function):
 
 def test_of_two_that_write_the_same_path_the_second_is_refused(tmp_path):
     path, folder = tmp_path / "vectors.jsonl", tmp_path / "exported"
-    with open_whole(path) as file, new_folder(str(folder), "export_dir") as temporary:
+    with atomic_write(path) as file, atomic_folder(str(folder), "export_dir") as temporary:
         file.write("first ")
         Path(temporary, "one").write_text("first")
-        with pytest.raises(ValueError, match=IN_USE), open_whole(path) as second:
+        with pytest.raises(ValueError, match=IN_USE), atomic_write(path) as second:
             second.write("never")
         with (
             pytest.raises(ValueError, match=IN_USE),
-            new_folder(str(folder), "export_dir"),
+            atomic_folder(str(folder), "export_dir"),
         ):
             raise AssertionError("both write")
         file.write("alone")
@@ -62,7 +62,7 @@ def test_who_comes_when_the_folder_was_just_made_overwrites_nothing(tmp_path, mo
             (path / "file").write_text("its")
 
     monkeypatch.setattr("bert_tf.files.check_new_folder", check_and_make)
-    with pytest.raises(ValueError, match="is not empty"), new_folder(str(path), "export_dir"):
+    with pytest.raises(ValueError, match="is not empty"), atomic_folder(str(path), "export_dir"):
         raise AssertionError("it overwrites")
     assert (path / "file").read_text() == "its"
     assert list(tmp_path.iterdir()) == [path]
@@ -70,8 +70,8 @@ def test_who_comes_when_the_folder_was_just_made_overwrites_nothing(tmp_path, mo
 
 HOLDER = """
 import sys, time
-from bert_tf.files import new_folder, whole_file
-with whole_file(sys.argv[1]), new_folder(sys.argv[2], "export_dir"):
+from bert_tf.files import atomic_folder, atomic_path
+with atomic_path(sys.argv[1]), atomic_folder(sys.argv[2], "export_dir"):
     print("begun", flush=True)
     time.sleep(60)
 """
@@ -85,13 +85,13 @@ def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
     )
     try:
         assert process.stdout.readline() == "begun\n"
-        for held in (whole_file(file), new_folder(str(folder), "x")):
+        for held in (atomic_path(file), atomic_folder(str(folder), "x")):
             with pytest.raises(ValueError, match=IN_USE), held:
                 raise AssertionError("both write")
     finally:
         process.kill()
         process.wait()
-    with open_whole(file) as opened, new_folder(str(folder), "export_dir") as temporary:
+    with atomic_write(file) as opened, atomic_folder(str(folder), "export_dir") as temporary:
         opened.write("whole")
         Path(temporary, "one").touch()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]

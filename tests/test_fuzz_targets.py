@@ -33,7 +33,7 @@ from bert_tf.data.records import (
     RecordWriter,
     check_records,
     count_records,
-    naming_damaged_file,
+    explain_read_errors,
     read_records,
 )
 from bert_tf.data.tables import read_table
@@ -83,7 +83,7 @@ def read_all_records(path):
     count_records([path])
     check_records([path], SPECS, {"input_ids": 7})
     arguments = {"shuffle": False, "repeat": False, "drop_remainder": False}
-    with naming_damaged_file([path]):
+    with explain_read_errors([path]):
         for batch in read_records([path], SPECS, batch_size=2, **arguments):
             assert batch["input_ids"].shape[1:] == (4,)
 

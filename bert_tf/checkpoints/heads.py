@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import LazyArrays, shape_of
-from bert_tf.limits import DataError, listed
+from bert_tf.limits import DataError, join_names
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def find_head(
         if stated:
             raise ValueError(
                 f"head={stated} (or task.json) needs {', '.join(absent)}, which {source} lacks: it has "
-                f"{listed([name for name in names if not name.startswith('bert/')], 4) or 'no head'}."
+                f"{join_names([n for n in names if not n.startswith('bert/')], 4) or 'no head'}."
             )
     fitting = [
         head
@@ -137,7 +137,7 @@ def select(
     others = tuple(n for n in arrays if n not in set(taken))
     if others and not drop_others:
         raise ValueError(
-            f"The other format has no place for {listed(others, 3)}: give head={head.name} to omit "
+            f"The other format has no place for {join_names(others, 3)}: give head={head.name} to omit "
             "them, which changes the answers of a model that uses them."
         )
     return LazyArrays({n: shape_of(arrays, n) for n in taken}, arrays.__getitem__), others

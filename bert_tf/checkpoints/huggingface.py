@@ -41,7 +41,7 @@ from bert_tf.checkpoints.tensor_files import open_tensors, weights_file
 from bert_tf.checkpoints.tf_classes import H5_FILE
 from bert_tf.checkpoints.tokenizer_files import check_one_vocabulary, stated_length
 from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig, huggingface_activation
-from bert_tf.limits import DataError, listed, read_json
+from bert_tf.limits import DataError, join_names, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -185,9 +185,7 @@ def _labels(
         return None
     num_labels = arrays.shape("output_weights")[0]
     if sorted(id2label, key=str) != sorted(map(str, range(num_labels)), key=str):
-        problem = (
-            f"`id2label` names {listed(id2label, 5)}, but the weights have {num_labels} outputs."
-        )
+        problem = f"`id2label` names {join_names(id2label, 5)}, but the weights have {num_labels}."
         raise DataError(config_file, problem)
     return tuple(str(id2label[str(index)]) for index in range(num_labels))
 

@@ -17,7 +17,7 @@ from bert_tf.checkpoints.heads import BY_ARCHITECTURE, HEADS, Head, head_of_mode
 from bert_tf.checkpoints.huggingface_names import ALIASES
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.config import BertConfig
-from bert_tf.limits import DataError, listed
+from bert_tf.limits import DataError, join_names
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +60,9 @@ class LoadReport:
         total = len(self.loaded) + len(self.missing)
         lines = [f"{len(self.loaded)} of {total} variables initialized from {self.source}"]
         if self.missing:
-            lines.append(f"  new, with random values: {listed(self.missing, 12)}")
+            lines.append(f"  new, with random values: {join_names(self.missing, 12)}")
         if self.unexpected:
-            lines.append(f"  in the checkpoint but not used: {listed(self.unexpected, 12)}")
+            lines.append(f"  in the checkpoint but not used: {join_names(self.unexpected, 12)}")
         lines.extend(f"  {note}" for note in self.notes)
         return "\n".join(lines)
 
@@ -120,7 +120,7 @@ def initialize(
         logger.warning(
             "%s: %s in the layers of the encoder are not used, which changes the answers. Merge "
             "adapters into the weights, and check `num_hidden_layers`.",
-            *(report.source, listed(inside, 12)),
+            *(report.source, join_names(inside, 12)),
         )
     logger.info("%s", report.summary())
     for name in report.loaded:
@@ -225,7 +225,7 @@ def assign(
             notes.append(note)
             encoder_missing = [name for name in encoder_missing if name not in names]
     if encoder_missing:
-        refused.append(f"missing in it ({len(encoder_missing)}): {listed(encoder_missing, 3)}")
+        refused.append(f"missing in it ({len(encoder_missing)}): {join_names(encoder_missing, 3)}")
     if refused:
         problem = f"The encoder does not match the model: {'; '.join(refused[-3:])}"
         raise DataError(source, f"{problem}. Make the model from this checkpoint's configuration.")

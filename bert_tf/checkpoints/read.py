@@ -15,7 +15,7 @@ from bert_tf.checkpoints.tensor_files import is_weights_file, weights_file
 from bert_tf.checkpoints.tf1 import checkpoint_prefix, is_part, prefixes_in, read_tf1
 from bert_tf.checkpoints.tf2 import is_object_based, read_saved_model, read_tf2
 from bert_tf.checkpoints.tokenizer_files import stated_lower_case, vocab_of_tokenizer
-from bert_tf.limits import listed
+from bert_tf.limits import join_names
 from bert_tf.registry import TASK_FILE
 from bert_tf.tokenization import load_vocab
 
@@ -83,7 +83,7 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
     if "config.json" in names:
         return read_huggingface(folder)  # its error names the missing files
     raise ValueError(
-        f"{folder} contains {listed(sorted(names), 5) or 'nothing'}, and no checkpoint. Supported: "
+        f"{folder} contains {join_names(sorted(names), 5) or 'nothing'}, and no checkpoint. Supported: "
         f"{SUPPORTED}."
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_tf.checkpoints.checkpoint import LazyArrays
 from bert_tf.checkpoints.tf_classes import H5_FILE, open_h5, with_pytorch_names
-from bert_tf.files import whole_file
+from bert_tf.files import atomic_path
 from bert_tf.limits import DataError, check_inside, import_extra, read_json
 
 # In order of preference: safetensors are read in place, without running code.
@@ -119,7 +119,7 @@ def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
         ImportError: the safetensors library is not installed.
     """
     save_file = import_extra("safetensors.numpy", path).save_file
-    with whole_file(path) as name:
+    with atomic_path(path) as name:
         save_file(dict(tensors), name, metadata={"format": "pt"})  # transformers requires it
 
 

@@ -30,7 +30,7 @@ from bert_tf.checkpoints.checkpoint import (
     file_beside,
 )
 from bert_tf.config import BertConfig
-from bert_tf.limits import DataError, listed
+from bert_tf.limits import DataError, join_names
 from bert_tf.tokenization import load_vocab
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -165,7 +165,8 @@ def find_weights(
     if "bert/embeddings/word_embeddings" not in found:
         names = sorted(filter(None, graph.names.values()))
         raise DataError(
-            prefix, f"no encoder of tf-models-official, but {listed(names, 3) or 'no variables'}."
+            prefix,
+            f"no encoder of tf-models-official, but {join_names(names, 3) or 'no variables'}.",
         )
     keys = {name: graph.keys[number] for name, number in found.items()}
     unread = {

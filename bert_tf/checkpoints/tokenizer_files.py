@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.checkpoints.checkpoint import MOST_REPLACED, file_beside, read_beside
-from bert_tf.limits import DataError, listed
+from bert_tf.limits import DataError, join_names
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab
 
 logger = logging.getLogger(__name__)
@@ -108,8 +108,8 @@ def check_one_vocabulary(folder: str) -> None:
     differing = [token for index, token in enumerate(tokens) if vocab.get(token.strip()) != index]
     error = DataError(
         vocab_file,
-        f"{len(differing)} of {len(tokens)} tokens, such as {listed(differing, 3)}, have another id in "
-        "tokenizer.json: remove the wrong file.",
+        f"{len(differing)} of {len(tokens)} tokens, such as {join_names(differing, 3)}, have another "
+        "id in tokenizer.json: remove the wrong file.",
     )
     if len(differing) > MOST_REPLACED * len(tokens):
         raise error
@@ -166,7 +166,7 @@ def unsupported_tokenization(
         )
     for file, tokens in _added_tokens(folder):
         if split := [token for token in tokens if tokenizer.tokenize(token) != [token]]:
-            setting = f"the tokens {listed(split, 5)} are added to the vocabulary"
+            setting = f"the tokens {join_names(split, 5)} are added to the vocabulary"
             yield file, setting, "bert_tf cannot keep them whole"
 
 

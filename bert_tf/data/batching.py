@@ -32,13 +32,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.features import SEQUENCE_FEATURES, FeatureSpec
-from bert_tf.files import compression_of
+from bert_tf.files import detect_compression
 
 # Files read in turn when shuffling: min(4, number of files), as in the reference.
 _FILES_AT_ONCE = 4
 
 
-def epochs_of(
+def read_epochs(
     files: list[str],
     shuffle: bool,
     seed: int,
@@ -48,7 +48,7 @@ def epochs_of(
 
     The order depends only on seed and epoch.
     """
-    compressions = [compression_of(file) for file in files]
+    compressions = [detect_compression(file) for file in files]
     files_at_once = min(_FILES_AT_ONCE, len(files))
 
     @tf.autograph.experimental.do_not_convert
@@ -81,19 +81,19 @@ _POOL_RECORDS = 16_384  # at most, unless a batch alone has more; about 1 kB eac
 _MOST_LENGTHS = 32  # different S, each of which needs a compilation
 
 
-def pool_batches(batch_size: int, num_records: int) -> int:
+def choose_pool_size(batch_size: int, num_records: int) -> int:
     """Return the batches of a pool: at most an epoch, but one or more.
 
     A pool that crosses the end of an epoch can contain an example twice, and so can its batches.
 
     Args:
-        num_records: of the data set. Above `most_pool_records` any value gives the same result.
+        num_records: of the data set. Above `max_pool_records` any value gives the same result.
     """
     return max(1, min(_POOL_BATCHES, _POOL_RECORDS // batch_size, num_records // batch_size))
 
 
-def most_pool_records(batch_size: int) -> int:
-    """Return the number of records above which `pool_batches` is constant."""
+def max_pool_records(batch_size: int) -> int:
+    """Return the number of records above which `choose_pool_size` is constant."""
     return max(_POOL_BATCHES * batch_size, batch_size)
 
 
@@ -106,7 +106,7 @@ def length_step(max_seq_length: int) -> int:
     return 8 * max(1, -(-max_seq_length // (8 * _MOST_LENGTHS)))
 
 
-def used_lengths(input_mask: tf.Tensor) -> tf.Tensor:
+def measure_lengths(input_mask: tf.Tensor) -> tf.Tensor:
     """Return the position after the last real token of each example: int [N, ..., S] -> int32 [N].
 
     The mask is 1 for real tokens. Padding may be anywhere. The longest of K choices counts.
@@ -116,9 +116,7 @@ def used_lengths(input_mask: tf.Tensor) -> tf.Tensor:
     return tf.reduce_max(tf.reshape(ends, [tf.shape(ends)[0], -1]), axis=1)
 
 
-def order_of_pool(
-    lengths: tf.Tensor, batch_size: int, step: int, seed: tf.Tensor | None
-) -> tf.Tensor:
+def sort_pool(lengths: tf.Tensor, batch_size: int, step: int, seed: tf.Tensor | None) -> tf.Tensor:
     """Return the order of a pool's records: sorted by length, with shuffled batches.
 
     Records whose lengths round up to the same multiple of `step` keep their order, which is random in
@@ -141,7 +139,7 @@ def order_of_pool(
     return tf.concat([tf.reshape(shuffled, [-1]), order[num_batches * batch_size :]], axis=0)
 
 
-def in_buckets(
+def bucket_by_length(
     records: tf.data.Dataset,
     specs: Sequence[FeatureSpec],
     *,
@@ -168,8 +166,8 @@ def in_buckets(
     @tf.autograph.experimental.do_not_convert
     def sort(pool: tf.Tensor, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         pool_seed = None if seed is None else tf.stack([tf.cast(seed, tf.int64), pool])
-        lengths = used_lengths(tf.io.parse_example(serialized, schema)["input_mask"])
-        order = order_of_pool(lengths, batch_size, step, pool_seed)
+        lengths = measure_lengths(tf.io.parse_example(serialized, schema)["input_mask"])
+        order = sort_pool(lengths, batch_size, step, pool_seed)
         return tf.gather(serialized, order), pool * pool_size + tf.cast(order, tf.int64)
 
     return (
@@ -180,10 +178,10 @@ def in_buckets(
     )
 
 
-def batches_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
+def group_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
     """Return the indexes of all items in batches of similar length, the shortest first.
 
-    >>> batches_by_length([5, 1, 9, 2], batch_size=2)
+    >>> group_by_length([5, 1, 9, 2], batch_size=2)
     [[1, 3], [0, 2]]
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)

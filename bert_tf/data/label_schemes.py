@@ -42,14 +42,14 @@ class Entity(NamedTuple):
     end: int
 
 
-def entities(labels: Sequence[str]) -> list[Entity]:
+def find_entities(labels: Sequence[str]) -> list[Entity]:
     """Return the entities in the labels of one sentence.
 
     An entity begins at B and S, and at an I or E that continues no entity of its type. It ends before
     the next entity, before O, and after E and S. L of BILOU is E, and U is S; M of BMES is I. A
     label X without a prefix is I-X, as in the pipelines of transformers.
 
-    >>> entities(["B-PER", "I-PER", "O", "I-LOC"])
+    >>> find_entities(["B-PER", "I-PER", "O", "I-LOC"])
     [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4)]
     """
     found: list[Entity] = []
@@ -70,10 +70,10 @@ def entities(labels: Sequence[str]) -> list[Entity]:
     return found
 
 
-def entity_label(text: str) -> str | None:
+def parse_label(text: str) -> str | None:
     """Return a label of entities with a prefix of BIOES; None if `text` is none.
 
-    >>> [entity_label(text) for text in ("O", "B-PER", "M-PER", "U-a-b", "I", "B-", "NN", "b-PER")]
+    >>> [parse_label(text) for text in ("O", "B-PER", "M-PER", "U-a-b", "I", "B-", "NN", "b-PER")]
     ['O', 'B-PER', 'I-PER', 'S-a-b', 'I', None, None, None]
     """
     prefix, dash, kind = text.partition("-")
@@ -95,10 +95,10 @@ def _with_prefix(prefix: str, kind: str | None) -> str:
     return f"{prefix}-{kind}" if kind else prefix
 
 
-def breaks(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
+def find_violations(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
     """Yield the violations of the scheme in the labels of a sentence, as (index, reason).
 
-    >>> list(breaks(["O", "I-PER"], "iob2"))
+    >>> list(find_violations(["O", "I-PER"], "iob2"))
     [(1, 'I-PER after O')]
     """
     pairs = zip([OUTSIDE, *labels], [*labels, OUTSIDE], strict=True)  # before, after each border
@@ -144,16 +144,16 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> list[list[bool]]:
     return [[may_follow(label, before, scheme) for label in names] for before in names]
 
 
-def in_scheme(labels: Sequence[str], scheme: str) -> tuple[str, ...]:
+def convert_scheme(labels: Sequence[str], scheme: str) -> tuple[str, ...]:
     """Return labels of the scheme for the same entities, as conlleval finds them.
 
-    >>> in_scheme(["O", "I-PER", "I-PER"], "iob2")
+    >>> convert_scheme(["O", "I-PER", "I-PER"], "iob2")
     ('O', 'B-PER', 'I-PER')
     """
     if scheme == WORDS:
         return tuple(labels)
     found = [OUTSIDE] * len(labels)
-    for kind, start, end in entities(labels):
+    for kind, start, end in find_entities(labels):
         inside = ["I"] * (end - start)
         follows = start > 0 and entity_type(found[start - 1]) == kind
         if scheme != "iob1" or follows:
@@ -168,7 +168,8 @@ def find_scheme(sentences: Iterable[Sequence[str]]) -> str:
     """Return the scheme of entities with the fewest violations. Ties go to iob2."""
     sentences = list(sentences)
     numbers = {
-        scheme: sum(1 for labels in sentences for _ in breaks(labels, scheme)) for scheme in SCHEMES
+        scheme: sum(1 for labels in sentences for _ in find_violations(labels, scheme))
+        for scheme in SCHEMES
     }
     return min(SCHEMES, key=numbers.__getitem__)
 
@@ -249,7 +250,7 @@ def conlleval(actual: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
         pairs = list(zip(actual_labels, predicted_labels, strict=True))
         num_tokens += len(pairs)
         num_correct_tokens += sum(right == guess for right, guess in pairs)
-        there, guessed = entities(actual_labels), entities(predicted_labels)
+        there, guessed = find_entities(actual_labels), find_entities(predicted_labels)
         existing.update(entity.type for entity in there)
         found.update(entity.type for entity in guessed)
         correct.update(entity.type for entity in set(there) & set(guessed))
@@ -264,18 +265,18 @@ def conlleval(actual: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
     )
 
 
-def as_entities(label: str) -> str:
+def label_as_entity(label: str) -> str:
     """Return a one-word entity for the label of a word, such as a part of speech.
 
     With these, `conlleval` counts each word, and `by_type` and `f1_macro` are by label.
 
-    >>> entities([as_entities(label) for label in ("NN", "I-X")])
+    >>> find_entities([label_as_entity(label) for label in ("NN", "I-X")])
     [Entity(type='NN', start=0, end=1), Entity(type='I-X', start=1, end=2)]
     """
     return f"S-{label}"
 
 
-def word_report(scores: Scores) -> str:
+def format_word_report(scores: Scores) -> str:
     """Return a report of labels of words, in percent: a summary and a line per label."""
     lines = [
         f"processed {scores.num_tokens} words; correct: {scores.num_correct_tokens}.",
@@ -284,7 +285,7 @@ def word_report(scores: Scores) -> str:
     return _with_types(lines, scores)
 
 
-def report(scores: Scores) -> str:
+def format_report(scores: Scores) -> str:
     """Return the report of conlleval.pl, in percent."""
     overall = scores.overall
     lines = [

@@ -23,9 +23,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.characters import is_blank
-from bert_tf.data.tables import ending_of, read_csv, read_table
+from bert_tf.data.tables import guess_format, read_csv, read_table
 from bert_tf.files import expand_files, read_lines
-from bert_tf.limits import DataError, listed
+from bert_tf.limits import DataError, join_names
 
 _LABEL_COLUMNS = ("label", "answer", "answerkey")
 
@@ -38,7 +38,7 @@ class Question:
     text_a: str  # shared by all choices: the first sentence, the question, or the article
     choices: tuple[str, ...]  # the second text of each choice, one or more
     label: int | None  # index of the correct choice; None if unknown
-    origin: str  # "file:line", for messages
+    location: str  # "file:line", for messages
 
 
 def read_questions(path: str) -> list[Question]:
@@ -53,10 +53,10 @@ def read_questions(path: str) -> list[Question]:
     """
     if tf.io.gfile.isdir(path):
         rows = _race_folder(path)
-    elif ending_of(path) == "csv":
+    elif guess_format(path) == "csv":
         rows = _csv_rows(path)
-    elif ending_of(path) == "jsonl":
-        rows = (row for values in read_table(path) for row in _json_rows(values, values.place))
+    elif guess_format(path) == "jsonl":
+        rows = (row for values in read_table(path) for row in _json_rows(values, values.location))
     else:
         rows = iter(())
     questions = [_question(row) for row in rows]
@@ -74,7 +74,7 @@ class _Row:
     choices: Sequence[Any]
     keys: Sequence[str]  # names of the choices in the file
     key: Any  # None if the file has no answers
-    origin: str
+    location: str
 
 
 def _question(row: _Row) -> Question:
@@ -84,7 +84,7 @@ def _question(row: _Row) -> Question:
     # Without an empty choice, the numbers of the later ones would change.
     if len(texts) < 3 or not all(isinstance(text, str) and not is_blank(text) for text in texts):
         raise DataError(
-            row.origin,
+            row.location,
             f"{[row.text_a, *row.choices]!r:.60} must be a question and 2 or more choices.",
         )
     text_a, *texts = map(str.strip, texts)
@@ -96,10 +96,10 @@ def _question(row: _Row) -> Question:
             key = dict(enumerate(string.ascii_uppercase, 1)).get(int(key), key)
         if key not in keys:
             raise DataError(
-                row.origin, f"the answer is {row.key!r}, but must be one of {', '.join(keys)}."
+                row.location, f"the answer is {row.key!r}, but must be one of {', '.join(keys)}."
             )
         label = keys.index(key)
-    return Question(row.guid, text_a, tuple(texts), label, row.origin)
+    return Question(row.guid, text_a, tuple(texts), label, row.location)
 
 
 # ---------------------------------------------------------------------------------------------- CSV
@@ -121,44 +121,44 @@ def _csv_rows(path: str) -> Iterator[_Row]:
     has_header = bool(text_a) and len(numbers) > 1
     read = [n for n in names if n in numbers or n in (text_a, label)]
     if has_header and len(set(read)) < len(read):
-        raise DataError(first.place, f"two columns have one name in {listed(first)}.")
+        raise DataError(first.location, f"two columns have one name in {join_names(first)}.")
     if not has_header and ("sent1" in names or names[-1] in _LABEL_COLUMNS or len(first) < 4):
         raise DataError(
-            first.place,
-            f"no sent1 (or text_a, question), ending0 (or choice0), ... in {listed(first)}.",
+            first.location,
+            f"no sent1 (or text_a, question), ending0 (or choice0), ... in {join_names(first)}.",
         )
     for row in rows if has_header else chain([first], rows):
         if len(row) != len(first):
             raise DataError(
-                row.place, f"found {len(row)} columns, but the first row has {len(first)}."
+                row.location, f"found {len(row)} columns, but the first row has {len(first)}."
             )
         guid = f"row-{row.line}"
         if not has_header:
             question, *choices, key = row
-            yield _Row(guid, question, choices, string.ascii_uppercase, key, row.place)
+            yield _Row(guid, question, choices, string.ascii_uppercase, key, row.location)
             continue
         values = dict(zip(names, row, strict=True))
         beginning = f"{values['sent2'].strip()} " if "sent2" in values else ""
         endings = [values[name] for name in sorted(numbers, key=numbers.__getitem__)]
         choices = ["" if is_blank(ending) else beginning + ending.strip() for ending in endings]
         yield _Row(
-            guid, values[text_a], choices, _numbers(choices), label and values[label], row.place
+            guid, values[text_a], choices, _numbers(choices), label and values[label], row.location
         )
 
 
 # --------------------------------------------------------------------------------------------- JSON
 
 
-def _json_rows(values: Mapping[str, Any], origin: str) -> Iterator[_Row]:
+def _json_rows(values: Mapping[str, Any], location: str) -> Iterator[_Row]:
     """Yield the question of an object, or the questions of an article."""
-    guid = str(values.get("id", values.get("ind", origin)))
+    guid = str(values.get("id", values.get("ind", location)))
     if "article" in values:
-        yield from _race_rows(values, guid, origin)
+        yield from _race_rows(values, guid, location)
         return
     key = next((values[n] for n in ("answerKey", "label", "answer") if n in values), None)
     if "endings" in values:  # HellaSwag
         beginning = values.get("ctx_b", "")
-        endings = [f"{beginning} {e}".strip() for e in _list(values, "endings", origin)]
+        endings = [f"{beginning} {e}".strip() for e in _list(values, "endings", location)]
         text_a: Any = values.get("ctx_a", "")
         choices: Sequence[Any] = endings
         keys: Sequence[str] = _numbers(endings)
@@ -167,16 +167,16 @@ def _json_rows(values: Mapping[str, Any], origin: str) -> Iterator[_Row]:
         given = values.get("choices")
         if isinstance(text_a, Mapping):  # ARC, CommonsenseQA
             text_a, given = text_a.get("stem"), text_a.get("choices", given)
-        choices, keys = _choices(given, origin)
-    yield _Row(guid, text_a, choices, keys, key, origin)
+        choices, keys = _choices(given, location)
+    yield _Row(guid, text_a, choices, keys, key, location)
 
 
-def _choices(choices: Any, origin: str) -> tuple[Sequence[Any], Sequence[str]]:
+def _choices(choices: Any, location: str) -> tuple[Sequence[Any], Sequence[str]]:
     """Return texts and keys of [text, ...], [{"text", "label"}, ...] or {"text": [], "label": []}."""
     if isinstance(choices, Mapping):
-        texts, labels = _list(choices, "text", origin), _list(choices, "label", origin)
+        texts, labels = _list(choices, "text", location), _list(choices, "label", location)
         return texts, [str(label) for label in labels]
-    choices = _list({"choices": choices}, "choices", origin)
+    choices = _list({"choices": choices}, "choices", location)
     if choices and all(isinstance(choice, Mapping) for choice in choices):
         return [c.get("text") for c in choices], [str(c.get("label")) for c in choices]
     return choices, _numbers(choices)
@@ -186,22 +186,22 @@ def _numbers(choices: Sequence[Any]) -> list[str]:
     return [str(index) for index in range(len(choices))]
 
 
-def _race_rows(values: Mapping[str, Any], guid: str, origin: str) -> Iterator[_Row]:
-    questions, options = (_list(values, name, origin) for name in ("questions", "options"))
-    answers = _list(values, "answers", origin) if "answers" in values else [None] * len(questions)
+def _race_rows(values: Mapping[str, Any], guid: str, location: str) -> Iterator[_Row]:
+    questions, options = (_list(values, name, location) for name in ("questions", "options"))
+    answers = _list(values, "answers", location) if "answers" in values else [None] * len(questions)
     if not len(questions) == len(options) == len(answers):
-        raise DataError(origin, "the numbers of questions, options and answers must be equal.")
+        raise DataError(location, "the numbers of questions, options and answers must be equal.")
     for index, (question, choices, key) in enumerate(zip(questions, options, answers, strict=True)):
         texts = [_filled(question, choice) for choice in choices]
         keys = string.ascii_uppercase
-        yield _Row(f"{guid}-{index}", values["article"], texts, keys, key, f"{origin} #{index}")
+        yield _Row(f"{guid}-{index}", values["article"], texts, keys, key, f"{location} #{index}")
 
 
-def _list(values: Mapping[str, Any], name: str, origin: str) -> list[Any]:
+def _list(values: Mapping[str, Any], name: str, location: str) -> list[Any]:
     """Return the list under a name, or an empty one."""
     found = values.get(name, [])
     if not isinstance(found, list):
-        raise DataError(origin, f'"{name}" is {found!r:.60}, but must be a list.')
+        raise DataError(location, f'"{name}" is {found!r:.60}, but must be a list.')
     return found
 
 
@@ -223,4 +223,4 @@ def _race_folder(folder: str) -> Iterator[_Row]:
                 values = json.loads("\n".join(read_lines(file)))
             except json.JSONDecodeError as error:
                 raise DataError(f"{file}:{error.lineno}", f"invalid JSON ({error.msg}).") from error
-            yield from _json_rows(values, origin=file)
+            yield from _json_rows(values, location=file)

@@ -425,6 +425,6 @@ class WindowRecords(RecordMaker):
         return self._encode(columns), 0
 
 
-def pieces_of_texts(tokenizer: FullTokenizer, texts: Sequence[Sequence[str]]) -> list[WordPieces]:
+def split_texts(tokenizer: FullTokenizer, texts: Sequence[Sequence[str]]) -> list[WordPieces]:
     """Return the pieces of texts, given as words."""
     return [word_pieces(tokenizer, words) for words in texts]

@@ -47,7 +47,7 @@ class SquadExample:
     passage: Passage  # shared by its questions
     answers: tuple[SquadAnswer, ...] | None = None  # empty without an answer, None if unknown
     is_impossible: bool = False  # whether the file marks it as having no answer
-    place: str = ""  # position in the file, for messages
+    location: str = ""  # position in the file, for messages
 
 
 class TrainingExample(NamedTuple):
@@ -81,35 +81,35 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
 
     Raises:
         ValueError: the file is not JSON in UTF-8, a value is missing or invalid, or an id is repeated.
-            The message has the place, such as `data[0].paragraphs[3].qas[1]` or the line.
+            The message has the location, such as `data[0].paragraphs[3].qas[1]` or the line.
     """
     file = os.fspath(path)
     examples: list[SquadExample] = []
     passages: dict[str, Passage] = {}
-    for entry, place in _entries(file):
+    for entry, location in _entries(file):
         if isinstance(entry, dict) and "context" in entry:
-            context = _value(entry, "context", str, place)
+            context = _value(entry, "context", str, location)
             passage = passages.setdefault(context, Passage(context))
-            examples.append(_example(entry, passage, place, is_flat=True))
+            examples.append(_example(entry, passage, location, is_flat=True))
             continue
-        for paragraph, at in _items(entry, "paragraphs", place):
+        for paragraph, at in _items(entry, "paragraphs", location):
             passage = Passage(_value(paragraph, "context", str, at))
             examples += [_example(qa, passage, where) for qa, where in _items(paragraph, "qas", at)]
     if not examples:
         raise DataError(file, "no question found.")
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     for example in examples:  # or predictions.json would lose one
-        if example.qas_id in places:
-            raise DataError(example.place, f"{places[example.qas_id]} has the same id.")
-        places[example.qas_id] = example.place
+        if example.qas_id in locations:
+            raise DataError(example.location, f"{locations[example.qas_id]} has the same id.")
+        locations[example.qas_id] = example.location
     return examples
 
 
 def _entries(file: str) -> list[tuple[Any, str]]:
-    """Return the documents of SQuAD's format or the flat rows of a file, with their places."""
+    """Return the documents of SQuAD's format or the flat rows of a file, with their locations."""
     with open_binary(file) as stream:
         data = read_at_most(stream, file, MAX_DOCUMENT)
-    place = file
+    location = file
     try:
         text = data.decode("utf-8-sig")
         try:
@@ -119,12 +119,12 @@ def _entries(file: str) -> list[tuple[Any, str]]:
                 raise
             rows = []  # one object a line
             for number, line in enumerate(text.split("\n"), 1):
-                place = f"{file}:{number}"
+                location = f"{file}:{number}"
                 if line.strip():
-                    rows.append((parse_json(line), place))
+                    rows.append((parse_json(line), location))
             return rows
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(place, f"not JSON in UTF-8: {error}.") from error
+        raise DataError(location, f"not JSON in UTF-8: {error}.") from error
     if isinstance(values, list):
         return [(entry, f"{file}: [{index}]") for index, entry in enumerate(values)]
     if isinstance(values, dict) and "context" in values:  # one line
@@ -132,39 +132,41 @@ def _entries(file: str) -> list[tuple[Any, str]]:
     return _items(values, "data", file)
 
 
-def _example(qa: Any, passage: Passage, place: str, is_flat: bool = False) -> SquadExample:
-    qas_id = str(_value(qa, "id", str | int, place))
-    place = f"{place} (id {qas_id})"
+def _example(qa: Any, passage: Passage, location: str, is_flat: bool = False) -> SquadExample:
+    qas_id = str(_value(qa, "id", str | int, location))
+    location = f"{location} (id {qas_id})"
     answers, no_answer = None, False
     if "answers" in qa:
         found = [
             SquadAnswer(_value(a, "text", str, at), _value(a, "answer_start", int, at))
-            for a, at in _answers(qa, place)
+            for a, at in _answers(qa, location)
         ]
         answers = tuple(answer for answer in found if answer != NO_ANSWER)
         no_answer = not answers and (is_flat or bool(found))
-    impossible = _value(qa, "is_impossible", bool, place) if "is_impossible" in qa else no_answer
-    question = _value(qa, "question", str, place)
-    return SquadExample(qas_id, question, passage, answers, impossible, place)
+    impossible = _value(qa, "is_impossible", bool, location) if "is_impossible" in qa else no_answer
+    question = _value(qa, "question", str, location)
+    return SquadExample(qas_id, question, passage, answers, impossible, location)
 
 
-def _answers(qa: Any, place: str) -> list[tuple[Any, str]]:
-    """Return (answer, place) of a list, or of the lists of texts and starts in a flat row."""
+def _answers(qa: Any, location: str) -> list[tuple[Any, str]]:
+    """Return (answer, location) of a list, or of the lists of texts and starts in a flat row."""
     if not isinstance(qa["answers"], dict):
-        return _items(qa, "answers", place)
-    place = f"{place}.answers"
-    texts, starts = (_value(qa["answers"], name, list, place) for name in ("text", "answer_start"))
+        return _items(qa, "answers", location)
+    location = f"{location}.answers"
+    texts, starts = (
+        _value(qa["answers"], name, list, location) for name in ("text", "answer_start")
+    )
     return [
-        ({"text": text, "answer_start": start}, f"{place}[{index}]")
+        ({"text": text, "answer_start": start}, f"{location}[{index}]")
         for index, (text, start) in enumerate(zip_longest(texts, starts))
     ]
 
 
-def _items(values: Any, key: str, place: str) -> list[tuple[Any, str]]:
-    """Return (value, place) of each item of a list."""
+def _items(values: Any, key: str, location: str) -> list[tuple[Any, str]]:
+    """Return (value, location) of each item of a list."""
     separator = ": " if key == "data" else "."
-    items = _value(values, key, list, place)
-    return [(item, f"{place}{separator}{key}[{index}]") for index, item in enumerate(items)]
+    items = _value(values, key, list, location)
+    return [(item, f"{location}{separator}{key}[{index}]") for index, item in enumerate(items)]
 
 
 _JSON_NAMES = {
@@ -176,10 +178,10 @@ _JSON_NAMES = {
 }
 
 
-def _value(values: Any, key: str, kind: Any, place: str) -> Any:
+def _value(values: Any, key: str, kind: Any, location: str) -> Any:
     value = values.get(key) if isinstance(values, dict) else None
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise DataError(place, f'"{key}" is {value!r:.60}, but must be {_JSON_NAMES[kind]}.')
+        raise DataError(location, f'"{key}" is {value!r:.60}, but must be {_JSON_NAMES[kind]}.')
     return value
 
 
@@ -204,7 +206,7 @@ def examples_to_train(
         is_usable = version_2_with_negative if example.is_impossible else example.answers
         if not is_usable:
             remedy = '"answers", or "is_impossible": true with version_2_with_negative'
-            raise DataError(example.place, f"a question to train on needs {remedy}.")
+            raise DataError(example.location, f"a question to train on needs {remedy}.")
         if example.is_impossible:
             answer = None
         else:
@@ -246,5 +248,5 @@ def _find_answer(example: SquadExample, findings: Findings) -> SquadAnswer | Non
 def _words_hold(passage: Passage, answer: SquadAnswer) -> bool:
     if not 0 <= answer.start <= len(passage.text) - len(answer.text):
         return False
-    first, last = passage.words_of(answer)
+    first, last = passage.find_words(answer)
     return " ".join(answer.text.split()) in " ".join(passage.words[first : last + 1])

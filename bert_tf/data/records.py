@@ -20,11 +20,11 @@ import tensorflow as tf
 
 from bert_tf import __version__
 from bert_tf.data import batching
-from bert_tf.data.batching import epochs_of
+from bert_tf.data.batching import read_epochs
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
 from bert_tf.data.parallel import map_in_order
-from bert_tf.files import compression_of, whole_file, write_text
-from bert_tf.limits import DataError, listed, read_whole
+from bert_tf.files import atomic_path, detect_compression, write_text
+from bert_tf.limits import DataError, join_names, read_whole
 from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
@@ -42,9 +42,9 @@ def count_records(files: Sequence[str], limit: int | None = None) -> int:
         ValueError: a file is damaged or not a TFRecord file. The message names it.
     """
     count = 0
-    with naming_damaged_file(files):
+    with explain_read_errors(files):
         for file in files:
-            records = tf.data.TFRecordDataset(file, compression_of(file))
+            records = tf.data.TFRecordDataset(file, detect_compression(file))
             records = records if limit is None else records.take(limit - count)
             count += int(records.reduce(np.int64(0), lambda total, _: total + 1))
     return count
@@ -74,7 +74,7 @@ def check_records(
             _check_ids(f"{file}: record {number}", record, id_limits or {})
             empty = False
     if empty:
-        raise ValueError(f"No record found in {first_names(files)}. Write the records again.")
+        raise ValueError(f"No record found in {summarize_files(files)}. Write the records again.")
 
 
 def feature_sizes(file: str) -> dict[str, int]:
@@ -90,7 +90,7 @@ def feature_sizes(file: str) -> dict[str, int]:
 
 
 @contextmanager
-def naming_damaged_file(
+def explain_read_errors(
     files: Sequence[str], id_limits: Mapping[str, int] | None = None
 ) -> Iterator[None]:
     """Name the file in errors of iteration over `read_records`, which TensorFlow's errors do not.
@@ -108,11 +108,11 @@ def naming_damaged_file(
         for file in files:
             number = 0
             try:
-                for _ in tf.data.TFRecordDataset(file, compression_of(file)):
+                for _ in tf.data.TFRecordDataset(file, detect_compression(file)):
                     number += 1
             except tf.errors.DataLossError:
-                place = f"{file}: record {number + 1}"
-                raise DataError(place, "damaged, or not a TFRecord file.") from error
+                location = f"{file}: record {number + 1}"
+                raise DataError(location, "damaged, or not a TFRecord file.") from error
         raise
     except tf.errors.InvalidArgumentError as error:
         if _INVALID_ID in error.message:
@@ -125,7 +125,7 @@ def naming_damaged_file(
             problem = f"A batch contains an id that the model does not have: ids are {limits}."
         elif any(words in error.message for words in _PARSER_WORDS):
             what = error.message.split("Name: ")[-1].split("\n")[0]
-            problem = f"A record in {first_names(files)} differs from the first one ({what})."
+            problem = f"A record in {summarize_files(files)} differs from the first one ({what})."
         else:
             raise
         raise ValueError(problem) from error
@@ -137,17 +137,17 @@ _PARSER_WORDS = ("Could not parse example", "Name: <unknown>")
 
 def _first_records(file: str, limit: int) -> Iterator[tuple[int, bytes]]:
     """Yield the number (from 1) and the data of a file's first records; of all if `limit` is -1."""
-    with naming_damaged_file([file]):
-        records = tf.data.TFRecordDataset(file, compression_of(file)).take(limit)
+    with explain_read_errors([file]):
+        records = tf.data.TFRecordDataset(file, detect_compression(file)).take(limit)
         yield from enumerate(records.as_numpy_iterator(), 1)
 
 
-def _features(record: bytes, place: str) -> Mapping[str, Any]:
+def _features(record: bytes, location: str) -> Mapping[str, Any]:
     """Return the features of a serialized example, by name."""
     try:
         return tf.train.Example.FromString(record).features.feature
     except Exception as error:  # DecodeError, whose module differs between protobuf versions
-        raise DataError(place, "not a tf.train.Example.") from error
+        raise DataError(location, "not a tf.train.Example.") from error
 
 
 def _values(feature: tf.train.Feature) -> Sequence[Any]:
@@ -159,7 +159,7 @@ def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) 
     features = _features(record, f"{file}: record 1")
     for spec in specs:
         if spec.name not in features:
-            names = listed(sorted(features)) or "none"
+            names = join_names(sorted(features)) or "none"
             raise DataError(file, f"feature `{spec.name}` is missing; record 1 has {names}.")
         feature = features[spec.name]
         kind = "int64_list" if spec.dtype == "int32" else "float_list"
@@ -176,13 +176,13 @@ def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) 
             raise DataError(file, f"feature `{spec.name}` {wrong} are expected. {remedy}")
 
 
-def _check_ids(place: str, record: bytes, id_limits: Mapping[str, int]) -> None:
-    features = _features(record, place)
+def _check_ids(location: str, record: bytes, id_limits: Mapping[str, int]) -> None:
+    features = _features(record, location)
     for name, limit in id_limits.items():
         beyond = [number for number in features[name].int64_list.value if not 0 <= number < limit]
         if beyond:
             problem = f"`{name}` is {beyond[0]}, but the model's ids are 0 to {limit - 1}. Use the"
-            raise DataError(place, f"{problem} vocabulary and the labels of the records.")
+            raise DataError(location, f"{problem} vocabulary and the labels of the records.")
 
 
 def assert_ids(features: Mapping[str, tf.Tensor], id_limits: Mapping[str, int]) -> None:
@@ -194,7 +194,7 @@ def assert_ids(features: Mapping[str, tf.Tensor], id_limits: Mapping[str, int]) 
         tf.debugging.Assert(tf.reduce_all(tf.stack(most) < limits), [_INVALID_ID])
 
 
-def first_names(files: Sequence[str]) -> str:
+def summarize_files(files: Sequence[str]) -> str:
     """Return at most three names and the number of others, for messages."""
     return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
 
@@ -206,7 +206,7 @@ SHUFFLE_BUFFER = 10_000
 class RecordWriter:
     """Context manager that writes one TFRecord file.
 
-    The file gets its name only if the block ends without an exception (`files.whole_file`).
+    The file gets its name only if the block ends without an exception (`files.atomic_path`).
 
     Args:
         path: local, or remote through `tf.io.gfile`.
@@ -224,7 +224,7 @@ class RecordWriter:
 
     def __enter__(self) -> RecordWriter:
         with ExitStack() as stack:
-            name = stack.enter_context(whole_file(self.path))
+            name = stack.enter_context(atomic_path(self.path))
             writer = tf.io.TFRecordWriter(name)
             self._writer = stack.enter_context(writer)
             self._stack = stack.pop_all()
@@ -277,7 +277,7 @@ def read_records(
             random order. Otherwise they go from short to long, with the feature
             `batching.RECORD_NUMBER`, each example's position in the files.
         id_limits: feature -> number of valid ids. Other ids stop the iteration, because XLA would take
-            the nearest valid one and a GPU return zeros or NaN. `naming_damaged_file` names the record.
+            the nearest valid one and a GPU return zeros or NaN. `explain_read_errors` names the record.
 
     Returns:
         Dataset of dicts name -> tensor [B, *shape], of known cardinality.
@@ -291,13 +291,13 @@ def read_records(
     # A whole pool must be read before a part of it can be skipped.
     pool = 1
     if by_length:
-        pool = batching.pool_batches(
-            batch_size, num_records or count_records(files, batching.most_pool_records(batch_size))
+        pool = batching.choose_pool_size(
+            batch_size, num_records or count_records(files, batching.max_pool_records(batch_size))
         )
     first_pool, skip_in_pool = divmod(skip_batches, pool)
     skip_records = first_pool * pool * batch_size
 
-    epoch_records = epochs_of(files, shuffle, seed, shuffle_buffer)
+    epoch_records = read_epochs(files, shuffle, seed, shuffle_buffer)
     if repeat:
         # Skipped epochs are never opened.
         first_epoch = 0
@@ -313,7 +313,7 @@ def read_records(
     records = epochs.flat_map(epoch_records).skip(skip_records)  # before parsing, which costs more
     parse = parse_examples(specs)
     if by_length:
-        records = batching.in_buckets(
+        records = batching.bucket_by_length(
             records,
             specs,
             batch_size=batch_size,
@@ -344,7 +344,7 @@ def read_records(
 CHUNK_SIZE = 1000  # examples that become records at once
 
 
-def chunks_of(examples: Sequence[Part], size: int | None = None) -> Iterator[Sequence[Part]]:
+def split_chunks(examples: Sequence[Part], size: int | None = None) -> Iterator[Sequence[Part]]:
     """Yield the examples in chunks of `size` (default: CHUNK_SIZE)."""
     size = size or CHUNK_SIZE
     for start in range(0, len(examples), size):

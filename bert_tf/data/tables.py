@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from bert_tf.files import place_of, read_lines
-from bert_tf.limits import DataError, listed, parse_json, suggestion
+from bert_tf.files import format_location, read_lines
+from bert_tf.limits import DataError, join_names, parse_json, suggestion
 from bert_tf.options import option
 
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
@@ -66,9 +66,9 @@ class _Placed:
         self.line = line  # counted from 1
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """ "file:line", for error messages."""
-        return place_of(self.file, self.line)
+        return format_location(self.file, self.line)
 
 
 class Row(_Placed, list):
@@ -82,9 +82,9 @@ class TableRow(_Placed, dict):
         """Return the value of a column. The error for a missing one names the flag."""
         if name not in self:
             raise DataError(
-                self.place,
+                self.location,
                 f"no column {name!r}{suggestion(name, self)} The columns are "
-                f"{listed(self)}. Set {flag} or column_separator.",
+                f"{join_names(self)}. Set {flag} or column_separator.",
             )
         return self[name]
 
@@ -136,7 +136,7 @@ def read_table(
         ValueError: the format is unknown, the header repeats a name, or a row does not fit.
     """
     file = os.fspath(path)
-    format = format or ending_of(file)
+    format = format or guess_format(file)
     if format not in TABLE_FORMATS:
         raise DataError(file, f"the name of a table must end in .{', .'.join(TABLE_FORMATS)}.")
     if format == "jsonl":
@@ -166,7 +166,7 @@ def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
             number = reader.line_num + 1
     except csv.Error as error:
         problem = f"{error}. Double a quotation mark inside a column, or write .jsonl."
-        raise DataError(place_of(file, number), problem) from error
+        raise DataError(format_location(file, number), problem) from error
 
 
 def _named_rows(rows: Iterator[Row], has_header: bool) -> Iterator[TableRow]:
@@ -178,12 +178,13 @@ def _named_rows(rows: Iterator[Row], has_header: bool) -> Iterator[TableRow]:
         names, rows = [str(number) for number in range(len(first))], chain([first], rows)
     if len(set(names)) < len(names):
         raise DataError(
-            first.place, f"the first line must name each column once, but has {listed(names)}."
+            first.location,
+            f"the first line must name each column once, but has {join_names(names)}.",
         )
     for row in rows:
         if len(row) != len(names):
             found = f"found {len(row)} columns, but {len(names)} are expected"
-            raise DataError(row.place, f"{found} ({listed(names)}).")
+            raise DataError(row.location, f"{found} ({join_names(names)}).")
         yield TableRow(zip(names, row, strict=True), row.file, row.line)
 
 
@@ -194,18 +195,19 @@ def _json_rows(file: str) -> Iterator[TableRow]:
         try:
             values = parse_json(line, unique_keys=True)
         except json.JSONDecodeError as error:
-            raise DataError(place_of(file, number), f"invalid JSON ({error}).") from error
+            raise DataError(format_location(file, number), f"invalid JSON ({error}).") from error
         if not isinstance(values, dict):
             raise DataError(
-                place_of(file, number), f"each line must be one JSON object, but is {line[:60]!r}."
+                format_location(file, number),
+                f"each line must be one JSON object, but is {line[:60]!r}.",
             )
         yield TableRow(values, file, number)
 
 
-def ending_of(file: str) -> str:
+def guess_format(file: str) -> str:
     """Return the ending of a file's name in lower case, without .gz.
 
-    >>> ending_of("data/Train.TSV.gz")
+    >>> guess_format("data/Train.TSV.gz")
     'tsv'
     """
     return file.lower().removesuffix(".gz").rsplit(".", 1)[-1]

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from bert_tf.data.label_schemes import WORDS, entity_label
+from bert_tf.data.label_schemes import WORDS, parse_label
 from bert_tf.files import read_lines
 from bert_tf.limits import DataError
 
@@ -41,7 +41,7 @@ class Sentence:
     file: str
     lines: Sequence[int]  # one per word, from 1; () without a file
 
-    def place(self, index: int) -> str:
+    def location(self, index: int) -> str:
         """Return "file:line" of a word, for messages; without a file its number in the sentence."""
         if not self.lines:
             return f"Word {index + 1} of {' '.join(self.words)[:60]!r}"
@@ -102,7 +102,7 @@ def read_conll(
     return sentences
 
 
-def relabelled_lines(
+def relabel_lines(
     path: str, labels: Iterable[str], columns: Columns, gold: Iterable[str] | None = None
 ) -> Iterator[str]:
     """Yield the lines of a file that `read_conll` has read, with other labels.
@@ -152,13 +152,13 @@ def _rows(path: str, columns: Columns) -> Iterator[list[str] | str | None]:
             yield row
 
 
-def _check_columns(columns: Columns, num_columns: int, place: str) -> None:
+def _check_columns(columns: Columns, num_columns: int, location: str) -> None:
     label = columns.label_index(num_columns)
     if label is None and columns.labelled:
         label = 1
     for flag, index in (("word_column", columns.word - 1), ("label_column", label)):
         if index is not None and not 0 <= index < num_columns:
-            raise DataError(place, f"found {num_columns} columns, but --{flag} is {index + 1}.")
+            raise DataError(location, f"found {num_columns} columns, but --{flag} is {index + 1}.")
 
 
 def _sentence(
@@ -175,10 +175,10 @@ def _sentence(
     return Sentence(words, labels, document, path, tuple(rows))
 
 
-def _label(text: str, label_scheme: str, place: str) -> str:
-    label = text if label_scheme == WORDS else entity_label(text)
+def _label(text: str, label_scheme: str, location: str) -> str:
+    label = text if label_scheme == WORDS else parse_label(text)
     if label is None:
         raise DataError(
-            place, f"{text!r} is not like B-PER or O. Labels of words need --label_scheme=words."
+            location, f"{text!r} is not like B-PER or O. Labels of words need --label_scheme=words."
         )
     return label

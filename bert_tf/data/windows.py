@@ -67,19 +67,19 @@ class Passage:
         """Return the index of the word at a character; at whitespace, the word before or the first."""
         return max(0, bisect_right(self.word_starts, character) - 1)
 
-    def words_of(self, answer: SquadAnswer) -> tuple[int, int]:
+    def find_words(self, answer: SquadAnswer) -> tuple[int, int]:
         """Return the indexes of the first and the last word of an answer."""
         end = answer.start + len(answer.text)
         return self.word_at(answer.start), self.word_at(end - 1)
 
-    def located(self, answer: SquadAnswer) -> SquadAnswer:
+    def locate(self, answer: SquadAnswer) -> SquadAnswer:
         """Return the occurrence of an answer in its words that is nearest to `answer.start`.
 
         Return `answer` itself if it begins exactly there, or if its words do not contain it.
         """
         if self.text.startswith(answer.text, answer.start):
             return answer
-        first, last = self.words_of(answer)
+        first, last = self.find_words(answer)
         begin, end = self.word_starts[first], self.word_starts[last] + len(self.words[last])
         wanted = re.compile(r"\s+".join(map(re.escape, answer.text.split())))
         found = wanted.finditer(self.text, begin, end)
@@ -127,7 +127,7 @@ class TokenizedPassage:
     word_of: list[int]  # the word of each piece
     first_piece: list[int]  # of each word; a word that the tokenizer drops has that of the next
 
-    def span_of(self, answer: SquadAnswer, answer_ids: Sequence[int]) -> TokenSpan | None:
+    def find_span(self, answer: SquadAnswer, answer_ids: Sequence[int]) -> TokenSpan | None:
         """Return the pieces of an answer; None if the tokenizer drops all of it.
 
         These are exactly the answer's pieces ("1895"), or else all pieces of its words
@@ -136,7 +136,7 @@ class TokenizedPassage:
         Args:
             answer_ids: the word pieces of the answer's text.
         """
-        first_word, last_word = self.passage.words_of(answer)
+        first_word, last_word = self.passage.find_words(answer)
         start = self.first_piece[first_word]
         is_last = last_word + 1 == len(self.first_piece)
         end = (len(self.ids) if is_last else self.first_piece[last_word + 1]) - 1
@@ -148,10 +148,10 @@ class TokenizedPassage:
                 return TokenSpan(first, first + len(answer_ids) - 1)
         return TokenSpan(start, end)
 
-    def span_at(self, answer: SquadAnswer, tokenizer: FullTokenizer) -> TokenSpan | None:
+    def find_exact_span(self, answer: SquadAnswer, tokenizer: FullTokenizer) -> TokenSpan | None:
         """Return the fewest pieces that contain all characters of an answer; None without pieces."""
         begin, end = answer.start, answer.start + len(answer.text)
-        first_word, last_word = self.passage.words_of(answer)
+        first_word, last_word = self.passage.find_words(answer)
         pieces = []
         for word in range(first_word, last_word + 1):
             word_start = self.passage.word_starts[word]

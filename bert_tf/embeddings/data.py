@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from bert_tf.characters import is_blank
 from bert_tf.data.question_answering import read_squad
-from bert_tf.data.tables import TableOptions, TableRow, ending_of, read_table
+from bert_tf.data.tables import TableOptions, TableRow, guess_format, read_table
 from bert_tf.embeddings.losses import CLASSES, PAIRS, SCORES
 from bert_tf.embeddings.options import (
     ANCHORS,
@@ -22,7 +22,7 @@ from bert_tf.embeddings.options import (
     TextsOptions,
 )
 from bert_tf.embeddings.task import EmbeddingExample, text_key
-from bert_tf.limits import DataError, listed
+from bert_tf.limits import DataError, join_names
 from bert_tf.tasks.classification import InputExample, Label
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
 from bert_tf.tasks.options import wanted_files
@@ -114,7 +114,7 @@ def _read_snli(data_dir: str, split: str) -> Iterator[InputExample]:
     """Yield the pairs of a split of SNLI 1.0. Those without agreement have the label "-"."""
     for row in read_table(os.path.join(data_dir, f"snli_1.0_{split}.jsonl")):
         a, b = text_of(row, "sentence1"), text_of(row, "sentence2")
-        yield InputExample("", a, b, str(row["gold_label"]), row.place)
+        yield InputExample("", a, b, str(row["gold_label"]), row.location)
 
 
 def _of_inference(rows: Iterable[InputExample]) -> list[EmbeddingExample]:
@@ -167,9 +167,9 @@ def read_file(
         ValueError: the file cannot be read, has no examples, lacks a column, mixes types of examples, or
             has an empty text, an invalid score, or only one class.
     """
-    if ending_of(path) == "json":
+    if guess_format(path) == "json":
         return PAIRS, [
-            EmbeddingExample((each.question_text, each.passage.text), origin=each.place)
+            EmbeddingExample((each.question_text, each.passage.text), origin=each.location)
             for each in read_squad(path)
         ]
     layouts: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
@@ -181,9 +181,9 @@ def read_file(
             layouts[names] = _columns(row, texts, missing_label is None)
             if len({columns.example_type for columns in layouts.values()}) > 1:
                 text = f"the columns are {layouts[names]}, unlike those above. Split the file."
-                raise DataError(row.place, text)
+                raise DataError(row.location, text)
             if len(layouts) == 1:
-                logger.info("%s: %s of %s", path, layouts[names], listed(names))
+                logger.info("%s: %s of %s", path, layouts[names], join_names(names))
         examples.append(_example(row, layouts[names], classes, missing_label))
     check_some(examples, path)
     example_type = next(iter(layouts.values())).example_type
@@ -218,11 +218,11 @@ def _columns(row: TableRow, texts: TextsOptions, labelled: bool) -> Columns:
     elif label not in row:  # a test set
         label = None
     if anchor is None or (labelled and positive is None and label is None):
-        text = f"the columns are {listed(row)}. Name anchor_column, and positive_column or label_column."
-        raise DataError(row.place, text)
+        text = f"the columns are {join_names(row)}: name anchor_column, positive_column or label_column."
+        raise DataError(row.location, text)
     if negatives and (positive is None or label is not None):
-        text = f"the negatives in {listed(negatives)} need a positive, and no label."
-        raise DataError(row.place, text)
+        text = f"the negatives in {join_names(negatives)} need a positive, and no label."
+        raise DataError(row.location, text)
     return Columns(anchor, positive, negatives, label)
 
 
@@ -246,7 +246,7 @@ def _example(
         label = float(classes.setdefault(name, len(classes)))
     elif columns.example_type == SCORES:
         label = _score(row, str(columns.label))
-    return EmbeddingExample(tuple(texts), label, row.place)
+    return EmbeddingExample(tuple(texts), label, row.location)
 
 
 def text_of(row: TableRow, column: str) -> str:
@@ -271,7 +271,7 @@ def _score(row: TableRow, column: str) -> float:
 def _require(is_valid: object, row: TableRow, column: str | None, rule: str) -> None:
     if not is_valid:
         value = row[str(column)]
-        raise DataError(row.place, f"{column} is {value!r:.60}, but must be {rule}.")
+        raise DataError(row.location, f"{column} is {value!r:.60}, but must be {rule}.")
 
 
 def _without_unlabelled(

@@ -13,7 +13,7 @@ import numpy as np
 from bert_tf.embeddings.losses import SCORES
 from bert_tf.embeddings.retrieval import judged, retrieval_metrics, score_metrics
 from bert_tf.embeddings.task import EmbeddingExample
-from bert_tf.files import json_line, open_whole
+from bert_tf.files import atomic_write, json_line
 from bert_tf.report.embeddings import pair_sections, query_sections
 from bert_tf.report.page import Section
 from bert_tf.tasks.run import Run
@@ -125,7 +125,7 @@ def _sections(examples: Sequence[EmbeddingExample], found: Found) -> list[Sectio
 
 
 def _write_predictions(path: str, examples: Sequence[EmbeddingExample], found: Found) -> None:
-    with open_whole(path) as file:
+    with atomic_write(path) as file:
         if isinstance(found, Ranking):
             for query, scores, row in zip(found.queries, found.scores, found.indexes, strict=True):
                 best = zip(scores[:_SHOWN], row[:_SHOWN], strict=True)

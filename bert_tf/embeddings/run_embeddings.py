@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.data.tables import ending_of
+from bert_tf.data.tables import guess_format
 from bert_tf.embeddings.data import read_examples, score_each_pair, unique_texts
 from bert_tf.embeddings.losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
 from bert_tf.embeddings.options import EmbeddingOptions
@@ -69,7 +69,7 @@ def read_data(setup: Setup) -> tuple[dict[str, str], dict[str, list[EmbeddingExa
     options = setup.options
     example_types, splits = read_examples(options)
     types = [*example_types.values()]
-    ending = ending_of(str(options.fine_tuning.predict_file))
+    ending = guess_format(str(options.fine_tuning.predict_file))
     is_table = options.texts.positive_column is None and ending != "json"
     if "train" not in example_types and is_table:
         types.append(_type_of(_known_settings(setup).get("loss", "multiple_negatives_ranking")))

@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig
-from bert_tf.limits import listed
+from bert_tf.limits import join_names
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.configured_model import ConfiguredModel
 from bert_tf.modeling.crf import make_crf
@@ -126,7 +126,7 @@ class _LabeledModel(ConfiguredModel):
         if count < 1 or (labels is not None and len(set(labels)) != count):
             raise ValueError(
                 f"`num_labels` is {num_labels}, but must be 1 or more and the number of different "
-                f"`labels`, which are {listed(labels or (), 5) or None}."
+                f"`labels`, which are {join_names(labels or (), 5) or None}."
             )
         self.num_labels = count
         self.labels = labels

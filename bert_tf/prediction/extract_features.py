@@ -29,12 +29,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import (
+    atomic_path,
+    atomic_write,
     check_not_an_input,
     count_lines,
     expand_files,
-    open_whole,
     read_lines,
-    whole_file,
 )
 from bert_tf.limits import DataError
 from bert_tf.modeling.pooling import parse_layers
@@ -147,7 +147,7 @@ def pack_line(line: str, tokenizer: FullTokenizer, max_seq_length: int) -> Packe
 
 def write_json_lines(path: str, examples: Iterable[Features], layers: Sequence[int]) -> None:
     """Write JSON lines with the keys and order of the reference."""
-    with open_whole(path) as file:
+    with atomic_write(path) as file:
         for number, (tokens, vectors) in enumerate(examples):
             features = []
             for token, token_vectors in zip(tokens, vectors.transpose(1, 0, 2), strict=True):
@@ -160,7 +160,7 @@ def write_json_lines(path: str, examples: Iterable[Features], layers: Sequence[i
 
 def write_npz(path: str, examples: Iterable[Features], layers: Sequence[int]) -> None:
     """Write NumPy arrays of all examples."""
-    with whole_file(path) as name, tempfile.TemporaryDirectory() as folder:
+    with atomic_path(path) as name, tempfile.TemporaryDirectory() as folder:
         tokens, vectors = zip(*examples, strict=True)
         local = os.path.join(folder, "features.npz")  # NumPy needs a local file
         np.savez(

@@ -20,7 +20,7 @@ from bert_tf.checkpoints.initial import initialize, untied_decoder
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sidecar import find_config, load_tokenizer
 from bert_tf.embeddings.task import EmbeddingTask
-from bert_tf.limits import DataError, listed
+from bert_tf.limits import DataError, join_names
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.pretraining.task import PretrainingTask
@@ -110,7 +110,7 @@ def load_model(
     missing = [name for name in report.missing if name.startswith(needed)]
     if missing := [name for name in missing if not name.startswith(unused)]:
         remedy = "copy it again" if task is not None else "use head=encoder"
-        raise DataError(report.source, f"lacks {listed(missing, 3)}: {remedy}.")
+        raise DataError(report.source, f"lacks {join_names(missing, 3)}: {remedy}.")
     model.task = task  # for save_pretrained
     return TrainedModel(
         *(model, tokenizer, task, length, path), checkpoint=checkpoint.source, unused_head=problem

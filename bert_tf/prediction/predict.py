@@ -21,27 +21,27 @@ from typing import Any, ClassVar, NamedTuple, TextIO
 
 from bert_tf.characters import is_blank
 from bert_tf.checkpoints.hub import local_path
-from bert_tf.data.tables import TABLE_FORMATS, TableOptions, TableRow, ending_of, read_table
+from bert_tf.data.tables import TABLE_FORMATS, TableOptions, TableRow, guess_format, read_table
 from bert_tf.embeddings.options import ANCHORS, POSITIVES
 from bert_tf.files import (
     STANDARD_INPUT,
+    atomic_write,
     check_not_an_input,
     count_lines,
     escaped,
     expand_files,
+    format_location,
     is_stream,
     json_line,
-    open_whole,
-    place_of,
     read_lines,
 )
-from bert_tf.limits import DataError, listed
+from bert_tf.limits import DataError, join_names
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskedLMPredictor, corpus_pseudo_perplexity
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.text_model import TextModel
-from bert_tf.quiet import until_reader_stops
+from bert_tf.quiet import ignore_broken_pipe
 from bert_tf.tasks.setup import RunRecord
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import PRECISIONS, choose_precision
@@ -163,7 +163,7 @@ class PredictionOptions:
     @property
     def answer_format(self) -> str:
         """Return `output_format`, else the format by the name of the file."""
-        ending = ending_of(self.output_file or "")
+        ending = guess_format(self.output_file or "")
         return self.output_format or (ending if ending in ("tsv", "csv") else "jsonl")
 
 
@@ -311,7 +311,7 @@ def read_inputs(
         ValueError: a file does not match its format or lacks a column; the message has file and line.
     """
     for file in files:
-        kind = format or ending_of(file)
+        kind = format or guess_format(file)
         if kind == "json":
             raise DataError(file, "give the format of a .json file: input_format=jsonl or text.")
         if kind in TABLE_FORMATS:
@@ -322,10 +322,10 @@ def read_inputs(
                 columns = columns or find_columns(row, table, model, trained)
                 item = model.parse_fields([_value(row, *column) for column in columns.items()])
                 names = [name for name in ("id", *chain(*columns.values())) if name in row]
-                yield Input({name: row[name] for name in names}, row.place, item)
+                yield Input({name: row[name] for name in names}, row.location, item)
         else:
             for number, line in enumerate(read_lines(file), start=1):
-                yield Input({"text": line}, place_of(file, number), model.parse_line(line))
+                yield Input({"text": line}, format_location(file, number), model.parse_line(line))
 
 
 def find_columns(
@@ -343,7 +343,9 @@ def find_columns(
         known += [name for name in usual if not (is_optional and name.isdecimal())]
         column = row.find(flag, named, known)
         if column is None and not is_optional:
-            raise DataError(row.place, f"the columns are {listed(row)}. Name one with `{flag}`.")
+            raise DataError(
+                row.location, f"the columns are {join_names(row)}. Name one with `{flag}`."
+            )
         columns[field] = [column] if column else []
     return columns
 
@@ -363,7 +365,7 @@ Answer = Mapping[str, Any]
 
 @contextmanager
 def open_output(file: str | None) -> Iterator[TextIO]:
-    with until_reader_stops() if file is None else open_whole(file) as output:
+    with ignore_broken_pipe() if file is None else atomic_write(file) as output:
         yield output or sys.stdout
 
 

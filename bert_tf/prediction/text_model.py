@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.batching import batches_by_length
+from bert_tf.data.batching import group_by_length
 from bert_tf.packing import PackedSequence, pack
 from bert_tf.prediction.model_folder import TrainedModel
 
@@ -132,7 +132,7 @@ class SequenceRunner:
         """
         results: list[dict[str, np.ndarray]] = [{}] * len(sequences)
         lengths = [len(sequence.input_ids) for sequence in sequences]
-        for rows in batches_by_length(lengths, batch_size or self.batch_size):
+        for rows in group_by_length(lengths, batch_size or self.batch_size):
             columns = {
                 name: [getattr(sequences[row], name) for row in rows]
                 for name in PackedSequence._fields

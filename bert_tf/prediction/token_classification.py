@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.data.label_schemes import entities
+from bert_tf.data.label_schemes import find_entities
 from bert_tf.data.token_classification import Sentence
 from bert_tf.data.word_splitting import WordSpan, split_words
 from bert_tf.packing import PackedSequence
@@ -66,7 +66,7 @@ class TokenClassificationPredictor(TextModel):
         probabilities = by_sentence(outputs, "probabilities")
         for sentence, row, certain in zip(sentences, labels, probabilities, strict=True):
             item, spans = prepared[sentence.document]
-            for kind, first, last in entities(row):
+            for kind, first, last in find_entities(row):
                 start, end = spans[first].start, spans[last - 1].end
                 answers[sentence.document][column].append(
                     {

@@ -31,7 +31,7 @@ import bert_tf
 from bert_tf.checkpoints.sidecar import vocab_is_cased
 from bert_tf.checkpoints.tokenizer_files import stated_cases
 from bert_tf.data.parallel import map_in_order
-from bert_tf.data.records import first_names
+from bert_tf.data.records import summarize_files
 from bert_tf.files import check_not_an_input, expand_files, file_identity, write_text
 from bert_tf.limits import DataError
 from bert_tf.options import OptionError
@@ -82,7 +82,7 @@ class PretrainingDataSummary:
             f"({ratios['unknown_token_share']:.2%} unknown); {ratios['mean_length']:.1f} tokens each, "
             f"{ratios['padding_share']:.1%} padding, {ratios['random_next_share']:.1%} with "
             f"next_sentence_labels 1, {ratios['masked_share']:.1%} predicted; in "
-            f"{first_names(self.output_files)}"
+            f"{summarize_files(self.output_files)}"
         )
 
 
@@ -124,7 +124,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
         for file in (jobs[0].manifest_file, *(file for job in jobs for file in job.output_files)):
             tf.io.gfile.remove(file)
         remedy = "write a sentence per line, an empty line between documents"
-        raise DataError(first_names(input_files), f"no instance can be made: {remedy}.")
+        raise DataError(summarize_files(input_files), f"no instance can be made: {remedy}.")
     num_single = sum(group.counts.documents == 1 for group in manifest.groups.values())
     if num_single and options.objective == "mlm_nsp":
         logger.warning(

@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.files import BLOCK, compression_of, is_utf16, open_binary, read_lines
+from bert_tf.files import BLOCK, detect_compression, is_utf16, open_binary, read_lines
 from bert_tf.limits import DataError
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def _text_size(file: str) -> int:
         if is_utf16(stream) or stream.peek(5).startswith(b"<doc "):
             remedy = "use iconv or examples/prepare_corpus.py"
             raise DataError(file, f"UTF-16 or WikiExtractor's output: {remedy}.")
-        if not compression_of(file):
+        if not detect_compression(file):
             return tf.io.gfile.stat(file).length
         stream.seek(0)
         return sum(map(len, iter(lambda: stream.read(BLOCK), b"")))

@@ -40,7 +40,7 @@ def choice_sections(questions: Sequence[Question], logits: np.ndarray) -> list[S
                 shortened(question.text_a),
                 f"{shortened(question.choices[question.label])} ({of_answer[index]:.3g})",
                 f"{shortened(said)} ({confidence[index]:.3g})",
-                question.origin or question.guid,
+                question.location or question.guid,
             ]
         )
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from bert_tf.data.label_schemes import Entity, Scores, entities
+from bert_tf.data.label_schemes import Entity, Scores, find_entities
 from bert_tf.data.token_classification import Sentence
 from bert_tf.report.page import Section, bars, matrix, paragraph, table
 from bert_tf.report.sections import MOST_ERRORS, most_common, shortened
@@ -29,7 +29,7 @@ def entity_sections(
     """
     sections = _scores("entity type", "entities", scores)
     pairs = [
-        entities_side_by_side(entities(there), entities(guessed))
+        entities_side_by_side(find_entities(there), find_entities(guessed))
         for there, guessed in zip(actual, predicted, strict=True)
     ]
     kinds = list(scores.by_type)
@@ -139,7 +139,7 @@ def _errors(
             "; ".join(_names(sentence, (there for there, _ in errors))),
             "; ".join(_names(sentence, (guessed for _, guessed in errors))),
             len(errors),
-            sentence.place(0),
+            sentence.location(0),
         ]
         for sentence, errors in wrong[:MOST_ERRORS]
     ]

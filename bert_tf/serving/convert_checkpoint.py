@@ -18,8 +18,8 @@ from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sentence_transformers import lost_prompts
 from bert_tf.checkpoints.tokenizer_files import unsupported_tokenization
 from bert_tf.config import BertConfig
-from bert_tf.files import check_new_folder, new_folder
-from bert_tf.limits import listed
+from bert_tf.files import atomic_folder, check_new_folder
+from bert_tf.limits import join_names
 from bert_tf.options import (
     ModelOptions,
     OptionError,
@@ -152,7 +152,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         logger.warning("%s", note)
     if left_out:
         logger.warning("dropped, because of --head=%s: %s", head.name, ", ".join(left_out))
-    with new_folder(options.output_dir, "output_dir") as folder:
+    with atomic_folder(options.output_dir, "output_dir") as folder:
         write_folder(
             folder,
             checkpoint,
@@ -248,6 +248,6 @@ def _labels(
         raise OptionError(
             "labels",
             f"{checkpoint.source} has {num_labels} outputs: give as many names, in their order, unlike "
-            f"{listed(labels) or 'none'}.",
+            f"{join_names(labels) or 'none'}.",
         )
     return labels

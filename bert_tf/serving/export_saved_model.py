@@ -18,7 +18,7 @@ from bert_tf.files import (
     check_new_folder,
     expand_files,
     file_facts,
-    files_of_checkpoint,
+    list_checkpoint_files,
     removing_new_parents,
 )
 from bert_tf.modeling.models import BertForPreTraining
@@ -411,7 +411,7 @@ def describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:
     is_ours = re.fullmatch(r"model\.ckpt-\d+", name)
     return {
         "checkpoint": name,
-        "files": {os.path.basename(f): file_facts(f) for f in files_of_checkpoint(checkpoint)},
+        "files": {os.path.basename(f): file_facts(f) for f in list_checkpoint_files(checkpoint)},
         "step": checkpoint_step(checkpoint) if is_ours else None,
         "exported": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "flags": as_flags(changed_options(options), shown=without_folders),

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.files import new_folder
+from bert_tf.files import atomic_folder
 from bert_tf.options import OptionError
 from bert_tf.prediction.runtimes import FILES, openvino_name, preserve_logging
 from bert_tf.serving.saved_model import described, metadata, write_beside
@@ -68,7 +68,7 @@ def write_file(
     signature = described(function)
     # Inputs other than ids are weights, which the file contains.
     signature["inputs"] = {name: signature["inputs"][name] for name in served.ids_specs()}
-    with new_folder(export_dir, "export_dir") as folder, tempfile.TemporaryDirectory() as local:
+    with atomic_folder(export_dir, "export_dir") as folder, tempfile.TemporaryDirectory() as local:
         path = os.path.join(local, FILES[format])
         write(path)
         values = metadata(served, precision) | {"format": format, "file": FILES[format]}

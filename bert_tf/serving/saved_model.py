@@ -26,7 +26,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from bert_tf import __version__
 from bert_tf.checkpoints.model_files import model_files
 from bert_tf.data.parallel import varint
-from bert_tf.files import new_folder, write_text
+from bert_tf.files import atomic_folder, write_text
 from bert_tf.prediction.runtimes import EXTRA, METADATA_FILE
 from bert_tf.serving.other_names import EXAMPLES, HUGGING_FACE, INPUTS, TF_EXAMPLE, serialized
 from bert_tf.serving.quantization import Quantization
@@ -66,7 +66,7 @@ def write_saved_model(
     functions = served.signatures(signatures or default_signatures(served))
     others = [functions[name] for name in functions if name in (TF_EXAMPLE, HUGGING_FACE)]
     found = functions if TEXT in functions or not others else {TEXT: others[0], **functions}
-    with new_folder(export_dir, "export_dir") as folder:
+    with atomic_folder(export_dir, "export_dir") as folder:
         tf.saved_model.save(served, folder, signatures=found)
         extra = os.path.join(folder, EXTRA)
         values = metadata(served, precision) | {

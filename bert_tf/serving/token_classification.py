@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.label_schemes import entities
+from bert_tf.data.label_schemes import find_entities
 from bert_tf.modeling.crf import best_labels, sentence_chains
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec, valid_utf8
@@ -202,9 +202,12 @@ class _EntityRules:
 
     @classmethod
     def of(cls, labels: Sequence[str]) -> _EntityRules:
-        alone = [entities([label]) for label in labels]
+        alone = [find_entities([label]) for label in labels]
         rows = [
-            [any(entity.start == 1 for entity in entities([before, label])) for label in labels]
+            [
+                any(entity.start == 1 for entity in find_entities([before, label]))
+                for label in labels
+            ]
             for before in labels
         ]
         return cls(

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.records import chunks_of, write_parts
+from bert_tf.data.records import split_chunks, write_parts
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import Loss
 
@@ -158,7 +158,7 @@ class ExampleTask(Task):
             ValueError: an example does not fit the task; the message names its line.
         """
         rows = self.rows(list(of_type(examples, self.example_type)))
-        parts, make = chunks_of(rows), self.record_maker(tokenizer)
+        parts, make = split_chunks(rows), self.record_maker(tokenizer)
         count, num_truncated = write_parts(path, self.record_features, make, parts, num_workers)
         if num_truncated:
             num_texts = self.num_sequences(examples)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf.data.batching import RECORD_NUMBER, length_step, pack_batch
 from bert_tf.data.features import trim_padding
-from bert_tf.data.records import assert_ids, count_records, naming_damaged_file, read_records
+from bert_tf.data.records import assert_ids, count_records, explain_read_errors, read_records
 from bert_tf.options import OptionError
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
@@ -101,7 +101,7 @@ class RecordFiles:
         dataset = task.complete(dataset, seed=0)  # the same at every evaluation
         dataset = without_needless_padding(dataset, task, lengths)
         numbered = _with_record_number(outputs) if by_length else outputs
-        with naming_damaged_file(self.files, id_limits):
+        with explain_read_errors(self.files, id_limits):
             columns = trainer.predict(
                 dataset, numbered, batch_size, label=label, max_batches=max_batches
             )

@@ -215,7 +215,8 @@ def read_glue(
         if len(row) < needed:
             if not task.has_broken_rows:
                 raise DataError(
-                    row.place, f"{task.name} needs {needed} columns, but this row has {len(row)}."
+                    row.location,
+                    f"{task.name} needs {needed} columns, but this row has {len(row)}.",
                 )
             broken.append(row)
             continue
@@ -224,13 +225,13 @@ def read_glue(
         texts = (row[layout.text_a], None if layout.text_b is None else row[layout.text_b])
         if any(text is not None and is_blank(text) for text in texts):
             empty.append(row)
-        yield InputExample(f"{split}-{index}", *texts, _label(task, layout, row), row.place)
+        yield InputExample(f"{split}-{index}", *texts, _label(task, layout, row), row.location)
     for rows, what in (
         (broken, "have too few columns and are skipped"),
         (empty, "are empty texts"),
     ):
         if rows:
-            logger.warning("%d rows of %s %s, first %s", len(rows), path, what, rows[0].place)
+            logger.warning("%d rows of %s %s, first %s", len(rows), path, what, rows[0].location)
 
 
 def submission_lines(task: GlueTask, predictions: list) -> list[str]:
@@ -256,4 +257,4 @@ def _label(task: GlueTask, layout: Split, row: Row) -> Label:
     try:
         return float(label)
     except ValueError as error:
-        raise DataError(row.place, f"{label!r} must be a number.") from error
+        raise DataError(row.location, f"{label!r} must be a number.") from error

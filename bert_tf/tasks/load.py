@@ -12,7 +12,7 @@ from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.checkpoints.heads import BY_ARCHITECTURE, HEADS, find_head
 from bert_tf.checkpoints.initial import initialize
 from bert_tf.config import BertConfig
-from bert_tf.limits import DataError, listed
+from bert_tf.limits import DataError, join_names
 from bert_tf.options import OptionError
 from bert_tf.registry import TASK_FILE, TYPES, TaskType
 from bert_tf.tasks.base import Task
@@ -104,7 +104,9 @@ def _check_same_head(checkpoint: PretrainedCheckpoint, task: Task, path: str) ->
         (labels, labels and checkpoint.labels),
     ):
         if theirs and theirs != ours:
-            problem = f"{listed(ours, 5)}, but the config.json next to it {listed(theirs, 5)}"
+            problem = (
+                f"{join_names(ours, 5)}, but the config.json next to it {join_names(theirs, 5)}"
+            )
             raise DataError(path, f"{problem}: delete the wrong one.")
 
 

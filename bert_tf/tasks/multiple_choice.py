@@ -72,7 +72,7 @@ class MultipleChoiceTask(ExampleTask):
         for question in questions:
             if len(question.choices) > self.num_choices:
                 found = f"there are {len(question.choices)} choices, but the task has at most"
-                raise DataError(question.origin, f"{found} {self.num_choices}.")
+                raise DataError(question.location, f"{found} {self.num_choices}.")
         # A test set has no labels. Its records contain an unused 0.
         return [ChoiceRow(each.text_a, each.choices, each.label or 0) for each in questions]
 

@@ -21,9 +21,9 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.parallel import WindowRecords, WindowRow, map_in_order, pieces_of_texts
+from bert_tf.data.parallel import WindowRecords, WindowRow, map_in_order, split_texts
 from bert_tf.data.question_answering import Findings, SquadExample, TrainingExample
-from bert_tf.data.records import CHUNK_SIZE, chunks_of, content_key, write_parts
+from bert_tf.data.records import CHUNK_SIZE, content_key, split_chunks, write_parts
 from bert_tf.data.windows import (
     FIRST_UNIQUE_ID,
     Passage,
@@ -66,8 +66,10 @@ class TokenizedPassages(dict):
         new = [passage for passage in dict.fromkeys(passages) if passage not in self]
         if num_workers == 1 or not new:
             return
-        parts = ([passage.words for passage in part] for part in chunks_of(new, _PASSAGES_AT_ONCE))
-        tokenize = functools.partial(pieces_of_texts, self._tokenizer)
+        parts = (
+            [passage.words for passage in part] for part in split_chunks(new, _PASSAGES_AT_ONCE)
+        )
+        tokenize = functools.partial(split_texts, self._tokenizer)
         found = chain.from_iterable(map_in_order(tokenize, parts, num_workers))
         for passage, pieces in zip(new, found, strict=True):
             self[passage] = TokenizedPassage(passage, *pieces)
@@ -114,14 +116,14 @@ def _answer_tokens(
     findings: Findings,
     answer_spans: str,
 ) -> TokenSpan | None:
-    located = passage.passage.located(answer)
+    located = passage.passage.locate(answer)
     if answer_spans == "characters":
-        return passage.span_at(located, tokenizer)
+        return passage.find_exact_span(located, tokenizer)
     answer_ids = tokenizer.encode(answer.text)
-    span = passage.span_of(answer, answer_ids)
+    span = passage.find_span(answer, answer_ids)
     if span is None or passage.ids[span.start : span.end + 1] == answer_ids:
         return span
-    fitting = passage.span_at(located, tokenizer)
+    fitting = passage.find_exact_span(located, tokenizer)
     if fitting is not None and fitting != span:
         start, end = passage.characters(fitting, tokenizer)
         if located.start <= start and end <= located.start + len(located.text):
@@ -339,7 +341,7 @@ class AskedQuestions:
 
     def _report(self, example: SquadExample, sentence: str) -> None:
         if self.report is not None:
-            self.report(f"{example.place}: {sentence}")
+            self.report(f"{example.location}: {sentence}")
 
     def metrics(self, predictions: Mapping[str, Prediction]) -> dict[str, float]:
         """Return the official metrics; see `official_metrics`."""
@@ -362,7 +364,7 @@ def official_metrics(
             remedy = (
                 "" if example.answers is None else " For SQuAD 2.0 give version_2_with_negative."
             )
-            raise DataError(example.place, f"the question has no reference answer.{remedy}")
+            raise DataError(example.location, f"the question has no reference answer.{remedy}")
     answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
     texts = {name: prediction.text for name, prediction in predictions.items()}
     if not version_2_with_negative:

@@ -31,7 +31,7 @@ from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
 from bert_tf.checkpoints.model_files import model_files, write_files
 from bert_tf.data.batching import PACKED_FEATURES
 from bert_tf.data.parallel import workers_for
-from bert_tf.data.records import make_once, naming_damaged_file
+from bert_tf.data.records import explain_read_errors, make_once
 from bert_tf.files import check_writable, write_text
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.options import OptionError
@@ -289,7 +289,7 @@ class Run(Generic[AnyTask, AnyOptions]):
             CheckpointHook(self.output_dir, *saving),
             evaluation,
         ]
-        with naming_damaged_file(source.files, task.id_limits(config)):
+        with explain_read_errors(source.files, task.id_limits(config)):
             trainer.train(
                 stream,
                 self.last_step,

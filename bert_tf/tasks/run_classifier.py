@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_tf.data.tables import TableOptions
 from bert_tf.files import write_text
-from bert_tf.limits import DataError, listed
+from bert_tf.limits import DataError, join_names
 from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.report.classification import evaluation_sections
 from bert_tf.report.page import Section
@@ -258,7 +258,7 @@ def read_data(
         counts = count_labels(task, splits["train"])
         classes = [f"{label} ({n})" for label, n in zip(task.labels, counts, strict=True)]
         of_f1 = f"; f1 is that of {task.labels[1]}" if len(classes) == 2 else ""
-        logger.info("Classes, with training examples: %s%s", listed(classes), of_f1)
+        logger.info("Classes, with training examples: %s%s", join_names(classes), of_f1)
     return task, splits
 
 
@@ -324,7 +324,7 @@ def _labels(
     if "train" in splits:
         labels = _inferred(splits["train"], layout)
         if splits["train"] and len(labels) < 1 + (layout.problem_type == "single_label"):
-            found = listed(labels) or "none"
+            found = join_names(labels) or "none"
             raise DataError(str(train_file), f"the labels are {found}. Check label_column.")
         return in_order_of(known_labels if trained is None else trained.labels, labels)
     if trained is not None and not (are_unnamed(trained.labels) and train_file):

@@ -17,16 +17,16 @@ from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
     Counts,
-    breaks,
     complete_labels,
-    entities,
+    find_entities,
     find_scheme,
-    report,
-    word_report,
+    find_violations,
+    format_report,
+    format_word_report,
 )
-from bert_tf.data.token_classification import Columns, Sentence, read_conll, relabelled_lines
+from bert_tf.data.token_classification import Columns, Sentence, read_conll, relabel_lines
 from bert_tf.data.word_splitting import WordSpan, are_spaced, choose_rule, join_words, split_words
-from bert_tf.files import open_whole, write_text
+from bert_tf.files import atomic_write, write_text
 from bert_tf.limits import DataError
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
 from bert_tf.options import ModelOptions, OptionError, option, require_files
@@ -211,7 +211,7 @@ def _write_scores(
             "Train longer, or with another --learning_rate.",
             scores.overall.actual,
         )
-    text = word_report(scores) if run.task.word_labels else report(scores)
+    text = format_word_report(scores) if run.task.word_labels else format_report(scores)
     results = run.write_results(name, {**run.task.metrics(kept), **others})
     write_text(run.path(f"{name}_report.txt"), text)
     for line in text.splitlines():
@@ -254,7 +254,7 @@ def _entities_in_text(
 ) -> set[tuple[int, str, int, int]]:
     return {
         (number, kind, spans[first].start, spans[end - 1].end)
-        for kind, first, end in entities(labels)
+        for kind, first, end in find_entities(labels)
     }
 
 
@@ -269,8 +269,8 @@ def _write_predictions(
     labels = [label for row in run.task.sentence_labels(kept, "predictions") for label in row]
     columns = columns_of(options, "test" if name == "test" else "dev")
     path = run.path(f"{name}_predictions.txt")
-    with open_whole(path) as file:
-        for line in relabelled_lines(source, labels, columns, gold):
+    with atomic_write(path) as file:
+        for line in relabel_lines(source, labels, columns, gold):
             file.write(line + "\n")
     logger.info("Wrote %d predictions to %s", len(labels), path)
 
@@ -384,9 +384,9 @@ def _new_task(
 def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> None:
     """Raise if `strict` and labels break the scheme, else warn: they are read as conlleval does."""
     found = [
-        f"{sentence.place(index)}: {why}"
+        f"{sentence.location(index)}: {why}"
         for sentence in sentences
-        for index, why in breaks(sentence.labels or (), scheme)
+        for index, why in find_violations(sentence.labels or (), scheme)
     ]
     if not found:
         return
@@ -411,7 +411,7 @@ def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str]) -> None:
         for index, label in enumerate(sentence.labels or ()):
             if label not in known:
                 raise DataError(
-                    sentence.place(index),
+                    sentence.location(index),
                     f"the label is {label!r}, but those of this model are {', '.join(labels)}.",
                 )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert_tf.data.multiple_choice import Question, read_questions
-from bert_tf.files import json_line, open_whole
+from bert_tf.files import atomic_write, json_line
 from bert_tf.limits import DataError
 from bert_tf.options import ModelOptions, require_files
 from bert_tf.report.multiple_choice import choice_sections
@@ -88,7 +88,7 @@ def read_data(options: SwagOptions) -> Splits:
         unknown = [question for question in questions if question.label is None]
         if unknown and split != "test":
             raise DataError(
-                unknown[0].origin,
+                unknown[0].location,
                 f"no answer, as {len(unknown)} of {len(questions)}, but the {split} set needs all.",
             )
         splits[split] = questions
@@ -120,7 +120,7 @@ def answer(
 
 def write_predictions(path: str, questions: Sequence[Question], logits: np.ndarray) -> None:
     """Write one JSON line per question. `logits` [questions, K] may have padding."""
-    with open_whole(path) as file:
+    with atomic_write(path) as file:
         for question, row in zip(questions, softmax(logits), strict=True):
             probabilities = [float(p) for p in row[: len(question.choices)]]
             prediction = int(np.argmax(probabilities))

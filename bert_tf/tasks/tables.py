@@ -71,7 +71,7 @@ def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator
             text_a=_text(row, layout.text_a, "text_a_column"),
             text_b=text_b,
             label=_label(row, layout) if labelled else None,
-            origin=row.place,
+            origin=row.location,
         )
 
 
@@ -141,5 +141,5 @@ def _number(row: TableRow, column: str, value: Any) -> float:
 def _check(row: TableRow, column: str, value: Any, expected: str, is_valid: bool) -> None:
     if not is_valid:
         raise DataError(
-            row.place, f"column {column!r} contains {value!r:.60}, but must contain {expected}."
+            row.location, f"column {column!r} contains {value!r:.60}, but must contain {expected}."
         )

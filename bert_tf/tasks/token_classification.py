@@ -19,17 +19,17 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.batching import batches_by_length
+from bert_tf.data.batching import group_by_length
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
     Scores,
     allowed_transitions,
-    as_entities,
     conlleval,
-    entity_label,
-    in_scheme,
+    convert_scheme,
+    label_as_entity,
+    parse_label,
 )
 from bert_tf.data.parallel import NUM_SPECIAL_TOKENS, Document, LabelledSentence, WordRecords
 from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
@@ -104,7 +104,7 @@ class TokenClassificationTask(ExampleTask):
         self.bilstm_units = bilstm_units
         if word_labels is None:
             has_entities = any(label[:2] in ("B-", "I-") for label in labels)
-            word_labels = not has_entities and None in map(entity_label, labels)
+            word_labels = not has_entities and None in map(parse_label, labels)
         self.word_labels = word_labels
         if self.word_labels:
             self.best_metric = "eval_accuracy"
@@ -187,11 +187,11 @@ class TokenClassificationTask(ExampleTask):
             return sentence.words, [0] * len(sentence.words)
         labels = sentence.labels
         if self.crf is not None:  # others would have probability 0
-            labels = in_scheme(labels, self.crf)
+            labels = convert_scheme(labels, self.crf)
         for index, label in (*enumerate(sentence.labels), *enumerate(labels)):
             if label not in ids:
                 problem = f"the label is {label!r}, but must be of {', '.join(self.labels)}."
-                raise DataError(sentence.place(index), problem)
+                raise DataError(sentence.location(index), problem)
         return sentence.words, [ids[label] for label in labels]
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
@@ -264,7 +264,7 @@ class TokenClassificationTask(ExampleTask):
     @property
     def entity_label_names(self) -> tuple[str, ...]:
         """Labels as labels of entities; each word is an entity for labels of words."""
-        return tuple(map(as_entities, self.labels)) if self.word_labels else self.labels
+        return tuple(map(label_as_entity, self.labels)) if self.word_labels else self.labels
 
     def entity_labels(self, kept: Mapping[str, np.ndarray], name: str) -> list[list[str]]:
         """Return `sentence_labels` with the names of `entity_label_names`."""
@@ -306,7 +306,7 @@ def decoded_sentences(
     """
     lengths = [len(labels) for _, labels in sentences]
     found: list[dict[str, np.ndarray]] = [{}] * len(sentences)
-    for rows in batches_by_length(lengths, _DECODED_TOGETHER):
+    for rows in group_by_length(lengths, _DECODED_TOGETHER):
         shape = (len(rows), lengths[rows[-1]])
         logits = np.zeros((*shape, len(transitions) - 1), np.float32)
         labels = np.zeros(shape, np.int32)

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.model_files import BESIDE_CHECKPOINTS
-from bert_tf.files import whole_file, write_text
+from bert_tf.files import atomic_path, write_text
 from bert_tf.limits import read_json, suggestion
 from bert_tf.options import OptionError
 from bert_tf.training import checkpoints
@@ -128,5 +128,5 @@ class BestCheckpoint:
         for name in BESIDE_CHECKPOINTS:
             source = os.path.join(self._output_dir, name)
             if tf.io.gfile.exists(source):
-                with whole_file(os.path.join(self.folder, name)) as target:
+                with atomic_path(os.path.join(self.folder, name)) as target:
                     tf.io.gfile.copy(source, target, overwrite=True)

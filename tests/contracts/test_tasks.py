@@ -19,7 +19,7 @@ from helpers import (
 from models import DATA, copy_of, golden, train
 
 import bert_tf
-from bert_tf.data.label_schemes import entities
+from bert_tf.data.label_schemes import find_entities
 from bert_tf.data.records import read_records
 from bert_tf.data.token_classification import read_conll
 from bert_tf.embeddings.reranking import RerankingTask
@@ -247,7 +247,7 @@ def asked(kind):
         items = [row["text"] for row in read_json_lines(file)]
     elif kind in ("ner", "crf"):
         rows = read_conll(str(golden(kind) / "test_predictions.txt"))
-        right = [[(e.type, e.start, e.end) for e in entities(row.labels)] for row in rows]
+        right = [[(e.type, e.start, e.end) for e in find_entities(row.labels)] for row in rows]
         return [list(row.words) for row in rows], right
     elif kind.startswith("squad"):
         paragraphs = json.loads(file.read_text())["data"][0]["paragraphs"]

@@ -49,7 +49,7 @@ def stream(files, num_batches=-1, **changes):
 
 def test_order_of_pool_sorts_by_length_in_steps():
     lengths = tf.constant([17, 3, 9, 1, 8, 16])
-    order = batching.order_of_pool(lengths, batch_size=2, step=8, seed=None)
+    order = batching.sort_pool(lengths, batch_size=2, step=8, seed=None)
     assert order.numpy().tolist() == [1, 3, 4, 2, 5, 0]  # 3 1 8 | 9 16 | 17
 
 
@@ -57,7 +57,7 @@ def test_order_of_pool_shuffles_whole_batches():
     lengths = tf.range(8, 8 * 24, 8)  # 23 lengths, each a step of its own
     seen = set()
     for seed in range(20):
-        order = batching.order_of_pool(lengths, 5, 8, tf.constant([seed, 0])).numpy().tolist()
+        order = batching.sort_pool(lengths, 5, 8, tf.constant([seed, 0])).numpy().tolist()
         assert sorted(order) == list(range(23))
         whole = [tuple(order[i : i + 5]) for i in range(0, 20, 5)]
         assert sorted(whole) == [tuple(range(i, i + 5)) for i in range(0, 20, 5)]
@@ -68,25 +68,25 @@ def test_order_of_pool_shuffles_whole_batches():
 
 def test_used_lengths_count_to_the_last_token_of_any_choice():
     masks = tf.constant([[[1, 1, 0, 0], [1, 0, 1, 0]], [[1, 0, 0, 0], [0, 0, 0, 0]]])
-    assert batching.used_lengths(masks).numpy().tolist() == [3, 1]
-    assert batching.used_lengths(tf.zeros([2, 4], tf.int32)).numpy().tolist() == [0, 0]
+    assert batching.measure_lengths(masks).numpy().tolist() == [3, 1]
+    assert batching.measure_lengths(tf.zeros([2, 4], tf.int32)).numpy().tolist() == [0, 0]
 
 
 def test_pool_batches_are_an_epoch_at_most_and_one_at_least():
-    assert batching.pool_batches(32, num_records=10**6) == 50
-    assert batching.pool_batches(32, num_records=100) == 3
-    assert batching.pool_batches(32, num_records=7) == 1
-    assert batching.pool_batches(4096, num_records=10**6) == 4
-    assert batching.pool_batches(10**6, num_records=10**7) == 1
+    assert batching.choose_pool_size(32, num_records=10**6) == 50
+    assert batching.choose_pool_size(32, num_records=100) == 3
+    assert batching.choose_pool_size(32, num_records=7) == 1
+    assert batching.choose_pool_size(4096, num_records=10**6) == 4
+    assert batching.choose_pool_size(10**6, num_records=10**7) == 1
     for size in (1, 32, 4096, 10**6):
-        most = batching.most_pool_records(size)
-        assert batching.pool_batches(size, most) == batching.pool_batches(size, most * 100)
+        most = batching.max_pool_records(size)
+        assert batching.choose_pool_size(size, most) == batching.choose_pool_size(size, most * 100)
 
 
 def test_in_buckets_keeps_the_records_of_each_pool(files):
     plain, by_length = stream(files, 33, by_length=False), stream(files, 33)
     assert plain != by_length
-    pool = batching.pool_batches(4, 47)  # 11
+    pool = batching.choose_pool_size(4, 47)  # 11
     for first in range(0, 33, pool):
         found, expected = (
             sorted(itertools.chain.from_iterable(each[first : first + pool]))

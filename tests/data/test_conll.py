@@ -2,7 +2,7 @@
 
 from helpers import cause_of
 
-from bert_tf.data.token_classification import Columns, read_conll, relabelled_lines
+from bert_tf.data.token_classification import Columns, read_conll, relabel_lines
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 
@@ -19,7 +19,9 @@ Peter NNP B-NP B-PER
 
 def test_read_conll_knows_document_and_line(written):
     path = written(CONLL_2003)
-    found = [(s.words, s.labels, s.document, s.place(len(s.words) - 1)) for s in read_conll(path)]
+    found = [
+        (s.words, s.labels, s.document, s.location(len(s.words) - 1)) for s in read_conll(path)
+    ]
     assert found == [
         (("EU", "rejects"), ("B-ORG", "O"), 1, f"{path}:4"),
         (("Peter",), ("B-PER",), 1, f"{path}:6"),
@@ -81,8 +83,8 @@ def test_read_conll_skips_comments_of_germeval(written):
     path, columns = written(text), Columns(word=2, label=3)
     first, second = read_conll(path, columns)
     assert (first.words, first.labels) == (("Abebe", "#"), ("B-PER", "O"))
-    assert (second.words, second.place(0)) == (("Kiel",), f"{path}:6")
-    assert "\n".join(relabelled_lines(path, ["B-PER", "O", "B-LOC"], columns)) + "\n" == text
+    assert (second.words, second.location(0)) == (("Kiel",), f"{path}:6")
+    assert "\n".join(relabel_lines(path, ["B-PER", "O", "B-LOC"], columns)) + "\n" == text
 
 
 def test_read_conll_skips_rows_of_conll_u_that_are_no_words(written):
@@ -102,11 +104,11 @@ def test_read_conll_skips_rows_of_conll_u_that_are_no_words(written):
     path, columns = written("\n".join(lines) + "\n"), Columns(word=2, label=4)
     first, second = read_conll(path, columns, "words")
     assert (first.words, first.labels) == (("It", "'s", "dog"), ("PRON", "AUX", "NOUN"))
-    assert [first.place(index) for index in range(3)] == [f"{path}:{line}" for line in (3, 4, 6)]
-    assert (second.words, second.place(0)) == (("1.5",), f"{path}:8")
+    assert [first.location(index) for index in range(3)] == [f"{path}:{line}" for line in (3, 4, 6)]
+    assert (second.words, second.location(0)) == (("1.5",), f"{path}:8")
     labels = [*first.labels, *second.labels]
-    assert list(relabelled_lines(path, labels, columns)) == lines
-    appended = [line for line in relabelled_lines(path, labels, columns, labels) if line]
+    assert list(relabel_lines(path, labels, columns)) == lines
+    appended = [line for line in relabel_lines(path, labels, columns, labels) if line]
     assert [line.split("\t")[1] for line in appended] == ["It", "'s", "dog", "1.5"]
 
 
@@ -117,7 +119,7 @@ def test_read_conll_takes_a_number_sign_as_word(written):
 
 
 def test_relabelled_lines_change_nothing_but_labels(written):
-    lines = list(relabelled_lines(written(CONLL_2003), ["X1", "X2", "X3", "X4"], Columns()))
+    lines = list(relabel_lines(written(CONLL_2003), ["X1", "X2", "X3", "X4"], Columns()))
     expected = CONLL_2003.replace("B-ORG", "X1").replace("VBZ B-VP O", "VBZ B-VP X2")
     expected = expected.replace("B-PER", "X3").replace(". . O O", ". . O X4")
     assert lines == expected.splitlines()

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_tf.data.label_schemes import Counts, Scores, conlleval, entities, report
+from bert_tf.data.label_schemes import Counts, Scores, conlleval, find_entities, format_report
 
 # --------------------------------------------------------------------------------------- the oracle
 
@@ -94,7 +94,7 @@ def test_entities_by_hand():
         ("B-creative-work I-creative-work", "creative-work02"),
         ("O O", ""),
     ):
-        found = [f"{e.type}{e.start}{e.end}" for e in entities(labels.split())]
+        found = [f"{e.type}{e.start}{e.end}" for e in find_entities(labels.split())]
         assert found == expected.split(), labels
 
 
@@ -115,7 +115,7 @@ def test_the_report_is_that_of_the_script():
     scores = Scores(
         961, 808, Counts(371, 539, 459), {"NP": Counts(1, 2, 1), "creative-work": Counts(0, 0, 3)}
     )
-    assert report(scores) == (
+    assert format_report(scores) == (
         "processed 961 tokens with 459 phrases; found: 539 phrases; correct: 371.\n"
         "accuracy:  84.08%; precision:  68.83%; recall:  80.83%; FB1:  74.35\n"
         "               NP: precision:  50.00%; recall: 100.00%; FB1:  66.67  2\n"

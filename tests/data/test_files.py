@@ -13,12 +13,12 @@ import pytest
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.records import RecordWriter
 from bert_tf.files import (
+    atomic_folder,
+    atomic_write,
     check_not_an_input,
     expand_files,
-    files_of_checkpoint,
     json_line,
-    new_folder,
-    open_whole,
+    list_checkpoint_files,
     write_text,
 )
 
@@ -42,7 +42,7 @@ def test_json_line_escapes_halves_of_surrogate_pairs_only(tmp_path):
 def test_open_whole_leaves_the_old_file_after_an_error(tmp_path):
     path = tmp_path / "file.txt"
     path.write_text("old")
-    with pytest.raises(KeyError), open_whole(path) as file:
+    with pytest.raises(KeyError), atomic_write(path) as file:
         file.write("half of the new")
         raise KeyError("a bug of the caller")
     assert path.read_text() == "old"
@@ -86,7 +86,7 @@ def test_files_of_checkpoint_are_those_of_its_name(tmp_path):
     for name in itertools.chain(*files_of.values(), others):
         (tmp_path / name).touch()
     for path, names in files_of.items():
-        found = files_of_checkpoint(str(tmp_path / path))
+        found = list_checkpoint_files(str(tmp_path / path))
         assert [os.path.relpath(file, tmp_path) for file in found] == names
 
 
@@ -138,18 +138,18 @@ def test_write_text_appends_to_the_file_of_standard_output(tmp_path):
 
 def test_new_folder_appears_whole_or_not_at_all(tmp_path):
     (tmp_path / "1.tmp" / "of a kill").mkdir(parents=True)
-    with pytest.raises(KeyError), new_folder(f"{tmp_path}/1", "--export_dir") as folder:
+    with pytest.raises(KeyError), atomic_folder(f"{tmp_path}/1", "--export_dir") as folder:
         write_text(os.path.join(folder, "half"), "half")
         raise KeyError("a bug of the caller")
     assert not any(tmp_path.iterdir())
-    with pytest.raises(KeyError), new_folder(f"{tmp_path}/new/er/1/", "--export_dir"):
+    with pytest.raises(KeyError), atomic_folder(f"{tmp_path}/new/er/1/", "--export_dir"):
         raise KeyError("a bug of the caller")
     assert not any(tmp_path.iterdir())
-    with pytest.raises(OSError), new_folder(f"{tmp_path}/new/{'x' * 300}/1", ""):
+    with pytest.raises(OSError), atomic_folder(f"{tmp_path}/new/{'x' * 300}/1", ""):
         pass
     assert not any(tmp_path.iterdir())
     (tmp_path / "1").mkdir()
-    with new_folder(f"{tmp_path}/1/", "--export_dir") as folder:
+    with atomic_folder(f"{tmp_path}/1/", "--export_dir") as folder:
         write_text(os.path.join(folder, "file"), "whole")
         assert not any((tmp_path / "1").iterdir())
     assert (tmp_path / "1" / "file").read_text() == "whole"
@@ -159,7 +159,7 @@ def test_new_folder_appears_whole_or_not_at_all(tmp_path):
 def test_new_folder_keeps_a_link_to_an_empty_folder(tmp_path):
     (tmp_path / "disk" / "target").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "target")
-    with new_folder(str(tmp_path / "link"), "--export_dir") as folder:
+    with atomic_folder(str(tmp_path / "link"), "--export_dir") as folder:
         write_text(os.path.join(folder, "file"), "whole")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "disk" / "target" / "file").read_text() == "whole"
@@ -173,11 +173,11 @@ def test_new_folder_keeps_files_behind_links(tmp_path):
     for link in (left / "link", left / "folder" / "link"):
         link.symlink_to(home)
     (left / "to a file").symlink_to(home / "file")
-    with new_folder(str(tmp_path / "exported"), "export_dir") as folder:
+    with atomic_folder(str(tmp_path / "exported"), "export_dir") as folder:
         assert not os.listdir(folder)
     left.symlink_to(home)
     (tmp_path / "exported").rmdir()
-    with pytest.raises(ValueError), new_folder(str(tmp_path / "exported"), "export_dir"):
+    with pytest.raises(ValueError), atomic_folder(str(tmp_path / "exported"), "export_dir"):
         raise AssertionError("not reached")
     assert sorted(os.listdir(home)) == ["file", "folder"]
 

@@ -8,11 +8,11 @@ from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
     allowed_transitions,
-    breaks,
     complete_labels,
-    entities,
+    convert_scheme,
+    find_entities,
     find_scheme,
-    in_scheme,
+    find_violations,
 )
 
 # John Smith, Ann (two persons in a row), New York
@@ -25,9 +25,9 @@ EXAMPLES = {
 
 def test_find_scheme_takes_the_fewest_violations():
     for scheme, labels in EXAMPLES.items():
-        assert list(breaks(labels.split(), scheme)) == []
+        assert list(find_violations(labels.split(), scheme)) == []
         assert find_scheme([labels.split()]) == scheme
-        assert all(list(breaks(labels.split(), other)) for other in {*SCHEMES} - {scheme})
+        assert all(list(find_violations(labels.split(), other)) for other in {*SCHEMES} - {scheme})
     assert find_scheme([EXAMPLES["iob2"].split()] * 3 + [["O", "I-PER"]]) == "iob2"
     assert find_scheme([["O", "O"]]) == "iob2"
 
@@ -46,7 +46,7 @@ def test_breaks_name_the_label_with_its_place():
         ("bioes", "O B-PER", (1, "the end of the sentence after B-PER")),
         ("bioes", "S-PER I-PER E-PER", (1, "I-PER after S-PER")),
     ):
-        assert list(breaks(labels.split(), scheme)) == [expected], labels
+        assert list(find_violations(labels.split(), scheme)) == [expected], labels
 
 
 def test_complete_labels_have_all_prefixes_of_a_type():
@@ -54,7 +54,7 @@ def test_complete_labels_have_all_prefixes_of_a_type():
     assert complete_labels(["O"], "iob2") == ("O",)
     labels = ["NN", "DT", "O", "E-X"]
     assert complete_labels(labels, WORDS) == ("DT", "E-X", "NN", "O")
-    assert list(breaks(labels, WORDS)) == []
+    assert list(find_violations(labels, WORDS)) == []
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -66,15 +66,15 @@ def test_allowed_transitions_are_those_of_unbroken_sentences(scheme):
         for path in itertools.product(range(border), repeat=length):
             pairs = itertools.pairwise([border, *path, border])
             is_allowed = all(allowed[before][after] for before, after in pairs)
-            assert is_allowed == (not any(breaks([labels[n] for n in path], scheme)))
+            assert is_allowed == (not any(find_violations([labels[n] for n in path], scheme)))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_in_scheme_marks_the_same_entities(scheme):
     labels = complete_labels(["B-X", "B"], scheme)
     for sentence in itertools.product(labels, repeat=4):
-        found = in_scheme(sentence, scheme)
-        assert not any(breaks(found, scheme)) and set(found) <= set(labels)
-        assert entities(found) == entities(sentence)
-        if not any(breaks(sentence, scheme)):
+        found = convert_scheme(sentence, scheme)
+        assert not any(find_violations(found, scheme)) and set(found) <= set(labels)
+        assert find_entities(found) == find_entities(sentence)
+        if not any(find_violations(sentence, scheme)):
             assert found == sentence

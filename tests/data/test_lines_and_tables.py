@@ -68,7 +68,7 @@ def test_read_lines_refuses_bad_bytes_by_line(written):
 def test_rows_know_their_lines(written):
     rows = list(read_tsv(written('\ufeff1\t"open\r\n\n0\tclosed" \t\r\n')))
     assert rows == [["1", '"open'], ["0", 'closed" ', ""]]
-    assert [row.place.rsplit("/", 1)[1] for row in rows] == ["a.txt:1", "a.txt:3"]
+    assert [row.location.rsplit("/", 1)[1] for row in rows] == ["a.txt:1", "a.txt:3"]
     rows = list(read_csv(written('a,"b,b\nb"\nc,"say ""d"""\n')))
     assert rows == [["a", "b,b\nb"], ["c", 'say "d"']]
     assert [row.line for row in rows] == [1, 3]
@@ -102,7 +102,7 @@ def test_find_takes_the_given_or_a_usual_column(written):
     assert row.find("text_a_column", None, ["text"]) is None
     with pytest.raises(DataError, match="text_a_column") as error:
         row.find("text_a_column", "sentense", ["sentence"])
-    assert error.value.location == row.place
+    assert error.value.location == row.location
 
 
 def test_read_table_refuses_rows_by_line(written):

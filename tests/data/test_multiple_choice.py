@@ -25,7 +25,7 @@ def test_read_questions_of_swag(written):
         ("Members of the, procession", first, 1),
         ("He plays.", ("He stops, and sits.", "He runs.", "He sings.", "He sleeps."), 0),
     ]
-    assert [q.origin for q in questions] == [f"{path}:2", f"{path}:3"]
+    assert [q.location for q in questions] == [f"{path}:2", f"{path}:3"]
     assert [q.guid for q in questions] == ["row-2", "row-3"]
     test_set = "\n".join(line.rpartition(",")[0] for line in SWAG.splitlines())
     assert [q.label for q in read_questions(written(test_set, "test.csv"))] == [None, None]
@@ -89,7 +89,7 @@ def test_read_questions_of_race_from_a_folder_or_json_lines(written, tmp_path):
     questions = read_questions(str(tmp_path / "dev"))
     assert fields(questions) == RACE_QUESTIONS * 2
     assert [q.guid for q in questions[:2]] == ["high1.txt-0", "high1.txt-1"]
-    assert questions[1].origin == f"{tmp_path}/dev/high/1.txt #1"
+    assert questions[1].location == f"{tmp_path}/dev/high/1.txt #1"
     assert fields(read_questions(written(json.dumps(RACE), "race.jsonl"))) == RACE_QUESTIONS
 
 

@@ -13,8 +13,8 @@ from bert_tf.data.records import (
     RecordWriter,
     check_records,
     count_records,
+    explain_read_errors,
     make_once,
-    naming_damaged_file,
     read_records,
 )
 from bert_tf.limits import DataError
@@ -128,7 +128,7 @@ def test_read_records_finds_an_id_beyond_the_model(tmp_path, number, value, shuf
     limits = {"input_ids": 7, "not_in_the_records": 3}
     check_records(files, specs, limits)  # of the first hundred
     arguments = {"batch_size": 8, "shuffle": shuffle, "repeat": False, "by_length": by_length}
-    with refused(f"{files[1]}: record {number}"), naming_damaged_file(files, limits):
+    with refused(f"{files[1]}: record {number}"), explain_read_errors(files, limits):
         list(read_records(files, specs, drop_remainder=False, id_limits=limits, **arguments))
 
 
@@ -150,14 +150,14 @@ def test_naming_damaged_file_finds_the_record(files):
         content[len(content) // 2] ^= 1
         file.seek(0)
         file.write(content)
-    with refused(f"{files[3]}: record 4"), naming_damaged_file(files):
+    with refused(f"{files[3]}: record 4"), explain_read_errors(files):
         stream(files, 20)
 
 
 def test_naming_damaged_file_keeps_other_errors(files):
     for kind in (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
         cause = kind(None, None, "of another cause")
-        with pytest.raises(kind) as error, naming_damaged_file(files):
+        with pytest.raises(kind) as error, explain_read_errors(files):
             raise cause
         assert error.value is cause
 

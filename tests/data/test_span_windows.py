@@ -82,7 +82,7 @@ def test_span_of_answer_is_its_own_pieces_or_all_of_its_words():
         ("Denver, Denver!", "Denver", ["denver"]),
     ):
         passage = tokenize_passage(Passage(text), TOKENIZER)
-        span = passage.span_of(SquadAnswer(answer, text.index(answer)), TOKENIZER.encode(answer))
+        span = passage.find_span(SquadAnswer(answer, text.index(answer)), TOKENIZER.encode(answer))
         ids = passage.ids[span.start : span.end + 1]
         assert TOKENIZER.convert_ids_to_tokens(ids) == expected
 
@@ -103,12 +103,12 @@ def test_span_at_finds_an_answer_inside_a_word():
         (THAI, "ทพมหา", ["##เทพ", "##มหานคร"]),  # no pieces fit: the fewest that hold it
     ):
         passage = tokenize_passage(Passage(text), tokenizer)
-        span = passage.span_at(SquadAnswer(answer, text.index(answer)), tokenizer)
+        span = passage.find_exact_span(SquadAnswer(answer, text.index(answer)), tokenizer)
         ids = passage.ids[span.start : span.end + 1]
         assert tokenizer.convert_ids_to_tokens(ids) == expected
     passage = tokenize_passage(Passage("a bb"), TOKENIZER)
     for start in (2, 3):  # tells one occurrence from another
-        span = passage.span_at(SquadAnswer("b", start), TOKENIZER)
+        span = passage.find_exact_span(SquadAnswer("b", start), TOKENIZER)
         assert span == TokenSpan(start - 1, start - 1)
 
 

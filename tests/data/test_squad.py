@@ -149,9 +149,9 @@ def test_located_finds_the_nearest_place_of_an_answer():
         (("beat Carolina", 8), ("beat\u202fCarolina", 7)),
         (("Paris", 0), ("Paris", 0)),  # not in its words
     ):
-        assert Passage(CONTEXT).located(SquadAnswer(*answer)) == SquadAnswer(*expected)
-    assert Passage("anana").located(SquadAnswer("na", 2)) == SquadAnswer("na", 1)
-    assert Passage("naxxna").located(SquadAnswer("na", 3)) == SquadAnswer("na", 4)
+        assert Passage(CONTEXT).locate(SquadAnswer(*answer)) == SquadAnswer(*expected)
+    assert Passage("anana").locate(SquadAnswer("na", 2)) == SquadAnswer("na", 1)
+    assert Passage("naxxna").locate(SquadAnswer("na", 3)) == SquadAnswer("na", 4)
 
 
 def test_questions_that_cannot_be_learned_are_left_out(train):

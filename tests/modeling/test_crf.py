@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.label_schemes import allowed_transitions, breaks, complete_labels
+from bert_tf.data.label_schemes import allowed_transitions, complete_labels, find_violations
 from bert_tf.modeling.crf import (
     NEVER,
     Chains,
@@ -169,7 +169,9 @@ def test_10_000_sentences_have_no_forbidden_transition():
         counts = rng.integers(1, 8, size=10_000)
         found = tf.function(best_path)(sentence_chains(logits, layer(logits), counts)).numpy()
         kept = {tuple(row[:count]) for row, count in zip(found, counts, strict=True)}
-        broken = [each for path in kept for each in breaks([labels[i] for i in path], scheme)]
+        broken = [
+            each for path in kept for each in find_violations([labels[i] for i in path], scheme)
+        ]
         assert broken == [], scheme
         assert len({tuple(row) for row in found}) > 1000
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pages import cells, part_of
 
-from bert_tf.data.label_schemes import as_entities, conlleval
+from bert_tf.data.label_schemes import conlleval, label_as_entity
 from bert_tf.data.multiple_choice import Question
 from bert_tf.data.question_answering import SquadExample
 from bert_tf.data.token_classification import Sentence
@@ -31,7 +31,7 @@ PASSAGE = Passage("The tower was built by Ann Lee in 1889.")
 
 def question(name, text, *answers):
     found = tuple(SquadAnswer(a, PASSAGE.text.index(a)) for a in answers)
-    return SquadExample(name, text, PASSAGE, found, is_impossible=not answers, place=f"f:{name}")
+    return SquadExample(name, text, PASSAGE, found, is_impossible=not answers, location=f"f:{name}")
 
 
 def predicted(text, probability, best=None, odds=None):
@@ -86,7 +86,7 @@ def test_entities_are_counted_by_type_and_by_what_they_were_taken_for():
 def test_labels_of_words_have_a_confusion_matrix_and_their_errors():
     actual, guessed = ["DT", "NN", "NN"], ["DT", "NN", "VB"]
     sentence = Sentence(("the", "cat", "run"), tuple(actual), 0, "dev.txt", (3, 4, 5))
-    scores = conlleval(*([[*map(as_entities, labels)]] for labels in (actual, guessed)))
+    scores = conlleval(*([[*map(label_as_entity, labels)]] for labels in (actual, guessed)))
     found = by_title(word_sections([sentence], [actual], [guessed], scores))
     assert bars(found["F1 by label"])["NN"] == (pytest.approx(2 / 3, abs=1e-4), 2)
     counts = [[1, 0, 0], [0, 1, 1], [0, 0, 0]]

@@ -120,7 +120,7 @@ def test_kept_logits_are_of_full_length_and_padding_is_no_answer(written):
 def test_a_text_that_is_not_found_exactly_is_said_of_its_question_and_file():
     said = []
     passage = Passage("ЖЖ hen")
-    asked_of = SquadExample("q7", "who ?", passage, place="dev.json: data[0] (id q7)")
+    asked_of = SquadExample("q7", "who ?", passage, location="dev.json: data[0] (id q7)")
     questions = [(asked_of, TokenizedPassages(TOKENIZER)[passage], None)]
     windows = list(TASK.all_windows(questions, TOKENIZER))
     settings = AnswerSettings(n_best_size=1)

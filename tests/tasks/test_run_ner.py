@@ -12,7 +12,7 @@ from helpers import assert_bit_equal, checkpoint_arrays, lines_of, read_results,
 from models import DATA, golden, options, train, with_values
 from tiny_checkpoints import arrays_of, write_tf1
 
-from bert_tf.data.label_schemes import conlleval, entities
+from bert_tf.data.label_schemes import conlleval, find_entities
 from bert_tf.data.token_classification import read_conll
 from bert_tf.data.word_splitting import join_words
 from bert_tf.modeling.models import BertForTokenClassification
@@ -167,7 +167,7 @@ def test_entities_of_raw_text_are_those_of_the_evaluation(tmp_path):
     assert results["eval_f1"] == 1.0 and "eval_f1_of_text" not in results
     sentences = [list(row.words) for row in read_conll(file)]
     expected = [
-        [(e.type, " ".join(row.words[e.start : e.end])) for e in entities(row.labels)]
+        [(e.type, " ".join(row.words[e.start : e.end])) for e in find_entities(row.labels)]
         for row in read_conll(file)
     ]
     written = [" ".join(words) for words in sentences]

@@ -9,7 +9,7 @@ import tensorflow as tf
 from helpers import cause_of
 
 from bert_tf.config import BertConfig
-from bert_tf.data.label_schemes import breaks
+from bert_tf.data.label_schemes import find_violations
 from bert_tf.data.token_classification import Sentence
 from bert_tf.tasks.metrics import f1_macro
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
@@ -253,7 +253,7 @@ def test_a_sentence_in_several_windows_is_labelled_as_a_whole(written, document_
         *(by_sentence(kept, name) for name in ("predictions", "probabilities")),
         strict=True,
     ):
-        assert not list(breaks([LABELS[label] for label in found], "iob2"))
+        assert not list(find_violations([LABELS[label] for label in found], "iob2"))
         paths = all_paths(own, transitions)
         everything = sum(paths.values())
         assert tuple(found) == max(paths, key=paths.get)
