@@ -22,17 +22,17 @@ ROOT = Path(bert_tf.__file__).parent
 ORDER = [
     *("quiet", "removed_flags", "limits", "options", "config", "characters", "packing"),
     *("tokenization", "registry", "files", "checkpoints", "report"),
-    *("modeling", "data", "training", "tasks", "pretraining", "embeddings", "pretrained"),
-    *("prediction", "serving", "versions", "cli", "__main__"),
+    *("modeling", "data", "training", "tasks", "pretraining", "pretrained"),
+    *("prediction", "serving", "embeddings", "versions", "cli", "__main__"),
 ]
 
 
 # Lazy, or not yet gone.
 UPWARD_IMPORTS = [
     "checkpoints/model_files.py -> tasks",
-    "embeddings/run_reranker.py -> prediction",
     "modeling/configured_model.py -> pretrained",
     "modeling/configured_model.py -> tasks",
+    "pretrained.py -> embeddings",
     "report/classification.py -> tasks",
     "report/model_card.py -> tasks",
     "report/multiple_choice.py -> data",

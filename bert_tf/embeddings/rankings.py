@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bert_tf.embeddings.losses import SCORES
+from bert_tf.embeddings.report import pair_sections, query_sections
 from bert_tf.embeddings.retrieval import judged, retrieval_metrics, score_metrics
 from bert_tf.embeddings.task import EmbeddingExample
 from bert_tf.files import atomic_write, json_line
-from bert_tf.report.embeddings import pair_sections, query_sections
 from bert_tf.report.page import Section
 from bert_tf.tasks.run import Run
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bert_tf.tasks.metrics import pearson, spearman
+from bert_tf.tasks.metrics import l2_normalize, pearson, spearman
 
 RECALLS = (1, 10, 100)
 _DEPTH = 10  # of MRR and nDCG, as in BEIR and MTEB
@@ -19,12 +19,6 @@ _BLOCK = 1024  # most queries whose scores are in memory at once
 _MOST_SCORES = 1 << 25  # in memory at once
 
 Key = TypeVar("Key", bound=Hashable)  # a text, or the number of one
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors of length 1; zeros stay zeros."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1.0)
 
 
 def search(
@@ -135,7 +129,7 @@ def mine_negatives(
     """
     anchors, documents, positives = relevance(pairs)
     texts = list(documents)
-    queries, vectors = unit(embed(list(anchors), as_query=True)), unit(embed(texts))
+    queries, vectors = l2_normalize(embed(list(anchors), as_query=True)), l2_normalize(embed(texts))
     scores, indexes = search(queries, vectors, depth)
     mined = []
     for anchor, positive in pairs:
@@ -212,7 +206,7 @@ def pair_metrics(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> d
         first, second: float [N, E].
         scores: [N].
     """
-    return score_metrics((unit(first) * unit(second)).sum(-1), scores)
+    return score_metrics((l2_normalize(first) * l2_normalize(second)).sum(-1), scores)
 
 
 def score_metrics(predicted: np.ndarray, actual: np.ndarray) -> dict[str, float]:

@@ -24,11 +24,11 @@ from bert_tf.embeddings.retrieval import (
     relevance,
     search_class,
     search_others,
-    unit,
 )
 from bert_tf.embeddings.task import EmbeddingExample, EmbeddingTask
 from bert_tf.limits import DataError
 from bert_tf.options import OptionError
+from bert_tf.tasks.metrics import l2_normalize
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import Setup, resolve
 
@@ -105,7 +105,7 @@ class Answers:
         def encode(width: int | None, texts: Sequence[str], side: str, prefix: str) -> np.ndarray:
             if side not in vectors:
                 vectors[side] = self._encode(batch_size, texts, side, prefix)
-            return unit(vectors[side][:, :width])
+            return l2_normalize(vectors[side][:, :width])
 
         metrics, answers = self._compare(split, name, functools.partial(encode, None))
         best = _BEST_METRIC[self._example_types[split]]

@@ -23,7 +23,6 @@ from bert_tf.embeddings.retrieval import (
     relevance,
     score_metrics,
     search_others,
-    unit,
 )
 from bert_tf.embeddings.task import EmbeddingExample
 from bert_tf.limits import DataError
@@ -31,6 +30,7 @@ from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.metrics import l2_normalize
 from bert_tf.tasks.options import FineTuningOptions, check_data
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import Setup, resolve
@@ -308,7 +308,7 @@ def embed_all(
     cut_before = encoder.num_truncated
     progress, parts = Progress(label, len(texts), unit="texts"), []
     for first in range(0, len(texts), _CHUNK):
-        parts.append(unit(encoder.encode(texts[first : first + _CHUNK])))
+        parts.append(l2_normalize(encoder.encode(texts[first : first + _CHUNK])))
         progress.update(min(first + _CHUNK, len(texts)))
     if num_truncated := encoder.num_truncated - cut_before:
         logger.warning(

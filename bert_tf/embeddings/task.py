@@ -23,13 +23,15 @@ from bert_tf.data.features import ANCHOR_FEATURES, FeatureSpec, sequence_specs
 from bert_tf.data.parallel import TextsRecords, TextsRow
 from bert_tf.data.records import content_key
 from bert_tf.embeddings.losses import EMBEDDING_LOSSES, SCORES, embedding_loss
-from bert_tf.embeddings.retrieval import class_metrics, pair_metrics, ranking_metrics, unit
+from bert_tf.embeddings.retrieval import class_metrics, pair_metrics, ranking_metrics
+from bert_tf.embeddings.served import ServedEmbedder
 from bert_tf.limits import DataError
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import check_value
 from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.base import ExampleTask, Tensors
+from bert_tf.tasks.metrics import l2_normalize
 from bert_tf.tokenization import FullTokenizer
 
 # Limits of the settings, as of `options.option`; the flags have them too.
@@ -136,6 +138,9 @@ class EmbeddingTask(ExampleTask):
         self.loss, self.scale = loss, scale
         self.matryoshka_dims = tuple(matryoshka_dims)
         self.best_metric = best_metric
+        # The mean of an encoder is what `embed` gives of a model without a task.
+        others = (projection_size, query_prefix, document_prefix)
+        self.is_pretrained = normalize and pooling == "mean" and not any(others)
         for setting, limits in LIMITS.items():
             if (value := getattr(self, setting)) is not None:
                 check_value(setting, value, limits)
@@ -248,9 +253,9 @@ class EmbeddingTask(ExampleTask):
         """
         vectors = kept["embedding"]
         if self.num_texts == 1:
-            return class_metrics(unit(vectors), kept["label_ids"])
+            return class_metrics(l2_normalize(vectors), kept["label_ids"])
         if not kept["label_ids"].any():
-            return ranking_metrics(unit(vectors), kept["text_numbers"])
+            return ranking_metrics(l2_normalize(vectors), kept["text_numbers"])
         return pair_metrics(vectors[:, 0], vectors[:, 1], kept["label_ids"])
 
 
@@ -258,6 +263,7 @@ register_task(
     TaskType(
         name="embeddings",
         task=EmbeddingTask,
+        served=ServedEmbedder,
         program="run_embeddings",
         pipeline="sentence-similarity",
         usage='embed(["Who won?"], as_query=True) @ model.embed(["Denver beat Carolina."]).T',

@@ -22,13 +22,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.sentence_transformers import is_of_sentence_transformers
-from bert_tf.embeddings.retrieval import unit
-from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.runtimes import outputs_of_export
 from bert_tf.prediction.text_model import Network, TextModel, check_text
+from bert_tf.tasks.metrics import l2_normalize
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ class EmbeddingPredictor(TextModel):
         self._pooling, self._normalize = pooling, normalize
         super().__init__(trained, batch_size)
         prefix = "query_prefix" if as_query else "document_prefix"
-        self._prefix = getattr(self.task, prefix) if isinstance(self.task, EmbeddingTask) else ""
+        self._prefix = getattr(self.task, prefix, "")
         if self._prefix:
             kind = "queries" if as_query else "documents"
             logger.info("%s puts %r before %s", trained.source, self._prefix, kind)
@@ -75,11 +74,11 @@ class EmbeddingPredictor(TextModel):
             if (self._pooling, self._normalize) != (None, None):
                 raise ValueError("`pooling` and `normalize` are fixed by the export. Omit them.")
             return lambda inputs: {"embedding": trained.network(inputs)["embedding"]}
-        task = trained.task if isinstance(trained.task, EmbeddingTask) else None
         normalize = self._normalize
         if normalize is None:
-            normalize = task is None or task.normalize
-        if task is not None and self._pooling in (None, task.pooling):
+            normalize = getattr(trained.task, "normalize", True)
+        pooling = getattr(trained.task, "pooling", None)  # of an EmbeddingTask
+        if pooling is not None and self._pooling in (None, pooling):
             vectors = trained.network
         else:
             vectors = _pooled(trained, self._pooling)
@@ -136,4 +135,4 @@ def cosine_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     >>> cosine_similarity(np.array([[3.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 2.0], [-2.0, 0.0]]))
     array([[ 1.,  0., -1.]])
     """
-    return unit(np.atleast_2d(first)) @ unit(np.atleast_2d(second)).T
+    return l2_normalize(np.atleast_2d(first)) @ l2_normalize(np.atleast_2d(second)).T

@@ -19,11 +19,9 @@ from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.initial import initialize, untied_decoder
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sidecar import find_config, load_tokenizer
-from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.limits import DataError, join_names
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
 from bert_tf.tasks.load import load_task
 from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
@@ -89,7 +87,7 @@ def load_model(
     task, problem = None, ""
     if head is None:
         task, problem = load_task(replace(checkpoint, config=config))
-        if task is not None and checkpoint.task is None and _is_pretrained(task):
+        if task is not None and checkpoint.task is None and task.is_pretrained:
             task = None
     dtype = dtype or "float32"  # not Keras' global policy
     unused: tuple[str, ...] = ()
@@ -115,15 +113,6 @@ def load_model(
     return TrainedModel(
         *(model, tokenizer, task, length, path), checkpoint=checkpoint.source, unused_head=problem
     )
-
-
-def _is_pretrained(task: Task) -> bool:
-    """Return True for the task of a model that only an encoder or its masked-LM head is used of."""
-    if not isinstance(task, EmbeddingTask):
-        return isinstance(task, PretrainingTask)
-    # The mean of an encoder is what `EmbeddingPredictor` gives without a task.
-    others = (task.projection_size, task.query_prefix, task.document_prefix)
-    return task.normalize and task.pooling == "mean" and not any(others)
 
 
 def with_settings(

@@ -22,7 +22,6 @@ from typing import Any, ClassVar, NamedTuple, TextIO
 from bert_tf.characters import is_blank
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.data.tables import TABLE_FORMATS, TableOptions, TableRow, guess_format, read_table
-from bert_tf.embeddings.options import ANCHORS, POSITIVES
 from bert_tf.files import (
     STANDARD_INPUT,
     atomic_write,
@@ -51,11 +50,17 @@ logger = logging.getLogger(__name__)
 OUTPUT_FORMATS = ("jsonl", "tsv", "csv", "text")
 INPUT_FORMATS = ("text", *TABLE_FORMATS)
 
-_TEXT_A = ("text_a", "text", "sentence", "sentence1", "sent1", *ANCHORS, "words", "tokens", "0")
+_TEXT_A = (
+    *("text_a", "text", "sentence", "sentence1", "sent1", "anchor", "query", "question"),
+    *("sentence_A", "words", "tokens", "0"),
+)
+_TEXT_B = (
+    *("text_b", "sentence2", "positive", "answer", "sentence_B", "passage", "document", "1"),
+)
 # Field of a model -> the flag of its column, and names to look for without it; "0", "1" lack a header.
 _COLUMNS = {
     "text_a": ("text_a_column", _TEXT_A),
-    "text_b": ("text_b_column", ("text_b", "sentence2", *POSITIVES, "1")),
+    "text_b": ("text_b_column", _TEXT_B),
     "question": ("text_a_column", ("question", "text_a", "0")),
     "context": ("text_b_column", ("context", "text", "text_b", "1")),
     "choices": ("choices_column", ("choices",)),

@@ -43,6 +43,7 @@ class PretrainingTask(Task):
     name = "pretraining"
     best_metric = "masked_lm_loss"
     lower_is_better = ("loss", "masked_lm_loss", "masked_lm_perplexity", "next_sentence_loss")
+    is_pretrained = True
 
     def __init__(
         self,

@@ -39,7 +39,6 @@ from bert_tf.registry import TYPES
 from bert_tf.report.run_facts import as_flags, changed_options, without_folders
 from bert_tf.serving.check import ExportCheck
 from bert_tf.serving.classification import ServedClassifier
-from bert_tf.serving.embeddings import ServedEmbedder
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.formats import write_file
 from bert_tf.serving.masked_lm import ServedMaskFiller
@@ -67,7 +66,6 @@ SERVED: dict[str, Callable[..., Served]] = {
     "token_classification": ServedTagger,
     "question_answering": ServedAnswerer,
     "multiple_choice": ServedChooser,
-    "embeddings": ServedEmbedder,
 }
 # Format -> supported precisions.
 FORMATS = {
@@ -275,7 +273,8 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
         ValueError: a line is not an input of the model, or there is no text.
     """
     names = [spec.name for spec in served.text_functions()[TEXT][1]]
-    kind = next(name for name in SERVED if SERVED[name] is type(served))
+    without_task = "masked_lm" if isinstance(served, ServedMaskFiller) else "encoder"
+    kind = without_task if served.task is None else served.task.name
     trained = TrainedModel(served.model, served.full_tokenizer, served.task, served.max_seq_length)
     model = TEXT_MODELS[kind](trained)
 

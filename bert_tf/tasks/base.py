@@ -41,6 +41,7 @@ class Task(abc.ABC):
         best_metric: key of `metrics` that selects the best weights.
         lower_is_better: keys of `metrics` of which lower values are better; of all others, higher ones.
         predictions_per_token: of a masked-LM head, for counting operations.
+        is_pretrained: only the encoder or the masked-LM head of the model answers texts.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Task(abc.ABC):
     best_metric: str = "eval_loss"
     lower_is_better: Collection[str] = ("eval_loss", "loss")
     predictions_per_token: float = 0.0
+    is_pretrained: bool = False
 
     @property
     def min_seq_length(self) -> int:

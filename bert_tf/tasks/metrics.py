@@ -18,6 +18,12 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return np.exp(log_softmax(logits))
 
 
+def l2_normalize(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors of length 1 on the last axis; zeros stay zeros."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1.0)
+
+
 def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean of -log softmax(logits)[label], in nats.
 

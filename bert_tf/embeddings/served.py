@@ -14,9 +14,10 @@ Shapes: B batch, S the batch's longest sequence, E embedding.
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
-from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.prediction.runtimes import QUERY
 from bert_tf.serving.served import TEXT, TOKENS, Outputs, Served, texts_spec
 
@@ -24,7 +25,7 @@ from bert_tf.serving.served import TEXT, TOKENS, Outputs, Served, texts_spec
 class ServedEmbedder(Served):
     """Texts -> vectors."""
 
-    task: EmbeddingTask
+    task: Any  # EmbeddingTask
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
