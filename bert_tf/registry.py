@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import bert_tf
+
 TASK_FILE = "task.json"  # next to our checkpoints; `task` in it is a name
 
 
@@ -47,3 +49,11 @@ def register_task(entry: TaskType) -> None:
     if entry.task is not None and getattr(entry.task, "name", None) != entry.name:
         raise ValueError(f"`name` is {entry.name!r}, but must be the `name` of the task.")
     TYPES[entry.name] = entry
+
+
+def find_task_type(name: str) -> TaskType | None:
+    """Return the type of task of a name, or None. Those of this package register on import."""
+    for export in bert_tf.__all__:
+        if name not in TYPES and export.endswith("Task"):
+            getattr(bert_tf, export)
+    return TYPES.get(name)

@@ -42,8 +42,6 @@ UPWARD_IMPORTS = [
     "report/run_facts.py -> data",
     "report/run_facts.py -> pretraining",
     "report/token_classification.py -> data",
-    "tasks/load.py -> embeddings",
-    "tasks/load.py -> pretraining",
     "tokenization.py -> checkpoints",
 ]
 

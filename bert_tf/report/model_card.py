@@ -27,9 +27,9 @@ from bert_tf.checkpoints.hub import SCHEME
 from bert_tf.checkpoints.sidecar import MODULES_FILE
 from bert_tf.files import write_text
 from bert_tf.limits import read_json
+from bert_tf.registry import find_task_type
 from bert_tf.report.run_facts import as_flags, code, without_folders
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.load import task_types
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ def _read(path: str) -> str:
 
 def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     """Return the text between the markers. The user's YAML in `before` has precedence over ours."""
-    entry = task_types().get(facts["kind"])  # None for a user's own task
+    entry = find_task_type(facts["kind"])  # None for a user's own task
     library, use = _use(folder, facts)
     values = {
         "license": facts.get("license", "other"),
@@ -228,7 +228,7 @@ def _metrics(folder: str, facts: Mapping[str, Any]) -> str | None:
 
 def _use(folder: str, facts: Mapping[str, Any]) -> tuple[str, str | None]:
     """Return the library that the folder is for, and how the model is used; None for a custom task."""
-    entry, architecture = task_types().get(facts["kind"]), facts.get("architecture")
+    entry, architecture = find_task_type(facts["kind"]), facts.get("architecture")
     if entry is None:
         return "bert_tf", None
     is_pair = facts["arguments"].get("is_pair")

@@ -14,7 +14,7 @@ from bert_tf.checkpoints.initial import initialize
 from bert_tf.config import BertConfig
 from bert_tf.limits import DataError, join_names
 from bert_tf.options import OptionError
-from bert_tf.registry import TASK_FILE, TYPES, TaskType
+from bert_tf.registry import TASK_FILE, find_task_type
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import problem_type_of
 from bert_tf.tasks.of_checkpoint import default_labels
@@ -72,24 +72,10 @@ def make_task(values: Mapping[str, Any], source: str) -> Task:
     """
     arguments = {n: v for n, v in values.items() if n not in _EARLIER or _EARLIER[n] != v}
     name = arguments.pop("task", None)
-    entry = task_types().get(name or "")
+    entry = find_task_type(name or "")
     if entry is None or entry.task is None:
         raise DataError(source, f"`task` is {name!r}: call bert_tf.register_task first.")
     return entry.task(**arguments)
-
-
-def task_types() -> Mapping[str, TaskType]:
-    """Return the types of task by name. Those of this package register when they are imported."""
-    from bert_tf.embeddings import task as embeddings  # noqa: F401
-    from bert_tf.pretraining import task as pretraining  # noqa: F401
-    from bert_tf.tasks import (  # noqa: F401
-        classification,
-        multiple_choice,
-        question_answering,
-        token_classification,
-    )
-
-    return TYPES
 
 
 def _check_same_head(checkpoint: PretrainedCheckpoint, task: Task, path: str) -> None:
