@@ -33,7 +33,7 @@ from bert_tf.limits import join_names
 from bert_tf.modeling import models
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.classification import ClassificationTask, problem_type_of
+from bert_tf.tasks.classification import ClassificationTask, find_problem_type
 from bert_tf.tasks.load import load_task
 from bert_tf.tasks.of_checkpoint import (
     label_order,
@@ -271,7 +271,7 @@ def write_folder(
         head = HEADS["encoder"]
     problem_type = None
     if head.name == "classification":
-        stated = problem_type_of(config, checkpoint.labels or ())
+        stated = find_problem_type(config, checkpoint.labels or ())
         problem_type = (task.kind if isinstance(task, ClassificationTask) else stated).huggingface
     values = config_values(config, head, checkpoint.labels, vocab, problem_type)
     if isinstance(task, ClassificationTask) and task.kind.name == "regression" and task.is_pair:

@@ -24,7 +24,7 @@ from bert_tf.embeddings.options import (
 from bert_tf.embeddings.task import EmbeddingExample, text_key
 from bert_tf.limits import DataError, join_names
 from bert_tf.tasks.classification import InputExample, Label
-from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
+from bert_tf.tasks.glue import find_glue_task, list_splits, read_glue
 from bert_tf.tasks.options import wanted_files
 from bert_tf.tasks.tables import NO_LABEL
 
@@ -94,7 +94,7 @@ def _of_data_set(texts: TextsOptions, split: str) -> tuple[str, list[EmbeddingEx
     if name == "snli":
         return PAIRS, _of_inference(_read_snli(data_dir, split))
     task = find_glue_task(name)
-    parts = splits_of(task, data_dir, split)
+    parts = list_splits(task, data_dir, split)
     rows = [row for part in parts for row in read_glue(task, data_dir, part)]
     labelled = [row for row in rows if row.label is not None]
     if labelled and name == "mnli":

@@ -14,7 +14,7 @@ from bert_tf.prediction.text_model import (
     check_text,
     without_padding,
 )
-from bert_tf.tasks.classification import ClassificationTask, InputExample
+from bert_tf.tasks.classification import ClassificationTask
 
 TextPair = tuple[str, str | None]
 
@@ -62,8 +62,7 @@ class ClassificationPredictor(TextModel):
         if self.task.is_pair not in (None, text_b is not None):
             inputs = "pairs, [(text_a, text_b)]" if self.task.is_pair else "single sentences"
             raise ValueError(f"The model takes {inputs}, unlike {text_a[:60]!r}.")
-        example = InputExample("", text_a, text_b)
-        windows, is_truncated = self.task.windows(example, self.tokenizer)
+        windows, is_truncated = self.task.record_maker(self.tokenizer).sequences(text_a, text_b)
         self.num_truncated += is_truncated
         return [without_padding(window) for window in windows]
 
@@ -74,9 +73,9 @@ class ClassificationPredictor(TextModel):
         examples = np.repeat(np.arange(len(prepared)), [len(windows) for windows in prepared])
         logits = np.stack([outputs["logits"] for outputs in self.run(windows)])
         outputs = {"logits": logits, "example_numbers": examples, "label_ids": examples}
-        logits = self.task.per_example(outputs)["logits"]
+        logits = self.task.decode(outputs)["logits"]
         kind = self.task.kind
-        rows = zip(kind.shown(logits), kind.predictions(logits), strict=True)
+        rows = zip(kind.scores(logits), kind.predictions(logits), strict=True)
         return [self._answer(values, prediction) for values, prediction in rows]
 
     def _answer(self, values: Sequence[float], prediction: Any) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def _hardest(
         example = examples[index]
         texts = (example.text_a, example.text_b)
         text = " ‖ ".join(shortened(part) for part in texts if part is not None)
-        rows.append([text, known[index], predicted[index], example.place])
+        rows.append([text, known[index], predicted[index], example.location])
     return hardest_errors(["text", "label", "predicted", "where"], rows, len(order), ordered)
 
 

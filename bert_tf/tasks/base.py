@@ -221,3 +221,9 @@ def of_type(examples: Iterable[AnyExample], example_type: type[AnyExample]) -> I
                 f"{example_type.__name__}."
             )
         yield example
+
+
+def check_argument(is_valid: object, name: str, value: Any, rule: str) -> None:
+    """Raise ValueError unless an argument of a task is valid."""
+    if not is_valid:
+        raise ValueError(f"`{name}` is {value!r:.60}, but must be {rule}.")

@@ -12,27 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.parallel import SentenceRecords, SentenceRow
 from bert_tf.data.records import content_key
 from bert_tf.limits import DataError
 from bert_tf.modeling.models import BertForSequenceClassification
-from bert_tf.packing import PackedSequence
 from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks import metrics as basic
-from bert_tf.tasks.base import ExampleTask, Tensors
+from bert_tf.tasks.base import ExampleTask, Tensors, check_argument
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import losses
 from bert_tf.training.losses import Loss
 
 # The label of an example: a name, names, a number; None if unknown.
 Label = str | tuple[str, ...] | float | None
-
-
-_ONE, _ANY, _NUMBER = HUGGINGFACE_PROBLEM_TYPES
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
-
 
 Metric = Callable[[np.ndarray, np.ndarray], float]  # predictions, labels
 
@@ -52,7 +46,7 @@ class ProblemType:
         loss: weights of the labels or None -> the training loss.
         mean_loss: (logits [N, L], labels) -> unweighted mean of that loss.
         predictions: logits [N, L] -> values that the metrics compare with the labels.
-        shown: logits [N, L] -> rows of `test_results.tsv`.
+        scores: logits [N, L] -> probabilities [N, L], or the numbers of a regression.
     """
 
     name: str
@@ -64,26 +58,26 @@ class ProblemType:
     loss: Callable[[Sequence[float] | None], Loss]
     mean_loss: Callable[[np.ndarray, np.ndarray], float]
     predictions: Callable[[np.ndarray], np.ndarray]
-    shown: Callable[[np.ndarray], np.ndarray]
+    scores: Callable[[np.ndarray], np.ndarray]
 
 
-def _many_ids(label: Sequence[str], ids: Mapping[str, int]) -> np.ndarray:
-    label = [label] if isinstance(label, str) else label  # one name, not its letters
+def _multi_hot(label: Sequence[str], ids: Mapping[str, int]) -> np.ndarray:
+    names = [label] if isinstance(label, str) else label  # one name, not its letters
     values = np.zeros(len(ids), np.float32)
-    values[[ids[name] for name in label]] = 1.0
+    values[[ids[name] for name in names]] = 1.0
     return values
 
 
-def _number(label: float, ids: Mapping[str, int]) -> float:
+def _finite(label: float, ids: Mapping[str, int]) -> float:
     value = float(label)
-    if not abs(value) <= _FLOAT32_MAX:
+    if not abs(value) <= np.finfo(np.float32).max:
         raise ValueError
     return value
 
 
 SINGLE_LABEL = ProblemType(
     name="single_label",
-    huggingface=_ONE,
+    huggingface="single_label_classification",
     has_labels=True,
     metrics={
         "accuracy": basic.accuracy,
@@ -96,13 +90,12 @@ SINGLE_LABEL = ProblemType(
     loss=losses.classification_loss,
     mean_loss=basic.mean_cross_entropy,
     predictions=lambda logits: logits.argmax(axis=-1),
-    shown=basic.softmax,
+    scores=basic.softmax,
 )
-
 
 MULTI_LABEL = ProblemType(
     name="multi_label",
-    huggingface=_ANY,
+    huggingface="multi_label_classification",
     has_labels=True,
     metrics={
         "f1_micro": basic.multi_label_f1_micro,
@@ -112,17 +105,16 @@ MULTI_LABEL = ProblemType(
     feature=lambda num_labels: FeatureSpec(
         "label_ids", (num_labels,), dtype="float32", role="label", output="logits"
     ),
-    encode=_many_ids,
+    encode=_multi_hot,
     loss=losses.multi_label_loss,
     mean_loss=basic.mean_sigmoid_cross_entropy,
     predictions=lambda logits: (logits > 0).astype(np.int32),  # a probability above one half
-    shown=basic.sigmoid,
+    scores=basic.sigmoid,
 )
-
 
 REGRESSION = ProblemType(
     name="regression",
-    huggingface=_NUMBER,
+    huggingface="regression",
     has_labels=False,
     metrics={
         "pearson": basic.pearson,
@@ -132,18 +124,17 @@ REGRESSION = ProblemType(
     feature=lambda num_labels: FeatureSpec(
         "label_ids", dtype="float32", role="label", output="logits"
     ),
-    encode=_number,
+    encode=_finite,
     loss=lambda weights: losses.regression_loss(),
     mean_loss=lambda logits, labels: basic.mean_squared_error(logits[:, 0], labels),
     predictions=lambda logits: logits[:, 0],
-    shown=lambda logits: logits.astype(np.float64),
+    scores=lambda logits: logits.astype(np.float64),
 )
-
 
 PROBLEM_TYPES = {kind.name: kind for kind in (SINGLE_LABEL, MULTI_LABEL, REGRESSION)}
 
 
-def problem_type_of(config: BertConfig, labels: Sequence[str]) -> ProblemType:
+def find_problem_type(config: BertConfig, labels: Sequence[str]) -> ProblemType:
     """Return the type in Hugging Face's config.json. Default, as there: one output is a number."""
     stated = config.extra.get("problem_type")
     default = REGRESSION if len(labels) == 1 else SINGLE_LABEL
@@ -173,7 +164,7 @@ class InputExample:
     origin: str = ""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return self.origin or self.guid
 
     @property
@@ -214,17 +205,30 @@ class ClassificationTask(ExampleTask):
         class_weights: Sequence[float] | None = None,
         doc_stride: int | None = None,
     ):
-        if problem_type not in PROBLEM_TYPES:
-            raise ValueError(
-                f"`problem_type` is {problem_type!r}, but must be one of {', '.join(PROBLEM_TYPES)}."
-            )
+        is_known = problem_type in PROBLEM_TYPES
+        check_argument(is_known, "problem_type", problem_type, f"one of {', '.join(PROBLEM_TYPES)}")
         self.problem_type, self.kind = problem_type, PROBLEM_TYPES[problem_type]
+        names = [name for name in self.kind.metrics if name != "f1" or len(labels) == 2]
+        metric_names = names if metric_names is None else metric_names
+        weights = (1.0,) * len(labels) if class_weights is None else class_weights
+        min_labels = {"single_label": 2, "multi_label": 1}.get(problem_type, 0)
+        # A set has another order than the outputs.
+        is_list = not isinstance(labels, str | Set | Mapping) and len(set(labels)) == len(labels)
+        rule = f"a list of {min_labels} or more, all different"
+        check_argument(is_list and len(labels) >= min_labels, "labels", labels, rule)
+        check_argument(
+            self.kind.has_labels or not labels, "labels", labels, "empty for a regression"
+        )
+        is_list = not isinstance(weights, str | Mapping) and len(weights) == len(labels)
+        is_valid = is_list and all(0 < weight < math.inf for weight in weights)
+        check_argument(is_valid, "class_weights", weights, "a number above 0 for each label")
+        check_argument(doc_stride is None or doc_stride > 0, "doc_stride", doc_stride, "1 or more")
+        is_valid = bool(metric_names) and set(metric_names) <= set(names)
+        check_argument(is_valid, "metric_names", metric_names, f"of {', '.join(names)}")
         self.labels = tuple(labels)
+        self._ids = {label: index for index, label in enumerate(self.labels)}
         self.max_seq_length = max_seq_length
-        if metric_names is None:
-            metric_names = [n for n in self.kind.metrics if n != "f1" or len(self.labels) == 2]
         self.metric_names = tuple(metric_names)
-        _check_arguments(labels, class_weights, doc_stride, self.metric_names, self.kind)
         self.best_metric = f"eval_{self.metric_names[0]}"
         self.soft_loss = {"multi_label": "sigmoid", "regression": "number"}.get(
             problem_type, "softmax"
@@ -249,15 +253,12 @@ class ClassificationTask(ExampleTask):
         return len(self.labels) if self.kind.has_labels else 1
 
     def id_limits(self, config: BertConfig) -> dict[str, int]:
-        limits = super().id_limits(config)
-        return limits | (
-            {"label_ids": len(self.labels)} if self.kind.name == "single_label" else {}
-        )
+        own = {"label_ids": len(self.labels)} if self.problem_type == "single_label" else {}
+        return super().id_limits(config) | own
 
     def arguments(self) -> dict[str, Any]:
-        values = super().arguments()
-        unset = {name for name in ("class_weights", "doc_stride") if values.get(name) is None}
-        return {name: value for name, value in values.items() if name not in unset}
+        unset = {n for n in ("class_weights", "doc_stride") if getattr(self, n) is None}
+        return {n: value for n, value in super().arguments().items() if n not in unset}
 
     @property
     def min_seq_length(self) -> int:
@@ -275,26 +276,42 @@ class ClassificationTask(ExampleTask):
         )
 
     def check_examples(self, examples: Iterable[InputExample]) -> None:
-        """Raise if an example has an unknown label.
+        """Raise if an example does not fit the task.
 
         Raises:
-            ValueError: a label is unknown; the message names the line and the valid labels. An example
-                has one text and the task takes pairs, or the other way round.
+            ValueError: a label is unknown, or an example has one text and the task takes pairs, or the
+                other way round; the message names the line.
         """
-        ids = _ids_of(self.labels)
         for example in examples:
             is_pair = example.text_b is not None
             if self.is_pair is not None and is_pair != self.is_pair:
                 problem = f"{1 + is_pair} texts, but the task has is_pair={self.is_pair}."
-                raise DataError(example.place, problem)
-            _encoded_label(example, ids, self.kind)
+                raise DataError(example.location, problem)
+            self._encode_label(example)
+
+    def _encode_label(self, example: InputExample) -> Any:
+        """Return the label as in a record; zeros without a label."""
+        label = example.label
+        if label is None:
+            return np.zeros(self.kind.feature(len(self.labels)).shape, np.float32)
+        try:
+            return self.kind.encode(label, self._ids)
+        except (KeyError, TypeError, ValueError) as error:
+            label = error.args[0] if isinstance(error, KeyError) else label
+            valid = ", ".join(map(repr, self.labels)) or "finite numbers"
+            raise DataError(
+                example.location,
+                f"the label is {label!r}, but the labels of this task are {valid}.",
+            ) from error
 
     def rows(self, examples: Sequence[InputExample]) -> list[SentenceRow]:
-        _check_all_labelled(examples)
+        unlabeled = [example for example in examples if example.label is None]
+        if 0 < len(unlabeled) < len(examples):  # they would be learned as the first label
+            problem = f"no label, as {len(unlabeled)} of {len(examples)} examples: leave them out."
+            raise DataError(unlabeled[0].location, problem)
         self.check_examples(examples)
-        ids = _ids_of(self.labels)
         return [
-            SentenceRow(n, e.text_a, e.text_b, _encoded_label(e, ids, self.kind))
+            SentenceRow(n, e.text_a, e.text_b, self._encode_label(e))
             for n, e in enumerate(examples)
         ]
 
@@ -307,15 +324,6 @@ class ClassificationTask(ExampleTask):
             return len(examples)
         make = self.record_maker(tokenizer)
         return sum(make.count(example.text_a, example.text_b) for example in examples)
-
-    def windows(
-        self, example: InputExample, tokenizer: FullTokenizer
-    ) -> tuple[list[PackedSequence], bool]:
-        """Return the inputs of an example, and whether it was truncated.
-
-        There is one input, unless the example is long and `doc_stride` is set.
-        """
-        return self.record_maker(tokenizer).sequences(example.text_a, example.text_b)
 
     def record_maker(self, tokenizer: FullTokenizer) -> SentenceRecords:
         names, dtype = self.record_names, self.kind.feature(len(self.labels)).dtype
@@ -333,101 +341,34 @@ class ClassificationTask(ExampleTask):
     def learned_shapes(self, embedding_dim):
         return {"logits": (self.num_outputs,)}
 
-    def per_example(self, kept: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def decode(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return `logits` and `label_ids` of each example, averaged over its windows."""
         if not self.doc_stride:
-            return dict(kept)
+            return dict(outputs)
         _, first, number = np.unique(
-            kept["example_numbers"], return_index=True, return_inverse=True
+            outputs["example_numbers"], return_index=True, return_inverse=True
         )
         order = np.argsort(number, kind="stable")
-        windows = np.split(kept["logits"][order], np.cumsum(np.bincount(number))[:-1])
+        windows = np.split(outputs["logits"][order], np.cumsum(np.bincount(number))[:-1])
         logits = np.stack([rows.mean(axis=0) for rows in windows])
-        return {"logits": logits, "label_ids": kept["label_ids"][first]}
+        return {"logits": logits, "label_ids": outputs["label_ids"][first]}
 
-    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        kept = self.per_example(kept)
-        return self.metrics_of(kept["logits"], kept["label_ids"])
-
-    def metrics_of(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return `eval_loss` in nats (squared error for a regression), and `eval_<metric>`.
 
         `loss` repeats the loss, as in the reference.
 
         Args:
-            logits: [N, L].
-            labels: `label_ids` of each example.
+            outputs: `logits` [N, L], and `label_ids` of each example.
         """
+        logits, labels = outputs["logits"], outputs["label_ids"]
         predictions = self.kind.predictions(logits)
-        named = {
+        loss = self.kind.mean_loss(logits, labels)
+        values = {
             f"eval_{name}": self.kind.metrics[name](predictions, labels)
             for name in self.metric_names
         }
-        loss = self.kind.mean_loss(logits, labels)
-        return {**named, "eval_loss": loss, "loss": loss}
-
-
-def _check_all_labelled(examples: Sequence[InputExample]) -> None:
-    """Raise if some examples have a label and others none, which would be learned as the first one."""
-    unlabelled = [example for example in examples if example.label is None]
-    if unlabelled and len(unlabelled) < len(examples):
-        problem = f"the label is None, as in {len(unlabelled)} of {len(examples)} examples. Leave"
-        raise DataError(
-            unlabelled[0].place, f"{problem} them out, or give them a file of their own."
-        )
-
-
-def _ids_of(labels: Sequence[str]) -> dict[str, int]:
-    return {label: index for index, label in enumerate(labels)}
-
-
-def _encoded_label(example: InputExample, ids: Mapping[str, int], kind: ProblemType) -> Any:
-    """Return the label as in a record; zeros without a label."""
-    label = example.label
-    if label is None:
-        return np.zeros(kind.feature(len(ids)).shape, np.float32)
-    try:
-        return kind.encode(label, ids)
-    except (KeyError, TypeError, ValueError) as error:
-        label = error.args[0] if isinstance(error, KeyError) else label
-        valid = ", ".join(map(repr, ids)) or "finite numbers"
-        raise DataError(
-            example.place, f"the label is {label!r}, but the labels of this task are {valid}."
-        ) from error
-
-
-def _check_arguments(
-    labels: Sequence[str],
-    class_weights: Sequence[float] | None,
-    doc_stride: int | None,
-    metric_names: Sequence[str],
-    kind: ProblemType,
-) -> None:
-    min_labels = {"single_label": 2, "multi_label": 1}.get(kind.name, 0)
-    is_list = not isinstance(labels, str | Set | Mapping)  # whose order is not that of the outputs
-    weights = (1.0,) * len(labels) if class_weights is None else class_weights
-    known = {name for name in kind.metrics if name != "f1" or len(labels) == 2}
-    valid = {
-        f"`labels` are {labels!r:.60}, but must be a list of {min_labels} or more, all different": (
-            is_list and min_labels <= len(labels) == len(set(labels))
-        ),
-        f"`labels` are {labels!r:.60}, but must be empty for a {kind.name}": (
-            kind.has_labels or not labels
-        ),
-        f"`class_weights` are {weights!r:.60}, but must be a number above 0 for each label": (
-            not isinstance(weights, str | Mapping)
-            and len(weights) == len(labels)
-            and all(0 < weight < math.inf for weight in weights)
-        ),
-        f"`doc_stride` is {doc_stride}, but must be 1 or more": doc_stride is None
-        or doc_stride > 0,
-        f"`metric_names` are {metric_names}, but must be of {', '.join(sorted(known))}": (
-            bool(metric_names) and set(metric_names) <= known
-        ),
-    }
-    for sentence, is_valid in valid.items():
-        if not is_valid:
-            raise ValueError(f"{sentence}.")
+        return {**values, "eval_loss": loss, "loss": loss}
 
 
 register_task(

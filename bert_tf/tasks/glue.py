@@ -171,7 +171,7 @@ def find_glue_task(name: str) -> GlueTask:
     )
 
 
-def splits_of(task: GlueTask, data_dir: str, name: str) -> list[str]:
+def list_splits(task: GlueTask, data_dir: str, name: str) -> list[str]:
     """Return the splits that a run uses: `name`, and existing variants such as "dev_mismatched".
 
     Args:
@@ -208,7 +208,7 @@ def read_glue(
     columns = (layout.text_a, layout.text_b, layout.label, layout.language)
     needed = max(column for column in columns if column is not None) + 1
     broken: list[Row] = []
-    empty: list[Row] = []
+    blank: list[Row] = []
     for index, row in enumerate(read_tsv(path)):
         if layout.header and index == 0:
             continue
@@ -224,14 +224,12 @@ def read_glue(
             continue
         texts = (row[layout.text_a], None if layout.text_b is None else row[layout.text_b])
         if any(text is not None and is_blank(text) for text in texts):
-            empty.append(row)
+            blank.append(row)
         yield InputExample(f"{split}-{index}", *texts, _label(task, layout, row), row.location)
-    for rows, what in (
-        (broken, "have too few columns and are skipped"),
-        (empty, "are empty texts"),
-    ):
+    faults = {"have too few columns and are skipped": broken, "are empty texts": blank}
+    for fault, rows in faults.items():
         if rows:
-            logger.warning("%d rows of %s %s, first %s", len(rows), path, what, rows[0].location)
+            logger.warning("%d rows of %s %s, first %s", len(rows), path, fault, rows[0].location)
 
 
 def submission_lines(task: GlueTask, predictions: list) -> list[str]:
@@ -241,11 +239,11 @@ def submission_lines(task: GlueTask, predictions: list) -> list[str]:
         predictions: index of the label of each test example, or the number of a regression.
     """
     if task.labels:
-        shown = [task.labels[index] for index in predictions]
+        values = [task.labels[index] for index in predictions]
     else:
         low, high = task.range or (float("-inf"), float("inf"))
-        shown = [f"{min(max(float(number), low), high):.3f}" for number in predictions]
-    return ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(shown))]
+        values = [f"{min(max(float(number), low), high):.3f}" for number in predictions]
+    return ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(values))]
 
 
 def _label(task: GlueTask, layout: Split, row: Row) -> Label:

@@ -16,7 +16,7 @@ from bert_tf.limits import DataError, join_names
 from bert_tf.options import OptionError
 from bert_tf.registry import TASK_FILE, find_task_type
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.classification import problem_type_of
+from bert_tf.tasks.classification import find_problem_type
 from bert_tf.tasks.of_checkpoint import default_labels
 
 # Values in a task.json of version 2 that are constants now.
@@ -113,7 +113,7 @@ def _values_of_head(
             return {}, f"{source} {problem}: name them with convert_checkpoint --labels."
     values: dict[str, Any] = {"task": head.name, "max_seq_length": max_seq_length}
     if head.name == "classification":
-        kind = problem_type_of(config, labels or ())
+        kind = find_problem_type(config, labels or ())
         if not kind.has_labels and len(labels or ()) > 1:
             several = "has a regression head with several outputs, which no task here has."
             return {}, f"{source} {several}"

@@ -375,6 +375,12 @@ class Run(Generic[AnyTask, AnyOptions]):
             self._outputs = {**same_step, key: outputs}
         return dict(self._outputs[key])
 
+    def write_lines(self, name: str, lines: Iterable[str]) -> None:
+        """Write a file of `output_dir`, such as the predictions of a set."""
+        path = self.path(name)
+        write_text(path, "".join(f"{line}\n" for line in lines))
+        logger.info("Wrote %s", path)
+
     def write_results(self, name: str, metrics: Metrics) -> dict[str, float]:
         """Write and return the step and the metrics as `<name>_results.txt`.
 

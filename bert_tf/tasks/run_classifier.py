@@ -10,13 +10,13 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bert_tf.data.tables import TableOptions
-from bert_tf.files import write_text
 from bert_tf.limits import DataError, join_names
 from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.report.classification import evaluation_sections
@@ -26,21 +26,16 @@ from bert_tf.tasks.glue import (
     GLUE_TASKS,
     GlueTask,
     find_glue_task,
+    list_splits,
     read_glue,
-    splits_of,
     submission_lines,
 )
 from bert_tf.tasks.metrics import largest_class
-from bert_tf.tasks.of_checkpoint import (
-    are_unnamed,
-    in_order_of,
-    spelled_as,
-    split_labels,
-)
+from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as, split_labels
 from bert_tf.tasks.options import FineTuningOptions, check_data, wanted_files
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import resolve
-from bert_tf.tasks.tables import NO_LABEL, TableLayout, infer_labels, read_examples
+from bert_tf.tasks.tables import TableLayout, drop_unlabeled, infer_labels, read_examples
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
@@ -131,8 +126,7 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
     )
 
     def dev_metrics() -> dict[str, float]:
-        kept = outputs_of(run, splits["dev"], "eval", options.training.eval_batch_size)
-        return task.metrics_of(kept["logits"], kept["label_ids"])
+        return task.metrics(run.outputs(splits["dev"], "eval", options.training.eval_batch_size))
 
     if options.training.do_train:
         run.train(splits["train"], dev_metrics if options.training.do_eval else None)
@@ -149,38 +143,30 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
     The keys of "dev_mismatched" end in "_mismatched".
     """
     results: dict[str, float] = {}
-    shown: dict[str, float] = {}  # only in the report
+    facts: dict[str, float] = {}  # only in the report
     sections: list[Section] = []
     for split, examples in splits.items():
         if not split.startswith("dev"):
             continue
-        logger.info("***** Running evaluation *****")
-        logger.info("  Num examples = %d", len(examples))
         suffix = split.removeprefix("dev")
-        kept = outputs_of(run, examples, f"eval{suffix}", run.options.training.eval_batch_size)
-        predictions = run.task.kind.predictions(kept["logits"])
-        if len(np.unique(predictions, axis=0)) == 1 < len(np.unique(kept["label_ids"], axis=0)):
+        logger.info("***** Running evaluation%s on %d examples *****", suffix, len(examples))
+        batch_size = run.options.training.eval_batch_size
+        outputs = run.outputs(examples, f"eval{suffix}", batch_size)
+        predictions, labels = run.task.kind.predictions(outputs["logits"]), outputs["label_ids"]
+        if len(np.unique(predictions, axis=0)) == 1 < len(np.unique(labels, axis=0)):
             logger.warning(
                 "All %d predictions are equal: train with another seed", len(predictions)
             )
-        values = run.task.metrics_of(kept["logits"], kept["label_ids"])
-        results |= {f"{name}{suffix}": value for name, value in values.items()}
-        shown[f"examples{suffix}"] = len(examples)
-        if "eval_accuracy" in values:
-            largest = largest_class(kept["label_ids"])
-            shown[f"eval_accuracy_of_largest_class{suffix}"] = largest
-        sections += evaluation_sections(run.task, examples, kept, suffix)
+        metrics = run.task.metrics(outputs)
+        results |= {f"{name}{suffix}": value for name, value in metrics.items()}
+        facts[f"examples{suffix}"] = len(examples)
+        if "eval_accuracy" in metrics:
+            facts[f"eval_accuracy_of_largest_class{suffix}"] = largest_class(labels)
+        sections += evaluation_sections(run.task, examples, outputs, suffix)
     results = run.write_results("eval", results)
     title = run.options.task_name or os.path.basename(str(run.options.fine_tuning.eval_file))
-    run.write_report("run_classifier", title, results | shown, sections)
+    run.write_report("run_classifier", title, results | facts, sections)
     return results
-
-
-def outputs_of(
-    run: ClassifierRun, examples: Sequence[InputExample], name: str, batch_size: int
-) -> dict[str, np.ndarray]:
-    """Return `logits` and `label_ids` of each example."""
-    return run.task.per_example(run.outputs(examples, name, batch_size))
 
 
 def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "test") -> None:
@@ -189,23 +175,17 @@ def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "
     A line has the probability of each label, or the number. For a GLUE task, write a second file in the
     format of the leaderboard.
     """
-    logger.info("***** Running prediction *****")
-    logger.info("  Num examples = %d", len(examples))
-    suffix, options = split.removeprefix("test"), run.options
-    batch_size = options.fine_tuning.predict_batch_size
-    logits = outputs_of(run, examples, f"predict{suffix}", batch_size)["logits"]
-    rows = ("\t".join(str(float(p)) for p in row) + "\n" for row in run.task.kind.shown(logits))
-    path = run.path(f"test_results{suffix}.tsv")
-    write_text(path, "".join(rows))
-    logger.info("Wrote %d predictions to %s", len(examples), path)
-    if run.task.labels:
-        logger.info("columns of %s: %s", os.path.basename(path), ", ".join(run.task.labels))
-    glue_task = options.glue_task
+    suffix, task, glue_task = split.removeprefix("test"), run.task, run.options.glue_task
+    logger.info("***** Running prediction%s on %d examples *****", suffix, len(examples))
+    batch_size = run.options.fine_tuning.predict_batch_size
+    logits = run.outputs(examples, f"predict{suffix}", batch_size)["logits"]
+    rows = task.kind.scores(logits).tolist()
+    run.write_lines(f"test_results{suffix}.tsv", ("\t".join(map(str, row)) for row in rows))
+    if task.labels:
+        logger.info("  its columns: %s", ", ".join(task.labels))
     if glue_task and (submission := glue_task.splits[split].submission):
-        lines = submission_lines(glue_task, run.task.kind.predictions(logits).tolist())
-        path = run.path(submission)
-        write_text(path, "".join(f"{line}\n" for line in lines))
-        logger.info("Wrote %s, in the format of the GLUE leaderboard", path)
+        predictions = task.kind.predictions(logits).tolist()
+        run.write_lines(submission, submission_lines(glue_task, predictions))
 
 
 def read_data(
@@ -229,62 +209,59 @@ def read_data(
             `trained`.
     """
     files, glue_task = wanted_files(options), options.glue_task
-    known = trained.kind.name if trained is not None else "single_label"
-    problem_type = glue_task.problem_type if glue_task else options.problem_type or known
-    if trained is not None and problem_type != known:
-        text = f"{problem_type}, but the model was trained for {known}."
+    known_type = "single_label" if trained is None else trained.problem_type
+    problem_type = glue_task.problem_type if glue_task else options.problem_type or known_type
+    if trained is not None and problem_type != known_type:
+        text = f"{problem_type}, but the model was trained for {known_type}."
         raise OptionError("problem_type", text)
     if glue_task:
         settings, splits = _read_glue_data(options, glue_task, files)
     else:
-        settings, splits = _read_tables(options, problem_type, files, trained, known_labels)
+        known_labels = known_labels if trained is None else trained.labels
+        settings, splits = _read_tables(options, problem_type, files, known_labels)
     for split, examples in splits.items():
         if not examples:
             source = options.data_dir or str(files[split])
             raise DataError(source, f"the {split} set has no examples.")
-    settings["problem_type"] = problem_type
+    settings |= {"max_seq_length": max_seq_length, "problem_type": problem_type}
     settings["doc_stride"] = options.doc_stride or (trained.doc_stride if trained else None)
-    task = ClassificationTask(max_seq_length=max_seq_length, **settings)
+    task = ClassificationTask(**settings)
     for split, examples in splits.items():
         if not split.startswith("test"):
             task.check_examples(examples)
     if options.class_weights and "train" in splits:
         settings["class_weights"] = class_weights(options.class_weights, task, splits["train"])
-        task = ClassificationTask(max_seq_length=max_seq_length, **settings)
+        task = ClassificationTask(**settings)
     if trained is not None and trained.is_pair not in (None, task.is_pair):
         text = f"the model was trained with is_pair={trained.is_pair}, unlike the data."
         raise OptionError("output_dir", text)
-    if "train" in splits and task.kind.has_labels:
-        counts = count_labels(task, splits["train"])
-        classes = [f"{label} ({n})" for label, n in zip(task.labels, counts, strict=True)]
-        of_f1 = f"; f1 is that of {task.labels[1]}" if len(classes) == 2 else ""
-        logger.info("Classes, with training examples: %s%s", join_names(classes), of_f1)
+    if "train" in splits and task.labels:
+        counts = zip(task.labels, count_labels(task, splits["train"]), strict=True)
+        text = join_names([f"{label} ({count})" for label, count in counts])
+        positive = f"; f1 is that of {task.labels[1]}" if len(task.labels) == 2 else ""
+        logger.info("Classes, with training examples: %s%s", text, positive)
     return task, splits
 
 
 def _read_glue_data(
-    options: ClassifierOptions, glue_task: GlueTask, names: Iterable[str]
-) -> tuple[dict, Splits]:
+    options: ClassifierOptions, glue_task: GlueTask, files: Mapping[str, Any]
+) -> tuple[dict[str, Any], Splits]:
     folder = str(options.data_dir)
     splits = {
         split: list(read_glue(glue_task, folder, split, options.language))
-        for name in names
-        for split in splits_of(glue_task, folder, name)
+        for name in files
+        for split in list_splits(glue_task, folder, name)
     }
-    return {
-        "labels": glue_task.labels,
-        "metric_names": glue_task.metrics,
-        "is_pair": glue_task.is_pair,
-    }, splits
+    names = {"labels": "labels", "metric_names": "metrics", "is_pair": "is_pair"}
+    return {name: getattr(glue_task, own) for name, own in names.items()}, splits
 
 
 def _read_tables(
     options: ClassifierOptions,
     problem_type: str,
     files: Mapping[str, str | None],
-    trained: ClassificationTask | None,
     known_labels: Sequence[str],
-) -> tuple[dict, Splits]:
+) -> tuple[dict[str, Any], Splits]:
     layout = TableLayout(
         text_a=str(options.table.text_a_column),
         text_b=options.table.text_b_column,
@@ -299,84 +276,42 @@ def _read_tables(
     }
     labels: Sequence[str] = ()
     if PROBLEM_TYPES[problem_type].has_labels:
-        labels = _labels(options, layout, splits, trained, known_labels)
-        splits = {
-            split: _without_unlabelled(examples, labels, split)
-            for split, examples in splits.items()
-        }
+        labels = _choose_labels(options, layout, splits, known_labels)
+        splits = {split: drop_unlabeled(rows, labels, split) for split, rows in splits.items()}
     _warn_of_shared_examples(splits, options.fine_tuning.train_file)
     return {"labels": labels, "is_pair": layout.text_b is not None}, splits
 
 
-def _labels(
-    options: ClassifierOptions,
-    layout: TableLayout,
-    splits: Splits,
-    trained: ClassificationTask | None,
-    known_labels: Sequence[str],
+def _choose_labels(
+    options: ClassifierOptions, layout: TableLayout, splits: Splits, known_labels: Sequence[str]
 ) -> Sequence[str]:
     """Return the labels of the flag, else of the training table, else of the model."""
-    train_file = options.fine_tuning.train_file
+    train_file = str(options.fine_tuning.train_file or "")
     if options.labels:
         return split_labels(options.labels)
-    if layout.label_columns and (trained is None or "train" in splits):
+    if layout.label_columns and ("train" in splits or not known_labels):
         return layout.label_columns
-    if "train" in splits:
-        labels = _inferred(splits["train"], layout)
-        if splits["train"] and len(labels) < 1 + (layout.problem_type == "single_label"):
-            found = join_names(labels) or "none"
-            raise DataError(str(train_file), f"the labels are {found}. Check label_column.")
-        return in_order_of(known_labels if trained is None else trained.labels, labels)
-    if trained is not None and not (are_unnamed(trained.labels) and train_file):
+    if known_labels and "train" not in splits:
         examples = itertools.chain(*splits.values())
-        return spelled_as(trained.labels, sorted({n for each in examples for n in each.names}))
-    if train_file:
-        return _inferred(list(read_examples(train_file, layout, labelled=True)), layout)
-    raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
-
-
-_MAX_UNLABELLED = 0.1  # fraction of -1, above which it may be a class, as in -1, 0, 1
-
-
-def _inferred(examples: Sequence[InputExample], layout: TableLayout) -> Sequence[str]:
-    """Return the labels of a table, without NO_LABEL if two or more others remain."""
-    labels = infer_labels(examples)
-    named = [label for label in labels if label not in NO_LABEL]
-    if layout.problem_type != "single_label" or len(named) < 2:
-        return labels
-    share = sum(example.label == "-1" for example in examples) / len(examples)
-    if share > _MAX_UNLABELLED:
-        text = f"-1 is the label of {share:.0%} of the rows: name all labels, with -1 or without."
-        raise OptionError("labels", text)
-    return named
-
-
-def _without_unlabelled(
-    examples: Sequence[InputExample], labels: Sequence[str], split: str
-) -> list[InputExample]:
-    """Return the examples but those of NO_LABEL, unless that is one of the labels. Log their number."""
-    missing = set(NO_LABEL).difference(labels)
-    labelled = [example for example in examples if example.label not in missing]
-    if num_unlabelled := len(examples) - len(labelled):
-        logger.warning(
-            "%d of %d rows of the %s set have no label (%s), and are left out. If it is a class, list "
-            "all with --labels.",
-            *(num_unlabelled, len(examples), split, " or ".join(sorted(missing))),
-        )
-    return labelled
+        return spelled_as(known_labels, sorted({n for example in examples for n in example.names}))
+    if not train_file:
+        raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
+    rows = splits.get("train") or list(read_examples(train_file, layout, labelled=True))
+    labels = infer_labels(rows, layout.problem_type)
+    if rows and len(labels) < 1 + (layout.problem_type == "single_label"):
+        text = f"the labels are {join_names(labels) or 'none'}. Check label_column."
+        raise DataError(train_file, text)
+    return in_order_of(known_labels, labels)
 
 
 def _warn_of_shared_examples(splits: Splits, train_file: str | None) -> None:
-    trained = {(each.text_a, each.text_b) for each in splits.get("train", ())}
-    shared = [each for each in splits.get("dev", ()) if (each.text_a, each.text_b) in trained]
+    trained = {(example.text_a, example.text_b) for example in splits.get("train", ())}
+    shared = [e for e in splits.get("dev", ()) if (e.text_a, e.text_b) in trained]
     if shared:
         logger.warning(
             "%d of %d evaluation examples are also in %s, so the metrics are too high for new texts. "
             "The first is %s. Remove them from one of the files.",
-            len(shared),
-            len(splits["dev"]),
-            train_file,
-            shared[0].origin,
+            *(len(shared), len(splits["dev"]), train_file, shared[0].origin),
         )
 
 

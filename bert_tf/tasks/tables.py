@@ -11,18 +11,23 @@ The columns of labels depend on the problem type:
 from __future__ import annotations
 
 import json
+import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bert_tf.characters import is_blank
 from bert_tf.data.tables import TableRow, read_table
 from bert_tf.limits import DataError
+from bert_tf.options import OptionError
 from bert_tf.tasks.classification import InputExample, Label
+
+logger = logging.getLogger(__name__)
 
 # Labels of rows without one: of SNLI, whose annotators did not agree, and of a ClassLabel of `datasets`.
 NO_LABEL = ("-", "-1")
+_MAX_UNLABELED = 0.1  # fraction of -1, above which it may be a class, as in -1, 0, 1
 _TRUTH = {"0": False, "1": True, "false": False, "true": True}
 
 
@@ -75,21 +80,50 @@ def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator
         )
 
 
-def infer_labels(examples: Iterable[InputExample]) -> list[str]:
+def infer_labels(
+    examples: Sequence[InputExample], problem_type: str = "single_label"
+) -> Sequence[str]:
     """Return the distinct labels in order; numbers by their value.
+
+    NO_LABEL is none of a `single_label` problem if two or more others remain.
+
+    Raises:
+        ValueError: -1 may be a class or mark rows without a label.
 
     >>> infer_labels([InputExample("1", "a", label="10"), InputExample("2", "b", label="9")])
     ['9', '10']
     """
-    labels = {name for example in examples for name in example.names}
+    names = {name for example in examples for name in example.names}
+    labels = sorted(names)
     try:
         values = {label: float(label) for label in labels}
     except ValueError:
-        return sorted(labels)
-    if not all(map(math.isfinite, values.values())):  # the words "nan" and "infinity"
-        return sorted(labels)
-    # The label decides between "1" and "01", because the order of a set varies between processes.
-    return sorted(labels, key=lambda label: (values[label], label))
+        values = {}
+    if all(map(math.isfinite, values.values())):  # not the words "nan" and "infinity"
+        labels.sort(key=lambda label: values.get(label, 0.0))  # stable: "01" before "1"
+    named = [label for label in labels if label not in NO_LABEL]
+    if problem_type != "single_label" or len(named) < 2:
+        return labels
+    share = sum(example.label == "-1" for example in examples) / len(examples)
+    if share > _MAX_UNLABELED:
+        text = f"-1 is the label of {share:.0%} of the rows: name all labels, with -1 or without."
+        raise OptionError("labels", text)
+    return named
+
+
+def drop_unlabeled(
+    examples: Sequence[InputExample], labels: Sequence[str], split: str
+) -> list[InputExample]:
+    """Return the examples but those of NO_LABEL, unless that is one of the labels. Log their number."""
+    missing = set(NO_LABEL).difference(labels)
+    labeled = [example for example in examples if example.label not in missing]
+    if num_unlabeled := len(examples) - len(labeled):
+        logger.warning(
+            "%d of %d rows of the %s set have no label (%s), and are left out. If it is a class, list "
+            "all with --labels.",
+            *(num_unlabeled, len(examples), split, " or ".join(sorted(missing))),
+        )
+    return labeled
 
 
 def _text(row: TableRow, column: str, flag: str) -> str:

@@ -129,7 +129,7 @@ def test_a_wrong_label_is_named_with_its_line_before_anything_is_written():
 def test_figures_of_several_labels_and_of_numbers():
     logits = np.float32([[2, -1], [-1, -2], [1, 1]])
     labels = np.float32([[1, 1], [0, 0], [1, 1]])
-    found = multi_task().metrics_of(logits, labels)
+    found = multi_task().metrics({"logits": logits, "label_ids": labels})
     assert list(found) == ["eval_f1_micro", "eval_f1_macro", "eval_accuracy", "eval_loss", "loss"]
     assert found["eval_f1_micro"] == pytest.approx(2 * 3 / (3 + 4))
     assert found["eval_f1_macro"] == pytest.approx((1 + 2 / 3) / 2)
@@ -140,7 +140,8 @@ def test_figures_of_several_labels_and_of_numbers():
     ]
     assert found["eval_loss"] == pytest.approx(sum(terms) / 6)
 
-    found = number_task().metrics_of(np.float32([[1], [2], [4]]), np.float32([1, 3, 5]))
+    outputs = {"logits": np.float32([[1], [2], [4]]), "label_ids": np.float32([1, 3, 5])}
+    found = number_task().metrics(outputs)
     measures = ["eval_pearson", "eval_spearman", "eval_mean_absolute_error"]
     assert list(found) == [*measures, "eval_loss", "loss"]
     assert found["eval_loss"] == pytest.approx(2 / 3)
@@ -176,14 +177,14 @@ def test_a_long_text_becomes_windows_that_know_their_example(written):
     ]
 
 
-def test_per_example_averages_the_logits_of_windows():
+def test_decode_averages_the_logits_of_windows():
     made = ClassificationTask(["a", "b"], 8, doc_stride=4)
-    kept = {
+    outputs = {
         "logits": np.float32([[2, 2], [9, 7], [4, 0]]),
         "label_ids": np.array([1, 0, 1]),
         "example_numbers": np.array([5, 2, 5]),
     }
-    found = made.per_example(kept)
+    found = made.decode(outputs)
     assert found["logits"].tolist() == [[9.0, 7.0], [3.0, 1.0]]
     assert found["label_ids"].tolist() == [0, 1]
-    assert made.metrics(kept)["eval_accuracy"] == 0.5
+    assert made.metrics(found)["eval_accuracy"] == 0.5

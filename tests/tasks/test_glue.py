@@ -6,7 +6,7 @@ import pytest
 from helpers import cause_of
 
 from bert_tf.tasks.classification import InputExample
-from bert_tf.tasks.glue import GLUE_TASKS, find_glue_task, read_glue, splits_of, submission_lines
+from bert_tf.tasks.glue import GLUE_TASKS, find_glue_task, list_splits, read_glue, submission_lines
 
 REAL_DATA = Path(__file__).parents[3] / "shared/data/glue"
 
@@ -122,13 +122,13 @@ def test_xnli_is_read_in_one_language_and_spells_its_labels_as_mnli_does(tmp_pat
 
 def test_the_mismatched_sets_of_mnli_belong_to_a_run_where_they_are_there(tmp_path):
     mnli = GLUE_TASKS["mnli"]
-    assert splits_of(mnli, str(tmp_path), "dev") == ["dev"]
+    assert list_splits(mnli, str(tmp_path), "dev") == ["dev"]
     (tmp_path / "dev_mismatched.tsv").touch()
-    assert splits_of(mnli, str(tmp_path), "dev") == ["dev", "dev_mismatched"]
-    assert splits_of(mnli, str(tmp_path), "train") == ["train"]
-    assert splits_of(GLUE_TASKS["ax"], str(tmp_path), "test") == ["test"]  # has nothing else
+    assert list_splits(mnli, str(tmp_path), "dev") == ["dev", "dev_mismatched"]
+    assert list_splits(mnli, str(tmp_path), "train") == ["train"]
+    assert list_splits(GLUE_TASKS["ax"], str(tmp_path), "test") == ["test"]  # has nothing else
     with pytest.raises(ValueError, match="task_name"):
-        splits_of(GLUE_TASKS["ax"], str(tmp_path), "train")
+        list_splits(GLUE_TASKS["ax"], str(tmp_path), "train")
 
 
 def test_the_file_for_the_leaderboard_has_a_header_and_names_of_labels():

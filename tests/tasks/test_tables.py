@@ -14,7 +14,7 @@ def read_examples(path, **columns):
 
 
 def labels_of(*labels):
-    return infer_labels(InputExample(str(n), "a", label=label) for n, label in enumerate(labels))
+    return infer_labels([InputExample(str(n), "a", label=label) for n, label in enumerate(labels)])
 
 
 def test_read_examples_of_pairs(tmp_path):
@@ -65,7 +65,7 @@ def test_infer_labels_sorts_words_and_numbers():
     assert labels_of("10", "9", "none") == ["10", "9", "none"]
     assert labels_of("nan", "1", "inf", "10", "9") == ["1", "10", "9", "inf", "nan"]
     assert labels_of(("b", "a"), (), ("c", "a")) == ["a", "b", "c"]
-    for labels in ("2 9 10", "-10 -1 0 3", "0.5 1 1.5 10", "1 2e3"):  # by value
+    for labels in ("2 9 10", "-10 -2 0 3", "0.5 1 1.5 10", "1 2e3"):  # by value
         assert labels_of(*reversed(labels.split())) == labels.split()
 
 
