@@ -88,7 +88,7 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 # Beginnings of names of transformers and sentence-transformers.
-_OF_TRANSFORMERS = "TF Auto pipeline BertTokenizer SentenceTransformer CrossEncoder".split()
+_OF_TRANSFORMERS = ("TF", "Auto", "pipeline", "BertTokenizer", "SentenceTransformer", "Cross")
 
 __all__ = ["__version__", *_HOMES]
 
@@ -98,7 +98,7 @@ def __getattr__(name: str):
         from bert_tf.limits import suggestion
 
         hint = suggestion(name, _HOMES)
-        if name.startswith(tuple(_OF_TRANSFORMERS)):
+        if name.startswith(_OF_TRANSFORMERS):
             hint = ". docs/migration.md has what takes its place"
         raise AttributeError(f"module 'bert_tf' has no attribute {name!r}{hint}")
     return getattr(import_module(f"bert_tf.{_HOMES[name]}"), name)
