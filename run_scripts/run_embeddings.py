@@ -13,7 +13,6 @@ and label. A SQuAD file gives questions and their passages. docs/embeddings.md h
 
 if __name__ == "__main__":
     from bert_tf import cli
-    from bert_tf.embeddings.options import EmbeddingOptions
-    from bert_tf.embeddings.run_embeddings import run_embeddings
+    from bert_tf.embeddings.run_embeddings import EmbeddingOptions, run_embeddings
 
     cli.run(EmbeddingOptions, run_embeddings)

@@ -14,21 +14,86 @@ from bert_tf.characters import is_blank
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.tables import TableOptions, TableRow, guess_format, read_table
 from bert_tf.embeddings.losses import CLASSES, PAIRS, SCORES
-from bert_tf.embeddings.options import (
-    ANCHORS,
-    LABELS,
-    NEGATIVE,
-    POSITIVES,
-    TextsOptions,
-)
 from bert_tf.embeddings.task import EmbeddingExample, text_key
-from bert_tf.limits import DataError, join_names
+from bert_tf.limits import DataError, join_names, suggestion
+from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.tasks.classification import InputExample, Label
 from bert_tf.tasks.glue import find_glue_task, list_splits, read_glue
 from bert_tf.tasks.options import wanted_files
 from bert_tf.tasks.tables import NO_LABEL
 
 logger = logging.getLogger(__name__)
+
+LENGTH_OF_START: ModelOptions = changes(
+    max_seq_length={
+        "help": "WordPieces of a text, in run_reranker of a query with its document, with [CLS] and "
+        "[SEP]. Default: that of the model of the same kind that the program begins with, else 128 (or "
+        "the model's number of positions, if lower)."
+    }
+)
+
+# Usual names of columns, as in the data sets of sentence-transformers.
+ANCHORS = (
+    *("anchor", "query", "question", "sentence1", "sentence_A", "text_a"),
+    *("text", "sentence"),
+)
+POSITIVES = ("positive", "answer", "sentence2", "sentence_B", "text_b", "passage", "document")
+LABELS = ("score", "label", "similarity_score", "similarity")
+NEGATIVE = "negative"  # and negatives, negative_1, negative_2, ...
+
+TASK_NAMES = ("sts-b", "mrpc", "qqp", "mnli", "snli")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextsOptions:
+    """Texts that belong together: a data set, or columns of .tsv, .csv and .jsonl files."""
+
+    anchor_column: str | None = option(
+        "Column of the anchor, the query, or the first text. Default: one with a usual name: "
+        f"{', '.join(ANCHORS)}.",
+        group="Data",
+        default=None,
+    )
+    positive_column: str | None = option(
+        "Column of the text that belongs to the anchor, or of the second text. Default: one with a "
+        f"usual name: {', '.join(POSITIVES)}.",
+        group="Data",
+        default=None,
+    )
+    negative_columns: str | None = option(
+        "Comma list of columns of texts that do not belong to the anchor. In JSON lines a value may be "
+        f"a list of texts. Default: {NEGATIVE}, {NEGATIVE}s, and those that begin with {NEGATIVE}_; an "
+        "empty list: none.",
+        default=None,
+    )
+    label_column: str | None = option(
+        "Column of the score of two texts, from 0 to 1, or of the class of one. Default: one with a "
+        f"usual name: {', '.join(LABELS)}; an empty name: none.",
+        group="Data",
+        default=None,
+    )
+    data_dir: str | None = option(
+        "Folder of a data set, for --task_name.", group="Data", default=None
+    )
+    task_name: str | None = option(
+        f"Name of a data set, in any case: {', '.join(TASK_NAMES)} (the folder snli_1.0 with its .jsonl "
+        "files). For your own data give --train_file instead. mnli, snli: premises with their entailed "
+        "sentences, and contradictions as negatives.",
+        group="Data",
+        default=None,
+    )
+
+    @property
+    def data_set(self) -> str | None:
+        """Data set named by --task_name, in any case and with or without "-"; None without one."""
+        names = {name.replace("-", ""): name for name in TASK_NAMES}
+        return names.get((self.task_name or "").lower().replace("-", ""))
+
+    def __post_init__(self) -> None:
+        if self.task_name and self.data_set is None:
+            end = ", ".join(TASK_NAMES) + suggestion(self.task_name, TASK_NAMES)
+            raise OptionError("task_name", f"must be one of {end}")
+
 
 _MOST_SCORE = 5.0  # of STS-B
 

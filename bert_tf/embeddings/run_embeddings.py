@@ -8,14 +8,20 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bert_tf.data.tables import guess_format
-from bert_tf.embeddings.data import read_examples, score_each_pair, unique_texts
+from bert_tf.data.tables import TableOptions, guess_format
+from bert_tf.embeddings.data import (
+    LENGTH_OF_START,
+    TextsOptions,
+    read_examples,
+    score_each_pair,
+    unique_texts,
+)
 from bert_tf.embeddings.losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
-from bert_tf.embeddings.options import EmbeddingOptions
 from bert_tf.embeddings.rankings import Found, Ranking, metric_keys, train_and_rank
 from bert_tf.embeddings.retrieval import (
     RANKED,
@@ -25,14 +31,94 @@ from bert_tf.embeddings.retrieval import (
     search_class,
     search_others,
 )
-from bert_tf.embeddings.task import EmbeddingExample, EmbeddingTask
+from bert_tf.embeddings.task import LIMITS, EmbeddingExample, EmbeddingTask
 from bert_tf.limits import DataError
-from bert_tf.options import OptionError
+from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.tasks.metrics import l2_normalize
+from bert_tf.tasks.options import FineTuningOptions, check_data
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import Setup, resolve
+from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions:
+    """The flags of run_embeddings."""
+
+    devices: DeviceOptions
+    training: TrainingOptions = changes(
+        train_batch_size={
+            "help": "Examples per step, over all devices. The other texts of the batch are the "
+            "negatives, so more are better; --gradient_accumulation_steps saves memory and keeps all of "
+            "them."
+        }
+    )
+    model: ModelOptions = LENGTH_OF_START
+    fine_tuning: FineTuningOptions
+    table: TableOptions = changes(text_a_column=None, text_b_column=None, choices_column=None)
+    texts: TextsOptions
+    loss: str | None = option(
+        "Loss. Default: that of the model if it fits the examples; else multiple_negatives_ranking for "
+        "anchors with positives, cosent for scores, contrastive for scores of 0 and 1, "
+        "batch_all_triplet for classes.",
+        group="Model",
+        default=None,
+        choices=tuple(EMBEDDING_LOSSES),
+        on_resume="model",
+    )
+    scale: float | None = option(
+        "Factor of the cosines in the ranking losses and cosent: 1 / temperature. Default: that of the "
+        "model, else 20.",
+        default=None,
+        **LIMITS["scale"],
+        on_resume="model",
+    )
+    matryoshka_dims: str | None = option(
+        "Comma list of smaller widths: the loss is added for the first numbers of each vector, so that "
+        "cut vectors are useful too. Default: those of the model; an empty list: none.",
+        default=None,
+        on_resume="model",
+    )
+    pooling: str | None = option(
+        "Vector of a text, from those of its tokens. Default: that of the model, else mean.",
+        group="Model",
+        default=None,
+        **LIMITS["pooling"],
+    )
+    normalize: bool | None = option(
+        "Return vectors of length 1. Default: as the model, else true.",
+        default=None,
+    )
+    query_prefix: str | None = option(
+        'Put before every anchor, such as "query: ". Default: that of the model.',
+        default=None,
+    )
+    document_prefix: str | None = option(
+        'Put before every other text, such as "passage: ". Default: that of the model.',
+        default=None,
+    )
+
+    def __post_init__(self) -> None:
+        check_data(self, self.texts.data_set, self.texts.data_dir)
+
+    @property
+    def widths(self) -> tuple[int, ...] | None:
+        """`matryoshka_dims` as numbers, None if not given.
+
+        Raises:
+            ValueError: a part is not a whole number of 1 or more.
+        """
+        if self.matryoshka_dims is None:
+            return None
+        parts = [part.strip() for part in self.matryoshka_dims.split(",") if part.strip()]
+        if not all(part.isdecimal() and int(part) > 0 for part in parts):
+            raise OptionError(
+                "matryoshka_dims", "must be whole numbers with commas, such as 256,128."
+            )
+        return tuple(int(part) for part in parts)
+
 
 EmbeddingRun = Run[EmbeddingTask, EmbeddingOptions]
 Encode = Callable[[Sequence[str], str, str], np.ndarray]  # texts, name, prefix -> unit vectors

@@ -13,9 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bert_tf.data.tables import TableOptions
-from bert_tf.embeddings.data import read_examples, score_each_pair, source_of
+from bert_tf.embeddings.data import (
+    LENGTH_OF_START,
+    TextsOptions,
+    read_examples,
+    score_each_pair,
+    source_of,
+)
 from bert_tf.embeddings.losses import CLASSES, PAIRS, SCORES
-from bert_tf.embeddings.options import LENGTH_OF_START, TextsOptions
 from bert_tf.embeddings.rankings import Found, Ranking, metric_keys, train_and_rank
 from bert_tf.embeddings.reranking import RERANKING_LOSSES, RerankingTask
 from bert_tf.embeddings.retrieval import (

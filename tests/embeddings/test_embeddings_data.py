@@ -7,8 +7,8 @@ import pytest
 from helpers import refused, write, write_json_lines
 
 from bert_tf.embeddings.data import read_examples
-from bert_tf.embeddings.options import EmbeddingOptions
 from bert_tf.embeddings.retrieval import own_documents, relevance
+from bert_tf.embeddings.run_embeddings import EmbeddingOptions
 from bert_tf.options import make_options
 
 

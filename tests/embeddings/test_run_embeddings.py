@@ -11,8 +11,7 @@ from models import ANIMALS, DATA, PLACES, golden, options, train
 
 import bert_tf
 from bert_tf.embeddings.data import read_examples
-from bert_tf.embeddings.options import EmbeddingOptions
-from bert_tf.embeddings.run_embeddings import make_task, read_data, run_embeddings
+from bert_tf.embeddings.run_embeddings import EmbeddingOptions, make_task, read_data, run_embeddings
 from bert_tf.embeddings.task import EmbeddingExample, EmbeddingTask
 from bert_tf.options import make_options
 from bert_tf.prediction.predictor import load

@@ -11,10 +11,9 @@ from helpers import read_json_lines, refused, write, write_json_lines
 from models import ANIMALS, DATA, PLACES, golden, options, train
 
 from bert_tf.embeddings.data import read_examples
-from bert_tf.embeddings.options import EmbeddingOptions
 from bert_tf.embeddings.reranking import RERANKING_LOSSES, RerankingTask
 from bert_tf.embeddings.retrieval import relevance
-from bert_tf.embeddings.run_embeddings import run_embeddings
+from bert_tf.embeddings.run_embeddings import EmbeddingOptions, run_embeddings
 from bert_tf.embeddings.run_reranker import documents_of_rows, make_task, with_negatives
 from bert_tf.embeddings.task import EmbeddingExample
 from bert_tf.options import make_options

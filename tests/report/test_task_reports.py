@@ -9,8 +9,7 @@ from bert_tf.data.multiple_choice import Question
 from bert_tf.data.question_answering import SquadExample
 from bert_tf.data.token_classification import Sentence
 from bert_tf.data.windows import Passage, SquadAnswer
-from bert_tf.embeddings.rankings import Ranking
-from bert_tf.embeddings.report import pair_sections, query_sections
+from bert_tf.embeddings.rankings import Ranking, pair_sections, query_sections
 from bert_tf.report.multiple_choice import choice_sections
 from bert_tf.report.question_answering import answer_sections
 from bert_tf.report.token_classification import entity_sections, word_sections

@@ -13,7 +13,7 @@ from bert_tf.checkpoints import sidecar
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
 from bert_tf.checkpoints.model_files import model_files, write_files
 from bert_tf.config import BertConfig
-from bert_tf.embeddings.options import EmbeddingOptions
+from bert_tf.embeddings.run_embeddings import EmbeddingOptions
 from bert_tf.embeddings.run_reranker import RerankerOptions
 from bert_tf.options import make_options
 from bert_tf.tasks.classification import ClassificationTask
