@@ -95,7 +95,7 @@ class TextsOptions:
             raise OptionError("task_name", f"must be one of {end}")
 
 
-_MOST_SCORE = 5.0  # of STS-B
+_STS_B_MAX_SCORE = 5.0
 
 
 def read_examples(
@@ -114,7 +114,7 @@ def read_examples(
     for split, file in wanted_files(options).items():
         if options.texts.task_name:
             types[split], splits[split] = _of_data_set(options.texts, split)
-            check_some(splits[split], source_of(options, split), "pairs, or no entailed ones")
+            check_some(splits[split], describe_source(options, split), "pairs, or no entailed ones")
         else:
             missing_label = math.nan if split == "test" else None
             types[split], splits[split] = read_file(
@@ -133,12 +133,12 @@ def in_one_spelling(examples: Sequence[EmbeddingExample]) -> list[EmbeddingExamp
     """
     firsts: dict[str, str] = {}
     return [
-        replace(each, texts=tuple(firsts.setdefault(text_key(text), text) for text in each.texts))
-        for each in examples
+        replace(e, texts=tuple(firsts.setdefault(text_key(text), text) for text in e.texts))
+        for e in examples
     ]
 
 
-def source_of(options: Any, split: str) -> str:
+def describe_source(options: Any, split: str) -> str:
     """Return where the examples of a split are from, for messages."""
     texts = options.texts
     if texts.task_name:
@@ -149,9 +149,9 @@ def source_of(options: Any, split: str) -> str:
 def score_each_pair(types: dict[str, str], splits: dict[str, list[EmbeddingExample]]) -> None:
     """Make a test set of anchors with one positive each pairs without scores."""
     test = splits.get("test", [])
-    if types.get("test") == PAIRS and all(len(each.texts) == 2 for each in test):
+    if types.get("test") == PAIRS and all(len(example.texts) == 2 for example in test):
         types["test"] = SCORES
-        splits["test"] = [replace(each, label=math.nan) for each in test]
+        splits["test"] = [replace(example, label=math.nan) for example in test]
 
 
 def _of_data_set(texts: TextsOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
@@ -164,9 +164,9 @@ def _of_data_set(texts: TextsOptions, split: str) -> tuple[str, list[EmbeddingEx
     labelled = [row for row in rows if row.label is not None]
     if labelled and name == "mnli":
         return PAIRS, _of_inference(labelled)
-    most = _MOST_SCORE if name == "sts-b" else 1.0
+    max_score = _STS_B_MAX_SCORE if name == "sts-b" else 1.0
     return SCORES, [
-        EmbeddingExample((row.text_a, str(row.text_b)), _number(row.label) / most, row.origin)
+        EmbeddingExample((row.text_a, str(row.text_b)), _number(row.label) / max_score, row.origin)
         for row in (rows if split == "test" and not labelled else labelled)
     ]
 
@@ -178,7 +178,7 @@ def _number(label: Label) -> float:
 def _read_snli(data_dir: str, split: str) -> Iterator[InputExample]:
     """Yield the pairs of a split of SNLI 1.0. Those without agreement have the label "-"."""
     for row in read_table(os.path.join(data_dir, f"snli_1.0_{split}.jsonl")):
-        a, b = text_of(row, "sentence1"), text_of(row, "sentence2")
+        a, b = read_text(row, "sentence1"), read_text(row, "sentence2")
         yield InputExample("", a, b, str(row["gold_label"]), row.location)
 
 
@@ -194,14 +194,6 @@ def _of_inference(rows: Iterable[InputExample]) -> list[EmbeddingExample]:
         for row in labels.get("entailment", []):
             examples.append(EmbeddingExample((premise, row.text_b, *against[:1]), 0.0, row.origin))
     return examples
-
-
-def unique_texts(texts: Iterator[str]) -> dict[str, int]:
-    """Return the texts in the order of their first occurrence: text -> index."""
-    found: dict[str, int] = {}
-    for text in texts:
-        found.setdefault(text, len(found))
-    return found
 
 
 @dataclass(frozen=True)
@@ -234,8 +226,8 @@ def read_file(
     """
     if guess_format(path) == "json":
         return PAIRS, [
-            EmbeddingExample((each.question_text, each.passage.text), origin=each.location)
-            for each in read_squad(path)
+            EmbeddingExample((example.question_text, example.passage.text), origin=example.location)
+            for example in read_squad(path)
         ]
     layouts: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
     classes: dict[str, int] = {}
@@ -266,13 +258,13 @@ def check_some(examples: list[EmbeddingExample], source: str, what: str = "examp
 def _columns(row: TableRow, texts: TextsOptions, labelled: bool) -> Columns:
     """Return the columns that the options name, else those with usual names."""
     anchor = row.find("anchor_column", texts.anchor_column, ANCHORS)
-    others = [name for name in POSITIVES if name != anchor]
-    positive = row.find("positive_column", texts.positive_column, others)
+    names = [name for name in POSITIVES if name != anchor]
+    positive = row.find("positive_column", texts.positive_column, names)
     if texts.negative_columns is None:
         negatives = tuple(name for name in row if re.fullmatch(f"{NEGATIVE}(s|_.*)?", name))
     else:
         parts = map(str.strip, texts.negative_columns.split(","))
-        negatives = tuple(name for name in parts if name)
+        negatives = tuple(filter(None, parts))
         for name in negatives:
             row.column(name, "negative_columns")
     label = texts.label_column or None
@@ -294,9 +286,9 @@ def _columns(row: TableRow, texts: TextsOptions, labelled: bool) -> Columns:
 def _example(
     row: TableRow, columns: Columns, classes: dict[str, int], missing_label: float | None
 ) -> EmbeddingExample:
-    texts = [text_of(row, columns.anchor)]
+    texts = [read_text(row, columns.anchor)]
     if columns.positive is not None:
-        texts.append(text_of(row, columns.positive))
+        texts.append(read_text(row, columns.positive))
     for name in columns.negatives:
         values = row[name] if isinstance(row[name], list) else [row[name]]
         texts += [_as_text(row, name, value) for value in values if value not in ("", None)]
@@ -314,7 +306,7 @@ def _example(
     return EmbeddingExample(tuple(texts), label, row.location)
 
 
-def text_of(row: TableRow, column: str) -> str:
+def read_text(row: TableRow, column: str) -> str:
     """Return the text in a column, without surrounding whitespace. Raise ValueError if it is empty."""
     return _as_text(row, column, row[column])
 
@@ -342,7 +334,7 @@ def _require(is_valid: object, row: TableRow, column: str | None, rule: str) -> 
 def _without_unlabelled(
     examples: list[EmbeddingExample], classes: dict[str, int], path: str
 ) -> list[EmbeddingExample]:
-    """Return the examples but those of NO_LABEL if two or more classes remain. Log their number."""
+    """Return the examples but those of NO_LABEL if two or more classes remain."""
     missing = {float(classes[name]) for name in NO_LABEL if name in classes}
     if len(classes) - len(missing) > 1 and missing:
         labelled = [example for example in examples if example.label not in missing]

@@ -20,7 +20,7 @@ from bert_tf.tasks.run import Run
 
 logger = logging.getLogger(__name__)
 
-_SHOWN = 10  # documents of a query in test_predictions.jsonl
+_NUM_PREDICTED = 10  # documents of a query in test_predictions.jsonl
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,16 @@ class Ranking:
         relevant: Sequence[Sequence[int]],
     ) -> Ranking:
         """Return the ranking of queries whose relevant documents are listed: at least one of each."""
-        first = np.array([own[0] for own in relevant])
+        first = np.array([indexes[0] for indexes in relevant])
         return cls(queries, documents, scores, indexes, *judged(indexes, relevant), first)
 
     def metrics(self) -> dict[str, float]:
         return retrieval_metrics(self.is_relevant, self.num_relevant)
 
 
-Found: TypeAlias = "Ranking | np.ndarray"  # the documents of each query, or the scores of the pairs
+Answers: TypeAlias = (
+    "Ranking | np.ndarray"  # the documents of each query, or the scores of the pairs
+)
 
 
 def metric_keys(
@@ -85,7 +87,7 @@ def train_and_rank(
     run: Run,
     program: str,
     splits: Mapping[str, Sequence[EmbeddingExample]],
-    answer: Callable[[str, str, int], tuple[dict[str, float], Found]],
+    answer: Callable[[str, str, int], tuple[dict[str, float], Answers]],
 ) -> dict[str, float]:
     """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
 
@@ -102,92 +104,80 @@ def train_and_rank(
         run.train(splits["train"], dev_metrics if options.training.do_eval else None)
     if options.training.do_eval:
         logger.info("***** Running evaluation of %d examples *****", len(splits["dev"]))
-        metrics, found = answer("dev", "eval", options.training.eval_batch_size)
+        metrics, answers = answer("dev", "eval", options.training.eval_batch_size)
         results = run.write_results("eval", metrics)
         source = options.texts.task_name or os.path.basename(options.fine_tuning.eval_file or "")
-        shown = {**results, "examples": len(splits["dev"])}
-        run.write_report(program, f"{program} on {source}", shown, _sections(splits["dev"], found))
+        values = {**results, "examples": len(splits["dev"])}
+        sections = _sections(splits["dev"], answers)
+        run.write_report(program, f"{program} on {source}", values, sections)
     if options.fine_tuning.do_predict:
         logger.info("***** Running prediction of %d examples *****", len(splits["test"]))
-        metrics, found = answer("test", "test", options.fine_tuning.predict_batch_size)
+        metrics, answers = answer("test", "test", options.fine_tuning.predict_batch_size)
         run.write_results("test", metrics)
-        _write_predictions(run.path("test_predictions.jsonl"), splits["test"], found)
+        _write_predictions(run.path("test_predictions.jsonl"), splits["test"], answers)
     return results
 
 
-def _sections(examples: Sequence[EmbeddingExample], found: Found) -> list[Section]:
-    if isinstance(found, Ranking):
-        return query_sections(
-            found.queries, found.documents, found.indexes, found.a_relevant, found.is_relevant
-        )
+def _sections(examples: Sequence[EmbeddingExample], answers: Answers) -> list[Section]:
+    if isinstance(answers, Ranking):
+        return query_sections(answers)
     labels = np.array([example.label for example in examples])
-    return pair_sections([example.texts for example in examples], found, labels)
+    return pair_sections([example.texts for example in examples], answers, labels)
 
 
-def _write_predictions(path: str, examples: Sequence[EmbeddingExample], found: Found) -> None:
+def _write_predictions(path: str, examples: Sequence[EmbeddingExample], answers: Answers) -> None:
     with atomic_write(path) as file:
-        if isinstance(found, Ranking):
-            for query, scores, row in zip(found.queries, found.scores, found.indexes, strict=True):
-                best = zip(scores[:_SHOWN], row[:_SHOWN], strict=True)
+        if isinstance(answers, Ranking):
+            rows = zip(answers.queries, answers.scores, answers.indexes, strict=True)
+            for query, scores, row in rows:
+                best = zip(scores[:_NUM_PREDICTED], row[:_NUM_PREDICTED], strict=True)
                 documents = [
-                    {"text": found.documents[index], "score": float(score)}
+                    {"text": answers.documents[index], "score": float(score)}
                     for score, index in best
                     if index >= 0
                 ]
                 line: dict[str, Any] = {"query": query, "documents": documents}
                 file.write(json_line(line))
         else:
-            for example, score in zip(examples, found, strict=True):
+            for example, score in zip(examples, answers, strict=True):
                 line = {"texts": example.texts, "score": float(score)}
                 file.write(json_line(line))
     logger.info("Wrote %s", path)
 
 
-def query_sections(
-    queries: Sequence[str],
-    documents: Sequence[str],
-    indexes: np.ndarray,
-    relevant: np.ndarray,
-    is_relevant: np.ndarray,
-) -> list[Section]:
-    """Return the queries whose first relevant document has the lowest place.
-
-    Args:
-        indexes: int [Q, k], of the documents found, the best first.
-        relevant: int [Q], index of a relevant document, for queries that found none.
-        is_relevant: bool [Q, k], of the documents found.
-    """
-    k = is_relevant.shape[1]
-    places = np.where(is_relevant.any(axis=1), is_relevant.argmax(axis=1), k)
-    wrong = [index for index in np.argsort(-places, kind="stable") if places[index]]
-    shown = np.column_stack([indexes, relevant])[np.arange(len(places)), places]
+def query_sections(ranking: Ranking) -> list[Section]:
+    """Return the queries whose first relevant document has the lowest rank."""
+    k = ranking.is_relevant.shape[1]
+    ranks = np.where(ranking.is_relevant.any(axis=1), ranking.is_relevant.argmax(axis=1), k)
+    wrong = [query for query in np.argsort(-ranks, kind="stable") if ranks[query]]
+    indexes = np.column_stack([ranking.indexes, ranking.a_relevant])
     rows = [
         [
-            shortened(queries[index]),
-            shortened(documents[shown[index]]),
-            shortened(documents[indexes[index, 0]]),
-            f"beyond {k}" if places[index] == k else str(places[index] + 1),
+            shortened(ranking.queries[query]),
+            shortened(ranking.documents[indexes[query, ranks[query]]]),
+            shortened(ranking.documents[indexes[query, 0]]),
+            f"beyond {k}" if ranks[query] == k else str(ranks[query] + 1),
         ]
-        for index in wrong[:MOST_ERRORS]
+        for query in wrong[:MOST_ERRORS]
     ]
     header = ["query", "relevant", "found first", "place of the relevant one"]
     return [hardest_errors(header, rows, len(wrong), "the lowest place first")]
 
 
 def pair_sections(
-    pairs: Sequence[Sequence[str]], found: np.ndarray, scores: np.ndarray
+    pairs: Sequence[Sequence[str]], predicted: np.ndarray, scores: np.ndarray
 ) -> list[Section]:
-    """Return the pairs whose place by found score differs most from that by score.
+    """Return the pairs whose rank by predicted score differs most from that by score.
 
-    Pairs with equal scores share their places.
+    Pairs with equal scores share their ranks.
     """
     count, ascending = len(pairs), np.sort(scores)
-    places = np.argsort(np.argsort(found, kind="stable"))
+    ranks = np.argsort(np.argsort(predicted, kind="stable"))
     first, last = (np.searchsorted(ascending, scores, side) for side in ("left", "right"))
-    gaps = np.maximum(first - places, 0) + np.maximum(places - (last - 1), 0)
+    gaps = np.maximum(first - ranks, 0) + np.maximum(ranks - (last - 1), 0)
     wrong = [index for index in np.argsort(-gaps, kind="stable") if gaps[index]]
     rows = [
-        [*map(shortened, pairs[i]), f"{scores[i]:.3g}", f"{found[i]:.3f}"]
+        [*map(shortened, pairs[i]), f"{scores[i]:.3g}", f"{predicted[i]:.3f}"]
         for i in wrong[:MOST_ERRORS]
     ]
     header = ["first text", "second text", "score", "score of the model"]

@@ -80,7 +80,7 @@ class RerankingTask(ExampleTask):
 
     Args:
         max_seq_length: S, of a query with one document.
-        num_documents: K, the most documents of an example; the first is the positive.
+        num_documents: K, maximum documents of an example; the first is the positive.
         loss: key of `RERANKING_LOSSES`.
         best_metric: of the evaluation.
     """
@@ -121,7 +121,7 @@ class RerankingTask(ExampleTask):
         return ChoiceRecords(tokenizer, self.max_seq_length, names, num_documents, "float32")
 
     def rows(self, examples: Sequence[EmbeddingExample]) -> list[ChoiceRow]:
-        return [ChoiceRow(each.texts[0], each.texts[1:], each.label) for each in examples]
+        return [ChoiceRow(e.texts[0], e.texts[1:], e.label) for e in examples]
 
     def texts(self, example: EmbeddingExample) -> Iterable[str]:
         return example.texts
@@ -139,7 +139,7 @@ class RerankingTask(ExampleTask):
     def learned_shapes(self, embedding_dim):
         return {"logits": (self.num_documents,)}
 
-    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
         raise NotImplementedError(
             "embeddings/run_reranker.py has the metrics, which need the lists."
         )

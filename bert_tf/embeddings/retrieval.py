@@ -15,8 +15,8 @@ from bert_tf.tasks.metrics import l2_normalize, pearson, spearman
 RECALLS = (1, 10, 100)
 _DEPTH = 10  # of MRR and nDCG, as in BEIR and MTEB
 RANKED = 100  # documents of a query in a ranking
-_BLOCK = 1024  # most queries whose scores are in memory at once
-_MOST_SCORES = 1 << 25  # in memory at once
+_BLOCK = 1024  # queries whose scores are in memory at once
+_MAX_SCORES = 1 << 25  # in memory at once
 
 Key = TypeVar("Key", bound=Hashable)  # a text, or the number of one
 
@@ -32,19 +32,19 @@ def search(
         queries: float [Q, E].
         documents: float [D, E].
         k: results; D if there are fewer documents.
-        block: most queries at once; fewer for many documents, to limit the memory.
+        block: queries at once; fewer for many documents, to limit the memory.
 
     >>> search(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.6, 0.8], [1.0, 0.0]]), k=2)
     (array([[1. , 0.6]]), array([[2, 1]]))
     """
     k = min(k, len(documents))
-    block = max(1, min(block, _MOST_SCORES // max(1, len(documents))))
+    block = max(1, min(block, _MAX_SCORES // max(1, len(documents))))
     scores, indexes = np.zeros((len(queries), k)), np.zeros((len(queries), k), int)
     for start in range(0, len(queries) if k else 0, block):
-        found = queries[start : start + block] @ documents.T
-        least = np.partition(found, -k, axis=1)[:, -k]
-        for number, row in enumerate(found):
-            near = np.flatnonzero(~(row < least[number]))  # the k best, and all that equal the last
+        products = queries[start : start + block] @ documents.T
+        kth = np.partition(products, -k, axis=1)[:, -k]
+        for number, row in enumerate(products):
+            near = np.flatnonzero(~(row < kth[number]))  # the k best, and all ties with the last
             best = near[np.argsort(-row[near], kind="stable")[:k]]
             indexes[start + number], scores[start + number] = best, row[best]
     return scores, indexes
@@ -96,7 +96,7 @@ def own_documents(
 ) -> np.ndarray:
     """Return the document that is the query itself, int [Q]; -1 without one, or if it is relevant."""
     own = [documents.get(query, -1) for query in queries]
-    return np.array([-1 if each in row else each for each, row in zip(own, relevant, strict=True)])
+    return np.array([-1 if i in row else i for i, row in zip(own, relevant, strict=True)])
 
 
 def mine_negatives(
@@ -144,8 +144,8 @@ def mine_negatives(
 
 def judged(indexes: np.ndarray, relevant: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Return which of the documents [Q, k] are relevant, and how many each query has: bool, int [Q]."""
-    found = [np.isin(row, own) for row, own in zip(indexes, relevant, strict=True)]
-    return np.array(found), np.array([len(set(own)) for own in relevant])
+    is_relevant = [np.isin(row, own) for row, own in zip(indexes, relevant, strict=True)]
+    return np.array(is_relevant), np.array([len(set(own)) for own in relevant])
 
 
 def search_class(
@@ -182,20 +182,20 @@ def retrieval_metrics(is_relevant: np.ndarray, num_relevant: np.ndarray) -> dict
 
     Source: Järvelin and Kekäläinen 2002 (nDCG); the depths are those of BEIR (arXiv 2104.08663).
     """
-    found = [(row, n) for row, n in zip(is_relevant, num_relevant, strict=True) if n > 0]
-    if not found:
+    rows = [(row, n) for row, n in zip(is_relevant, num_relevant, strict=True) if n > 0]
+    if not rows:
         return {}
     metrics = {
-        f"eval_mrr@{_DEPTH}": _mean(row[:_DEPTH].any() / (np.argmax(row) + 1) for row, _ in found),
+        f"eval_mrr@{_DEPTH}": _mean(row[:_DEPTH].any() / (np.argmax(row) + 1) for row, _ in rows),
         f"eval_ndcg@{_DEPTH}": _mean(
-            _dcg(row[:_DEPTH]) / _dcg(np.ones(min(count, _DEPTH))) for row, count in found
+            _dcg(row[:_DEPTH]) / _dcg(np.ones(min(count, _DEPTH))) for row, count in rows
         ),
         f"eval_map@{RANKED}": _mean(
-            _sum_of_precisions(row[:RANKED]) / min(count, RANKED) for row, count in found
+            _sum_of_precisions(row[:RANKED]) / min(count, RANKED) for row, count in rows
         ),
     }
     for k in RECALLS:
-        metrics[f"eval_recall@{k}"] = _mean(row[:k].sum() / count for row, count in found)
+        metrics[f"eval_recall@{k}"] = _mean(row[:k].sum() / count for row, count in rows)
     return metrics
 
 
@@ -218,17 +218,17 @@ def score_metrics(predicted: np.ndarray, actual: np.ndarray) -> dict[str, float]
     predicted, actual = predicted[known], actual[known]
     if not len(actual):
         return {}
-    found = {
+    metrics = {
         "eval_spearman": spearman(predicted, actual),
         "eval_pearson": pearson(predicted, actual),
     }
     if set(np.unique(actual)) == {0, 1}:
         order = np.argsort(-predicted)
-        is_hit, falling = actual[order] == 1, -predicted[order]
+        is_correct, falling = actual[order] == 1, -predicted[order]
         last = np.searchsorted(falling, falling, side="right")  # equal scores are one threshold
-        precisions = np.cumsum(is_hit)[last - 1] / last
-        found["eval_average_precision"] = float(precisions[is_hit].mean())
-    return found
+        precisions = np.cumsum(is_correct)[last - 1] / last
+        metrics["eval_average_precision"] = float(precisions[is_correct].mean())
+    return metrics
 
 
 def ranking_metrics(vectors: np.ndarray, numbers: np.ndarray) -> dict[str, float]:
@@ -241,15 +241,15 @@ def ranking_metrics(vectors: np.ndarray, numbers: np.ndarray) -> dict[str, float
     rows = [[number for number in row if number] for row in numbers.tolist()]
     queries, documents, relevant = relevance(rows)
     of_query = dict(zip(numbers[:, 0].tolist(), vectors[:, 0], strict=True))
-    others = vectors[:, 1:].reshape(-1, vectors.shape[-1])
-    of_document = dict(zip(numbers[:, 1:].ravel().tolist(), others, strict=True))
-    _, found = search_others(
+    rest = vectors[:, 1:].reshape(-1, vectors.shape[-1])
+    of_document = dict(zip(numbers[:, 1:].ravel().tolist(), rest, strict=True))
+    _, indexes = search_others(
         np.array([of_query[number] for number in queries]),
         np.array([of_document[number] for number in documents]),
         own_documents(queries, documents, relevant),
         RANKED,
     )
-    return retrieval_metrics(*judged(found, relevant))
+    return retrieval_metrics(*judged(indexes, relevant))
 
 
 def class_metrics(vectors: np.ndarray, classes: np.ndarray) -> dict[str, float]:
@@ -284,9 +284,10 @@ def _mean(values: Iterator[float]) -> float:
     return float(np.mean(list(values)))
 
 
-def _dcg(hits: np.ndarray) -> float:
-    return float((hits / np.log2(np.arange(2, len(hits) + 2))).sum())
+def _dcg(is_relevant: np.ndarray) -> float:
+    return float((is_relevant / np.log2(np.arange(2, len(is_relevant) + 2))).sum())
 
 
-def _sum_of_precisions(hits: np.ndarray) -> float:
-    return float((np.cumsum(hits) / np.arange(1, len(hits) + 1))[hits].sum())
+def _sum_of_precisions(is_relevant: np.ndarray) -> float:
+    ranks = np.arange(1, len(is_relevant) + 1)
+    return float((np.cumsum(is_relevant) / ranks)[is_relevant].sum())

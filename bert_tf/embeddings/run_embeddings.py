@@ -19,10 +19,9 @@ from bert_tf.embeddings.data import (
     TextsOptions,
     read_examples,
     score_each_pair,
-    unique_texts,
 )
 from bert_tf.embeddings.losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
-from bert_tf.embeddings.rankings import Found, Ranking, metric_keys, train_and_rank
+from bert_tf.embeddings.rankings import Answers, Ranking, metric_keys, train_and_rank
 from bert_tf.embeddings.retrieval import (
     RANKED,
     own_documents,
@@ -146,8 +145,8 @@ def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
     task = make_task(setup, types, splits)
     keys = metric_keys(task, types, splits.get("dev", ()))
     run: EmbeddingRun = start_fine_tuning(setup, task, splits, metric_keys=keys)
-    answers = Answers(run, types, splits)
-    return train_and_rank(run, "run_embeddings", splits, answers.of_split)
+    evaluator = SplitEvaluator(run, types, splits)
+    return train_and_rank(run, "run_embeddings", splits, evaluator.evaluate)
 
 
 def read_data(setup: Setup) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
@@ -158,13 +157,15 @@ def read_data(setup: Setup) -> tuple[dict[str, str], dict[str, list[EmbeddingExa
     ending = guess_format(str(options.fine_tuning.predict_file))
     is_table = options.texts.positive_column is None and ending != "json"
     if "train" not in example_types and is_table:
-        types.append(_type_of(_known_settings(setup).get("loss", "multiple_negatives_ranking")))
+        types.append(
+            _example_type(_known_settings(setup).get("loss", "multiple_negatives_ranking"))
+        )
     if SCORES in types or options.texts.label_column:
         score_each_pair(example_types, splits)
     return example_types, splits
 
 
-class Answers:
+class SplitEvaluator:
     """Rankings or scores of the splits, by the vectors of the current model.
 
     Args:
@@ -180,7 +181,7 @@ class Answers:
         self._run, self._example_types, self._splits = run, example_types, splits
         self._single: dict[str, EmbeddingTask] = {}  # by prefix; the trainer compiles each once
 
-    def of_split(self, split: str, name: str, batch_size: int) -> tuple[dict[str, float], Found]:
+    def evaluate(self, split: str, name: str, batch_size: int) -> tuple[dict[str, float], Answers]:
         """Return the metrics of a split, and the documents of each query or the scores of the pairs.
 
         Args:
@@ -196,11 +197,11 @@ class Answers:
         metrics, answers = self._compare(split, name, functools.partial(encode, None))
         best = _BEST_METRIC[self._example_types[split]]
         for width in self._run.task.matryoshka_dims if best in metrics else ():
-            of_cut, _ = self._compare(split, name, functools.partial(encode, width))
-            metrics[f"{best}_dim_{width}"] = of_cut[best]
+            narrow, _ = self._compare(split, name, functools.partial(encode, width))
+            metrics[f"{best}_dim_{width}"] = narrow[best]
         return metrics, answers
 
-    def _compare(self, split: str, name: str, encode: Encode) -> tuple[dict[str, float], Found]:
+    def _compare(self, split: str, name: str, encode: Encode) -> tuple[dict[str, float], Answers]:
         examples, task = self._splits[split], self._run.task
         if self._example_types[split] == SCORES:
             first, second = ([e.texts[side] for e in examples] for side in (0, 1))
@@ -217,14 +218,14 @@ class Answers:
     def _ranking(
         self, task: EmbeddingTask, examples: Sequence[EmbeddingExample], name: str, encode: Encode
     ) -> Ranking:
-        queries, documents, relevant = relevance(each.texts for each in examples)
-        found = search_others(
+        queries, documents, relevant = relevance(example.texts for example in examples)
+        ranked = search_others(
             encode(list(queries), f"{name}_queries", task.query_prefix),
             encode(list(documents), f"{name}_documents", task.document_prefix),
             own_documents(queries, documents, relevant),
             RANKED,
         )
-        return Ranking.of_lists(list(queries), list(documents), *found, relevant)
+        return Ranking.of_lists(list(queries), list(documents), *ranked, relevant)
 
     def _neighbours(
         self,
@@ -236,19 +237,19 @@ class Answers:
     ) -> Ranking:
         """Return the nearest other texts of each text; relevant are those of its class."""
         texts, classes = [e.texts[0] for e in examples], np.array([e.label for e in examples])
-        found = search_class(encode(texts, name, task.query_prefix), classes)
-        _, _, _, num_relevant, _ = found
-        kept = np.flatnonzero((num_relevant > 0) | (split == "test"))
-        queries = [texts[index] for index in kept]
-        return Ranking(queries, texts, *(each[kept] for each in found))
+        neighbours = search_class(encode(texts, name, task.query_prefix), classes)
+        _, _, _, num_relevant, _ = neighbours
+        ranked = np.flatnonzero((num_relevant > 0) | (split == "test"))
+        queries = [texts[index] for index in ranked]
+        return Ranking(queries, texts, *(values[ranked] for values in neighbours))
 
     def _encode(self, batch_size: int, texts: Sequence[str], name: str, prefix: str) -> np.ndarray:
         """Return vectors [texts, E]; equal texts are computed once."""
-        numbers = unique_texts(iter(texts))
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
         task = self._single.setdefault(prefix, self._run.task.of_single_texts(prefix))
         examples = [EmbeddingExample((text,)) for text in numbers]
-        kept = self._run.outputs(examples, name, batch_size, task)
-        return kept["embedding"][[numbers[text] for text in texts]]
+        outputs = self._run.outputs(examples, name, batch_size, task)
+        return outputs["embedding"][[numbers[text] for text in texts]]
 
 
 def make_task(
@@ -266,15 +267,15 @@ def make_task(
     if options.pooling is None and setup.checkpoint is not None:
         setup.checkpoint.check_embeddings()
     known = _known_settings(setup)
-    given = {name: getattr(options, name) for name in _OF_THE_MODEL}
-    given |= {"matryoshka_dims": options.widths, "projection_size": None}
+    flags = {name: getattr(options, name) for name in _MODEL_OPTIONS}
+    flags |= {"matryoshka_dims": options.widths, "projection_size": None}
     example_type, train = next(iter(types.values())), splits.get("train", ())
     labels = {example.label for example in train}
-    fits = "loss" in known and _type_of(known["loss"]) == example_type
+    fits = "loss" in known and _example_type(known["loss"]) == example_type
     loss = options.loss or (known["loss"] if fits else _default_loss(example_type, labels))
     settings: dict[str, Any] = {
-        **{name: known[name] for name in given if name in known},
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: known[name] for name in flags if name in known},
+        **{name: value for name, value in flags.items() if value is not None},
         "loss": loss,
         "best_metric": _BEST_METRIC[types.get("dev", example_type)],
     }
@@ -304,10 +305,10 @@ def _known_settings(setup: Setup) -> dict[str, Any]:
 
 
 # Options whose default is the value of the model.
-_OF_THE_MODEL = ("pooling", "normalize", "query_prefix", "document_prefix", "scale")
+_MODEL_OPTIONS = ("pooling", "normalize", "query_prefix", "document_prefix", "scale")
 
 
-def _type_of(loss: str) -> str:
+def _example_type(loss: str) -> str:
     """Return the type of the examples that a loss is for."""
     return EMBEDDING_LOSSES[loss][2]
 
@@ -334,8 +335,10 @@ def _check_loss(
     examples: Sequence[EmbeddingExample],
     options: EmbeddingOptions,
 ) -> None:
-    if _type_of(loss) != example_type:
-        fitting = ", ".join(name for name in EMBEDDING_LOSSES if _type_of(name) == example_type)
+    if _example_type(loss) != example_type:
+        fitting = ", ".join(
+            name for name in EMBEDDING_LOSSES if _example_type(name) == example_type
+        )
         raise OptionError("loss", f"{loss}, but {_NAMES[example_type]} need one of {fitting}.")
     if loss == "contrastive" and not labels <= {0.0, 1.0}:
         other = min(labels - {0.0, 1.0})

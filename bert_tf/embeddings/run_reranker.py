@@ -16,12 +16,12 @@ from bert_tf.data.tables import TableOptions
 from bert_tf.embeddings.data import (
     LENGTH_OF_START,
     TextsOptions,
+    describe_source,
     read_examples,
     score_each_pair,
-    source_of,
 )
 from bert_tf.embeddings.losses import CLASSES, PAIRS, SCORES
-from bert_tf.embeddings.rankings import Found, Ranking, metric_keys, train_and_rank
+from bert_tf.embeddings.rankings import Answers, Ranking, metric_keys, train_and_rank
 from bert_tf.embeddings.reranking import RERANKING_LOSSES, RerankingTask
 from bert_tf.embeddings.retrieval import (
     own_documents,
@@ -117,13 +117,13 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
         """Return the score of each query with its document, [N]."""
         return run.outputs(examples, name, batch_size, pairs)["logits"][:, 0]
 
-    def answer(split: str, name: str, batch_size: int) -> tuple[dict[str, float], Found]:
+    def answer(split: str, name: str, batch_size: int) -> tuple[dict[str, float], Answers]:
         if types[split] == SCORES:
-            labels = np.array([each.label for each in splits[split]])
+            labels = np.array([example.label for example in splits[split]])
             scores = score(splits[split], name, batch_size)
             return score_metrics(scores, labels), scores
         candidates = lists[split]
-        ranking = candidates.ranked(score(candidates.pairs(), name, batch_size))
+        ranking = candidates.rank(score(candidates.pairs(), name, batch_size))
         metrics, best = ranking.metrics(), _BEST_METRIC[PAIRS]
         if candidates.in_order and metrics:
             metrics[f"{best}_of_retriever"] = candidates.as_retrieved().metrics()[best]
@@ -144,13 +144,13 @@ def make_task(
     if example_type == PAIRS and "train" in splits:
         num_negatives, seed = options.num_negatives, options.training.seed
         splits["train"] = with_negatives(splits["train"], num_negatives, seed)
-    most = max((len(each.texts) - 1 for each in splits.get("train", ())), default=1)
+    num_documents = max((len(e.texts) - 1 for e in splits.get("train", ())), default=1)
     loss = options.loss or ("binary" if example_type == SCORES else "listwise")
     best = _BEST_METRIC[types.get("dev", example_type)]
     length = (
         options.model.max_seq_length or _length_of_reranker(setup.known) or setup.max_seq_length
     )
-    return RerankingTask(length, most, loss, best)
+    return RerankingTask(length, num_documents, loss, best)
 
 
 @dataclass(frozen=True)
@@ -179,16 +179,16 @@ class Lists:
 
     def as_retrieved(self) -> Ranking:
         """Return the documents in the order of the candidates."""
-        return self.ranked(np.concatenate([-np.arange(len(row)) for row in self.candidates]))
+        return self.rank(np.concatenate([-np.arange(len(row)) for row in self.candidates]))
 
-    def ranked(self, found: np.ndarray) -> Ranking:
+    def rank(self, candidate_scores: np.ndarray) -> Ranking:
         """Return the documents by the scores of all candidates, [N] in their order."""
         shape = len(self.queries), max(map(len, self.candidates))
         scores, indexes = np.full(shape, -np.inf), np.full(shape, -1)
         exists = np.arange(shape[1]) < np.array([len(row) for row in self.candidates])[:, None]
-        scores[exists], indexes[exists] = found, np.concatenate(self.candidates)
+        scores[exists], indexes[exists] = candidate_scores, np.concatenate(self.candidates)
         order = np.argsort(-scores, axis=1, kind="stable")
-        scores, indexes = (np.take_along_axis(each, order, 1) for each in (scores, indexes))
+        scores, indexes = (np.take_along_axis(values, order, 1) for values in (scores, indexes))
         return Ranking.of_lists(self.queries, self.documents, scores, indexes, self.relevant)
 
 
@@ -203,22 +203,22 @@ def with_negatives(
     Raises:
         ValueError: an anchor has every positive of the file, so that none is a negative.
     """
-    queries, documents, relevant = relevance(each.texts[:2] for each in examples)
+    queries, documents, relevant = relevance(example.texts[:2] for example in examples)
     texts = list(documents)
     positives = {
         query: {texts[index] for index in row} for query, row in zip(queries, relevant, strict=True)
     }
-    generator, found = random.Random(seed), []
+    generator, with_own = random.Random(seed), []
     for example in examples:
         anchor, positive, *own = example.texts
-        left_out = positives[anchor] | {anchor, *own}
+        excluded = positives[anchor] | {anchor, *own}
         own = [text for text in dict.fromkeys(own) if text not in positives[anchor] | {anchor}]
         negatives = own[:num_negatives]
-        missing = min(num_negatives - len(negatives), len(texts) - len(left_out & documents.keys()))
+        missing = min(num_negatives - len(negatives), len(texts) - len(excluded & documents.keys()))
         while missing > 0:
             text = generator.choice(texts)
-            if text not in left_out:
-                left_out.add(text)
+            if text not in excluded:
+                excluded.add(text)
                 negatives.append(text)
                 missing -= 1
         if not negatives:
@@ -226,18 +226,18 @@ def with_negatives(
                 example.origin,
                 "every positive of the file is one of the anchor's own. Give negatives.",
             )
-        found.append(replace(example, texts=(anchor, positive, *negatives), label=1.0))
-    return found
+        with_own.append(replace(example, texts=(anchor, positive, *negatives), label=1.0))
+    return with_own
 
 
 def _lists(examples: Sequence[EmbeddingExample], retriever: Predictor | None) -> Lists:
-    queries, documents, relevant = relevance(each.texts for each in examples)
+    queries, documents, relevant = relevance(example.texts for example in examples)
     if retriever is not None:
-        asked = embed_all(retriever, list(queries), "queries", as_query=True)
+        query_vectors = embed_all(retriever, list(queries), "queries", as_query=True)
         vectors = embed_all(retriever, list(documents), "documents")
         own = own_documents(queries, documents, relevant)
-        found = search_others(asked, vectors, own, DEPTH)[1].tolist()
-        candidates = [[document for document in row if document >= 0] for row in found]
+        indexes = search_others(query_vectors, vectors, own, DEPTH)[1].tolist()
+        candidates = [[document for document in row if document >= 0] for row in indexes]
     else:
         candidates = documents_of_rows(examples, queries, documents, relevant)
     in_order = retriever is not None
@@ -254,10 +254,10 @@ def documents_of_rows(
 
     The order matters for equal scores only: a model that gives every document one score finds nothing.
     """
-    found: list[set[int]] = [set() for _ in queries]
+    in_rows: list[set[int]] = [set() for _ in queries]
     for example in examples:
-        found[queries[example.texts[0]]].update(documents[text] for text in example.texts[1:])
-    trivial = sum(own <= set(row) for own, row in zip(found, relevant, strict=True))
+        in_rows[queries[example.texts[0]]].update(documents[text] for text in example.texts[1:])
+    trivial = sum(own <= set(row) for own, row in zip(in_rows, relevant, strict=True))
     if trivial:
         logger.warning(
             "%d of %d queries have no negatives, and raise the metrics because any order is perfect. "
@@ -265,7 +265,8 @@ def documents_of_rows(
             *(trivial, len(queries)),
         )
     return [
-        sorted(own - set(row)) + sorted(set(row)) for own, row in zip(found, relevant, strict=True)
+        sorted(own - set(row)) + sorted(set(row))
+        for own, row in zip(in_rows, relevant, strict=True)
     ]
 
 
@@ -296,9 +297,10 @@ def _check(
         raise OptionError("loss", f"{options.loss} is not for two texts with a score: use binary.")
     for split, examples in splits.items():
         is_ranked = split != "train" and types[split] == PAIRS and not options.retriever
-        if is_ranked and not any(len(each.texts) > 2 for each in examples):
+        if is_ranked and not any(len(example.texts) > 2 for example in examples):
             raise DataError(
-                source_of(options, split), "no negatives: give `retriever` or negative_columns."
+                describe_source(options, split),
+                "no negatives: give `retriever` or negative_columns.",
             )
 
 

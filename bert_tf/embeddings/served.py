@@ -28,8 +28,8 @@ class ServedEmbedder(Served):
     task: Any  # EmbeddingTask
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
-        found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
-        vectors = found["embedding"]
+        inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+        vectors = self.call_model(**inputs)["embedding"]
         return {"embedding": tf.math.l2_normalize(vectors, -1) if self.task.normalize else vectors}
 
     def single(self, text_a) -> Outputs:

@@ -98,7 +98,7 @@ class EmbeddingTask(ExampleTask):
 
     Args:
         max_seq_length: S, of each text.
-        num_texts: K, the most texts of an example.
+        num_texts: K, maximum texts of an example.
         pooling: "mean", "max", "cls", "pooled" or "concat_last_four", as of `embed`.
         normalize: the vectors that a model answers have length 1.
         projection_size: E, of a linear layer on the pooled vector; None for no layer.
@@ -218,12 +218,12 @@ class EmbeddingTask(ExampleTask):
 
     def _check(self, example: EmbeddingExample, index: int) -> None:
         """Raise unless the task has room for the texts of an example."""
-        place, count = example.origin or f"Example {index}", len(example.texts)
+        origin, count = example.origin or f"Example {index}", len(example.texts)
         if not min(2, self.num_texts) <= count <= self.num_texts:
-            raise DataError(place, f"{count} texts, but num_texts is {self.num_texts}.")
+            raise DataError(origin, f"{count} texts, but num_texts is {self.num_texts}.")
         is_scored = EMBEDDING_LOSSES[self.loss][2] == SCORES and count > 1
         if is_scored and not (0 <= example.label <= 1 or math.isnan(example.label)):
-            raise DataError(place, f"the label is {example.label:g}, but a score is from 0 to 1.")
+            raise DataError(origin, f"the label is {example.label:g}, but a score is from 0 to 1.")
 
     def texts(self, example: EmbeddingExample) -> Iterable[str]:
         return example.texts
@@ -237,8 +237,8 @@ class EmbeddingTask(ExampleTask):
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         """Keep `embedding` [B, K, E] or [B, E], the numbers of the texts, and the labels."""
-        kept = ("text_numbers", "label_ids")
-        return {"embedding": outputs["embedding"]} | {k: features[k] for k in kept if k in features}
+        names = [name for name in ("text_numbers", "label_ids") if name in features]
+        return {"embedding": outputs["embedding"], **{name: features[name] for name in names}}
 
     def learned_shapes(self, embedding_dim):
         return {"embedding": (self.num_texts,) * (self.num_texts > 1) + (embedding_dim,)}
@@ -246,17 +246,17 @@ class EmbeddingTask(ExampleTask):
     def learned_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         return {"embedding": outputs["embedding"]}
 
-    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return the metrics of texts with classes, pairs with scores, or anchors with positives.
 
         Only the last have labels that are all 0. The loss of the training may be for others.
         """
-        vectors = kept["embedding"]
+        vectors = outputs["embedding"]
         if self.num_texts == 1:
-            return class_metrics(l2_normalize(vectors), kept["label_ids"])
-        if not kept["label_ids"].any():
-            return ranking_metrics(l2_normalize(vectors), kept["text_numbers"])
-        return pair_metrics(vectors[:, 0], vectors[:, 1], kept["label_ids"])
+            return class_metrics(l2_normalize(vectors), outputs["label_ids"])
+        if not outputs["label_ids"].any():
+            return ranking_metrics(l2_normalize(vectors), outputs["text_numbers"])
+        return pair_metrics(vectors[:, 0], vectors[:, 1], outputs["label_ids"])
 
 
 register_task(

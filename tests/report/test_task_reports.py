@@ -9,7 +9,6 @@ from bert_tf.data.multiple_choice import Question
 from bert_tf.data.question_answering import SquadExample
 from bert_tf.data.token_classification import Sentence
 from bert_tf.data.windows import Passage, SquadAnswer
-from bert_tf.embeddings.rankings import Ranking, pair_sections, query_sections
 from bert_tf.report.multiple_choice import choice_sections
 from bert_tf.report.question_answering import answer_sections
 from bert_tf.report.token_classification import entity_sections, word_sections
@@ -106,22 +105,3 @@ def test_choices_are_scored_by_their_number():
     known, guessed = 1 / (np.exp(3) + 2), np.exp(3) / (np.exp(3) + 2)
     error = ["Who?", f"Ann ({known:.3g})", f"<Eve> ({guessed:.3g})", "q.csv:3"]
     assert cells(found["Hardest errors"]) == [error]
-
-
-def test_hardest_query_finds_its_document_last():
-    queries, documents = ["q0", "q1", "q2", "q3"], ["d0", "d1", "d2", "d3"]
-    found = np.array([[0, 1, 2], [2, 1, 0], [0, 2, 1], [0, 1, 2]])
-    ranking = Ranking.of_lists(queries, documents, found, found, [[0], [0, 3], [2, 2], [3]])
-    (section,) = query_sections(queries, documents, found, ranking.a_relevant, ranking.is_relevant)
-    expected = [["q3", "d3", "d0", "beyond 3"], ["q1", "d0", "d2", "3"], ["q2", "d2", "d0", "2"]]
-    assert cells(section) == expected
-
-
-def test_hardest_pair_has_another_place_by_its_score():
-    pairs = [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]
-    found, scores = np.array([0.9, 0.2, 0.3, 0.95]), np.array([0.0, 0.25, 0.5, 1.0])
-    (section,) = pair_sections(pairs, found, scores)
-    assert cells(section)[0] == ["a", "b", "0", "0.900"]
-    assert {tuple(row[:2]) for row in cells(section)} == set(pairs[:3])
-    (section,) = pair_sections(pairs, scores, scores)
-    assert section.parts[0]["kind"] == "paragraph"  # no errors
