@@ -23,7 +23,7 @@ from bert_tf.data.question_answering import Findings, TrainingExample, examples_
 from bert_tf.data.records import make_once
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.question_answering import QuestionAnsweringTask, label
+from bert_tf.tasks.question_answering import QuestionAnsweringTask, label_questions
 from bert_tf.tokenization import FullTokenizer
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared/data"
@@ -50,7 +50,7 @@ def prepare_squad(
     examples: list[TrainingExample], tokenizer: FullTokenizer, path: str, num_workers: int
 ) -> int:
     """Prepare records as run_squad does before training."""
-    questions = label(examples, tokenizer, Findings(), num_workers)
+    questions = label_questions(examples, tokenizer, Findings(), num_workers)
     return write_once(
         QuestionAnsweringTask(max_seq_length=384), questions, tokenizer, path, num_workers
     )

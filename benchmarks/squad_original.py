@@ -31,11 +31,13 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from bert_tf.options import make_options  # noqa: E402
-from bert_tf.tasks import run_squad as question_answering  # noqa: E402
+from bert_tf.report.page import Command  # noqa: E402
+from bert_tf.tasks.question_answering import QuestionAnsweringTask  # noqa: E402
 from bert_tf.tasks.run_squad import (  # noqa: E402
     SquadOptions,
     read_questions,
     read_training_set,
+    write_answers,
 )
 from bert_tf.tokenization import FullTokenizer  # noqa: E402
 
@@ -105,11 +107,11 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
         version_2_with_negative=args.version_2_with_negative,
     )
     start = time.time()
-    task = question_answering.QuestionAnsweringTask(*sizes, args.version_2_with_negative)
+    task = QuestionAnsweringTask(*sizes, args.version_2_with_negative)
     tokenizer = FullTokenizer(args.vocab, True)
-    asked = read_questions(options, task.unlabeled(), tokenizer)
+    questions = read_questions(options, task.unlabeled(), tokenizer)
     record_file = f"{folder}/eval.tf_record"
-    asked.task.write_records(asked.questions, tokenizer, record_file)
+    questions.task.write_records(questions.questions, tokenizer, record_file)
     seconds["windows_and_records"] = time.time() - start
     differing = compare_records(record_file, features, is_training=False)
 
@@ -125,14 +127,14 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
     seconds["original_answers"] = time.time() - start
     start = time.time()
     unique_ids = np.array([feature.unique_id for feature in features])
-    kept = {"unique_ids": unique_ids, "start_logits": logits[0], "end_logits": logits[1]}
-    metrics = question_answering.write_answers(
-        asked.examples,
-        asked.predict(kept),
-        options,
+    outputs = {"unique_ids": unique_ids, "start_logits": logits[0], "end_logits": logits[1]}
+    metrics = write_answers(
+        questions.examples,
+        questions.predict(outputs),
         args.version_2_with_negative,
         {},
         options.training.output_dir,
+        Command("run_squad", options),
     )
     seconds["answers_and_metrics"] = time.time() - start
     same = {
@@ -169,7 +171,7 @@ def compare_training(
         version_2_with_negative=args.version_2_with_negative,
     )
     start = time.time()
-    task = question_answering.QuestionAnsweringTask(*sizes, args.version_2_with_negative)
+    task = QuestionAnsweringTask(*sizes, args.version_2_with_negative)
     tokenizer = FullTokenizer(args.vocab, True)
     questions = read_training_set(options, task, tokenizer)
     record_file = f"{folder}/train.tf_record"

@@ -10,7 +10,12 @@ import numpy as np
 from bert_tf.data.windows import Passage, Window, tokenize_passage
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.text_model import TextModel, check_parts, check_text, without_padding
-from bert_tf.tasks.answer_decoding import AnswerSettings, Prediction, characters_of, predict_answer
+from bert_tf.tasks.answer_decoding import (
+    AnswerSettings,
+    Prediction,
+    find_characters,
+    predict_answer,
+)
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 
 Logits = tuple[np.ndarray, np.ndarray]  # of start and end, float32 [S] each
@@ -87,7 +92,7 @@ class QuestionAnsweringPredictor(TextModel):
         if self.task.version_2_with_negative:
             answer_text = prediction.text
         best = next(candidate for candidate in prediction.nbest if candidate.text == answer_text)
-        characters = characters_of(best, windows, self.tokenizer)
+        characters = find_characters(best, windows, self.tokenizer)
         start, end = characters or (None, None)
         answer = {
             "answer": text[start:end] if characters else "",

@@ -13,10 +13,11 @@ Source: google-research/bert, run_squad.py, `write_predictions`, `get_final_text
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ import tensorflow as tf
 from bert_tf.data.windows import TokenSpan, Window
 from bert_tf.limits import MAX_DOCUMENT, DataError, read_json
 from bert_tf.tokenization import BasicTokenizer, FullTokenizer
+
+logger = logging.getLogger(__name__)
 
 # Conversion between answers and word pieces, for training and prediction: by whole words, as in the
 # reference, or by the characters of each piece.
@@ -115,26 +118,24 @@ def predict_answer(
     end_logits: Sequence[np.ndarray],
     tokenizer: FullTokenizer,
     settings: AnswerSettings,
-    report: Callable[[str], None] | None = None,
 ) -> Prediction:
     """Return the answer to one question.
 
     Args:
         windows: of the question, in their order; empty for an empty passage.
         start_logits, end_logits: W arrays, float32 [S].
-        report: see `get_final_text`.
     """
     spans = _best_spans(windows, start_logits, end_logits, settings)
     null = None
     if settings.version_2_with_negative:
         # The logits of the [CLS] that scores no answer lowest.
-        of_cls = [(float(s[0]), float(e[0])) for s, e in zip(start_logits, end_logits, strict=True)]
-        null = Candidate("", *min(of_cls, key=sum, default=(0.0, 0.0)), 0.0)
-    nbest = _with_texts(spans, null, windows, tokenizer, settings, report)
+        pairs = [(float(s[0]), float(e[0])) for s, e in zip(start_logits, end_logits, strict=True)]
+        null = Candidate("", *min(pairs, key=sum, default=(0.0, 0.0)), 0.0)
+    nbest = _distinct_texts(spans, null, windows, tokenizer, settings)
     best = next((candidate for candidate in nbest if candidate.text), None)
     if not nbest:  # the reference's text without candidates
         nbest = [Candidate("empty", 0.0, 0.0, 1.0)]
-    ranked = _with_probabilities(nbest)
+    ranked = _normalize(nbest)
     if null is None:
         return Prediction(ranked[0].text, ranked, ranked[0].text)
     # The reference fails if "no answer" is the only candidate.
@@ -175,21 +176,19 @@ def _best_spans(
         length = last[None, :] - first[:, None] + 1
         rows, columns = np.nonzero((length >= 1) & (length <= settings.max_answer_length))
         first, last = first[rows], last[columns]
-        of = np.full(len(first), number)
-        parts.append((of, first, last, starts[first], ends[last]))
+        parts.append((np.full(len(first), number), first, last, starts[first], ends[last]))
     if not parts:
         return _Spans(*(np.zeros(0, int) for _ in range(5)))
-    of, first, last, start, end = map(np.concatenate, zip(*parts, strict=True))
-    return _Spans(of, first, last, start.astype(np.float64), end.astype(np.float64))
+    numbers, first, last, start, end = map(np.concatenate, zip(*parts, strict=True))
+    return _Spans(numbers, first, last, start.astype(np.float64), end.astype(np.float64))
 
 
-def _with_texts(
+def _distinct_texts(
     spans: _Spans,
     null: Candidate | None,
     windows: Sequence[Window],
     tokenizer: FullTokenizer,
     settings: AnswerSettings,
-    report: Callable[[str], None] | None,
 ) -> list[Candidate]:
     """Return the best candidates with different texts, "no answer" among them or at the end."""
     nbest: list[Candidate] = []
@@ -205,7 +204,7 @@ def _with_texts(
                 start, end = _characters(window, candidate.positions, tokenizer)
                 text = window.passage.passage.text[start:end]
             else:
-                text = _reference_text(window, candidate.positions, tokenizer, report)
+                text = _reference_text(window, candidate.positions, tokenizer)
             if text in seen:
                 continue
             seen.add(text)
@@ -229,20 +228,15 @@ def _by_score(spans: _Spans, null: Candidate | None) -> Iterator[Candidate]:
         yield null
 
 
-def _reference_text(
-    window: Window,
-    positions: tuple[int, int],
-    tokenizer: FullTokenizer,
-    report: Callable[[str], None] | None,
-) -> str:
+def _reference_text(window: Window, positions: tuple[int, int], tokenizer: FullTokenizer) -> str:
     first, last = map(window.passage_token, positions)
     passage = window.passage
     pieces = tokenizer.convert_ids_to_tokens(passage.ids[first : last + 1])
     words = passage.passage.words[passage.word_of[first] : passage.word_of[last] + 1]
-    return get_final_text(join_pieces(pieces), " ".join(words), tokenizer.basic_tokenizer, report)
+    return get_final_text(join_pieces(pieces), " ".join(words), tokenizer.basic_tokenizer)
 
 
-def _with_probabilities(nbest: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def _normalize(nbest: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Apply a softmax to the scores. Sum in the reference's order, for equality to the last digit."""
     best = max(candidate.score for candidate in nbest)
     weights = [math.exp(candidate.score - best) for candidate in nbest]
@@ -252,7 +246,7 @@ def _with_probabilities(nbest: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return tuple(c._replace(probability=w / total) for c, w in zip(nbest, weights, strict=True))
 
 
-def characters_of(
+def find_characters(
     candidate: Candidate, windows: Sequence[Window], tokenizer: FullTokenizer
 ) -> tuple[int, int] | None:
     """Return (start, end) of an answer in the passage, `text[start:end]`; None for no answer.
@@ -281,43 +275,37 @@ def join_pieces(pieces: Sequence[str]) -> str:
     return " ".join(text.split())
 
 
-def get_final_text(
-    predicted: str,
-    original: str,
-    tokenizer: BasicTokenizer,
-    report: Callable[[str], None] | None = None,
-) -> str:
+def get_final_text(predicted: str, original: str, tokenizer: BasicTokenizer) -> str:
     """Return the part of `original` that matches `predicted`, or all of it if they do not align.
+
+    Logs the latter at level DEBUG.
 
     Args:
         predicted: from `join_pieces`.
         original: the words of the passage that contain the pieces, separated by single spaces.
-        report: receives a message if the two do not align.
 
     >>> get_final_text("steve smith", "Steve Smith's", BasicTokenizer())
     'Steve Smith'
     """
-    report = report or (lambda sentence: None)
     normalized = " ".join(tokenizer.tokenize(original))
     start = normalized.find(predicted)
     if start == -1:
-        report(f"Unable to find text: {predicted!r} in {original!r}")
+        logger.debug("Unable to find text: %r in %r", predicted, original)
         return original
     end = start + len(predicted) - 1
     if predicted.startswith(" ") or predicted.endswith(" ") or not predicted:
-        report(f"No character of {original!r} is {predicted!r}")
+        logger.debug("No character of %r is %r", original, predicted)
         return original
-    places = [index for index, char in enumerate(original) if char != " "]
-    if len(places) != len(normalized) - normalized.count(" "):
-        report(f"Length not equal after stripping spaces: {original!r} vs {normalized!r}")
+    positions = [index for index, char in enumerate(original) if char != " "]
+    if len(positions) != len(normalized) - normalized.count(" "):
+        logger.debug("Length not equal after stripping spaces: %r vs %r", original, normalized)
         return original
     first = start - normalized.count(" ", 0, start)
     last = end - normalized.count(" ", 0, end)
-    return original[places[first] : places[last] + 1]
+    return original[positions[first] : positions[last] + 1]
 
 
 NBEST_FILE = "nbest_predictions.json"
-
 
 NBest = Mapping[str, Sequence[Mapping[str, Any]]]  # question -> entries, best first
 

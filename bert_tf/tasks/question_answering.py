@@ -11,7 +11,7 @@ Source: google-research/bert, run_squad.py.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -34,11 +34,10 @@ from bert_tf.data.windows import (
     make_windows,
     tokenize_passage,
 )
-from bert_tf.limits import DataError
 from bert_tf.modeling.models import BertForQuestionAnswering
 from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
-from bert_tf.tasks.base import ExampleTask, Tensors, of_type
+from bert_tf.tasks.base import ExampleTask, Tensors, check_argument, of_type
 from bert_tf.tasks.squad_metrics import evaluate_v1, evaluate_v2
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import span_loss, without_padding
@@ -70,15 +69,15 @@ class TokenizedPassages(dict):
             [passage.words for passage in part] for part in split_chunks(new, _PASSAGES_AT_ONCE)
         )
         tokenize = functools.partial(split_texts, self._tokenizer)
-        found = chain.from_iterable(map_in_order(tokenize, parts, num_workers))
-        for passage, pieces in zip(new, found, strict=True):
+        results = chain.from_iterable(map_in_order(tokenize, parts, num_workers))
+        for passage, pieces in zip(new, results, strict=True):
             self[passage] = TokenizedPassage(passage, *pieces)
 
 
 LabeledQuestion = tuple[SquadExample, TokenizedPassage, TokenSpan | None]
 
 
-def label(
+def label_questions(
     examples: Sequence[TrainingExample],
     tokenizer: FullTokenizer,
     findings: Findings,
@@ -101,8 +100,7 @@ def label(
         if answer is not None:
             span = _answer_tokens(example, passage, answer, tokenizer, findings, answer_spans)
             if span is None:
-                matter = "are left out, because their answer has no tokens"
-                findings.add(matter, example.qas_id)
+                findings.add("are left out, because their answer has no tokens", example.qas_id)
                 continue
         labeled.append((example, passage, span))
     return labeled
@@ -123,9 +121,9 @@ def _answer_tokens(
     span = passage.find_span(answer, answer_ids)
     if span is None or passage.ids[span.start : span.end + 1] == answer_ids:
         return span
-    fitting = passage.find_exact_span(located, tokenizer)
-    if fitting is not None and fitting != span:
-        start, end = passage.characters(fitting, tokenizer)
+    exact = passage.find_exact_span(located, tokenizer)
+    if exact is not None and exact != span:
+        start, end = passage.characters(exact, tokenizer)
         if located.start <= start and end <= located.start + len(located.text):
             findings.add(_WIDER, example.qas_id)
     return span
@@ -164,17 +162,11 @@ class QuestionAnsweringTask(ExampleTask):
         answer_spans: str = "words",
         is_labeled: bool = True,
     ):
-        for name, value, least in (
-            ("max_query_length", max_query_length, 1),
-            # [CLS], [SEP], a token, [SEP]
-            ("max_seq_length", max_seq_length, max_query_length + 4),
-            ("doc_stride", doc_stride, 1),
-        ):
-            if value < least:
-                raise ValueError(
-                    f"{name} is {value}, but must be {least} or more (max_query_length is "
-                    f"{max_query_length})."
-                )
+        minimum = max_query_length + 4  # [CLS], [SEP], a token, [SEP]
+        rule = f"{minimum} or more, with max_query_length={max_query_length}"
+        check_argument(max_query_length > 0, "max_query_length", max_query_length, "1 or more")
+        check_argument(max_seq_length >= minimum, "max_seq_length", max_seq_length, rule)
+        check_argument(doc_stride > 0, "doc_stride", doc_stride, "1 or more")
         assert answer_spans in ANSWER_SPANS  # noqa: S101
         self.max_seq_length = max_seq_length
         self.doc_stride = doc_stride
@@ -186,6 +178,14 @@ class QuestionAnsweringTask(ExampleTask):
         if is_labeled:
             self.features += ANSWER_FEATURES
         self.losses = (span_loss(),)
+
+    @property
+    def metric_keys(self) -> tuple[str, ...]:
+        """Keys of the official metrics; an evaluation lacks those of a type without questions."""
+        if not self.version_2_with_negative:
+            return ("exact_match", "f1")
+        groups = ("", "HasAns_", "NoAns_", "best_")
+        return tuple(f"{group}{name}" for group in groups for name in ("exact", "f1"))
 
     def arguments(self) -> dict[str, Any]:
         return {name: v for name, v in super().arguments().items() if name != "is_labeled"}
@@ -220,12 +220,6 @@ class QuestionAnsweringTask(ExampleTask):
             )
         )
 
-    def all_windows(
-        self, questions: Iterable[LabeledQuestion], tokenizer: FullTokenizer
-    ) -> Iterator[Window]:
-        """Return the windows of many questions, in their order."""
-        return chain.from_iterable(self.windows_by_question(questions, tokenizer))
-
     def windows_by_question(
         self, questions: Iterable[LabeledQuestion], tokenizer: FullTokenizer
     ) -> Iterator[list[Window]]:
@@ -256,9 +250,9 @@ class QuestionAnsweringTask(ExampleTask):
         """Write a record for each window of the questions, and return the number of windows.
 
         Raises:
-            TypeError: an example is not the tuple that `label` returns.
+            TypeError: an example is not the tuple that `label_questions` returns.
         """
-        windows = self.all_windows(of_type(examples, tuple), tokenizer)
+        windows = chain.from_iterable(self.windows_by_question(of_type(examples, tuple), tokenizer))
         rows = (
             WindowRow(
                 w.unique_id, w.query_ids, w.passage_ids, *w.answer_positions, w.answer is None
@@ -275,28 +269,29 @@ class QuestionAnsweringTask(ExampleTask):
 
     def records_key(self, examples: Sequence[LabeledQuestion], tokenizer: FullTokenizer) -> str:
         settings = self.arguments() | {"is_labeled": self.is_labeled}
-        return content_key(tokenizer, settings, _content_of(examples))
+        return content_key(tokenizer, settings, _list_content(examples))
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         """Return logits [B, S], also for batches with shorter padding."""
-        kept = {"unique_ids": features["unique_ids"]}
-        mask = self._whole(features["input_mask"])
-        for name in ("start_logits", "end_logits"):
-            kept[name] = without_padding(self._whole(outputs[name]), mask)
-        return kept
+        mask = self._pad(features["input_mask"])
+        logits = {
+            name: without_padding(self._pad(outputs[name]), mask)
+            for name in ("start_logits", "end_logits")
+        }
+        return {"unique_ids": features["unique_ids"], **logits}
 
     def learned_shapes(self, embedding_dim):
         return dict.fromkeys(("start_logits", "end_logits"), (self.max_seq_length,))
 
-    def _whole(self, tensor):
+    def _pad(self, tensor):
         return tf.pad(tensor, [[0, 0], [0, self.max_seq_length - tf.shape(tensor)[1]]])
 
-    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        raise NotImplementedError("`AskedQuestions.metrics` has the texts, which records lack.")
+    def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        raise NotImplementedError("`QuestionSet.metrics` has the texts, which records lack.")
 
 
 @dataclass(frozen=True, eq=False)
-class AskedQuestions:
+class QuestionSet:
     """Questions to predict. The logits of their windows become answers and metrics.
 
     Windows are computed again on each use, and not kept in memory.
@@ -305,43 +300,37 @@ class AskedQuestions:
         questions: each without an answer.
         task: makes their windows.
         settings: of answer selection.
-        report: receives a message, with the question's place, if an answer's text is not found exactly.
     """
 
     questions: Sequence[LabeledQuestion]
     task: QuestionAnsweringTask
     tokenizer: FullTokenizer
     settings: AnswerSettings
-    report: Callable[[str], None] | None = None
 
     @property
     def examples(self) -> list[SquadExample]:
         return [example for example, _, _ in self.questions]
 
-    def predict(self, kept: Mapping[str, np.ndarray]) -> dict[str, Prediction]:
+    def predict(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Prediction]:
         """Return question -> answer.
 
         Args:
-            kept: `unique_ids` [N], `start_logits` and `end_logits` [N, S] of all windows, in any order.
+            outputs: `unique_ids` [N], `start_logits` and `end_logits` [N, S] of the windows, in
+                any order.
         """
-        row_of = {unique_id: row for row, unique_id in enumerate(kept["unique_ids"].tolist())}
+        row_of = {unique_id: row for row, unique_id in enumerate(outputs["unique_ids"].tolist())}
         windows_by_question = self.task.windows_by_question(self.questions, self.tokenizer)
         predictions = {}
         for (example, _, _), windows in zip(self.questions, windows_by_question, strict=True):
             rows = [row_of[window.unique_id] for window in windows]
             predictions[example.qas_id] = predict_answer(
                 windows,
-                [kept["start_logits"][row] for row in rows],
-                [kept["end_logits"][row] for row in rows],
+                [outputs["start_logits"][row] for row in rows],
+                [outputs["end_logits"][row] for row in rows],
                 self.tokenizer,
                 self.settings,
-                functools.partial(self._report, example),
             )
         return predictions
-
-    def _report(self, example: SquadExample, sentence: str) -> None:
-        if self.report is not None:
-            self.report(f"{example.location}: {sentence}")
 
     def metrics(self, predictions: Mapping[str, Prediction]) -> dict[str, float]:
         """Return the official metrics; see `official_metrics`."""
@@ -356,15 +345,9 @@ def official_metrics(
 ) -> dict[str, float]:
     """Return exact match and F1 by the rules of SQuAD 1.1 or 2.0, in percent.
 
-    Raises:
-        ValueError: a question has no reference answer.
+    Args:
+        examples: their answers are known; see `has_answers`.
     """
-    for example in examples:
-        if example.answers is None or not (example.answers or version_2_with_negative):
-            remedy = (
-                "" if example.answers is None else " For SQuAD 2.0 give version_2_with_negative."
-            )
-            raise DataError(example.location, f"the question has no reference answer.{remedy}")
     answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
     texts = {name: prediction.text for name, prediction in predictions.items()}
     if not version_2_with_negative:
@@ -377,7 +360,14 @@ def official_metrics(
     )
 
 
-def _content_of(questions: Iterable[LabeledQuestion]) -> Iterator[Any]:
+def has_answers(examples: Sequence[SquadExample], version_2_with_negative: bool) -> bool:
+    """Return True if the official metrics can be computed."""
+    if any(example.answers is None for example in examples):
+        return False
+    return version_2_with_negative or all(example.answers for example in examples)
+
+
+def _list_content(questions: Iterable[LabeledQuestion]) -> Iterator[Any]:
     """Yield the content of records: each question, and each passage's text before its first question."""
     numbers: dict[Passage, int] = {}
     for example, passage, answer in questions:

@@ -23,6 +23,7 @@ from bert_tf.limits import DataError
 from bert_tf.options import ModelOptions, OptionError, changes, option, require_files
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
+from bert_tf.tasks import answer_decoding
 from bert_tf.tasks.answer_decoding import (
     ANSWER_SPANS,
     NBEST_FILE,
@@ -33,11 +34,12 @@ from bert_tf.tasks.answer_decoding import (
 )
 from bert_tf.tasks.options import FineTuningOptions
 from bert_tf.tasks.question_answering import (
-    AskedQuestions,
     LabeledQuestion,
     QuestionAnsweringTask,
+    QuestionSet,
     TokenizedPassages,
-    label,
+    has_answers,
+    label_questions,
     official_metrics,
 )
 from bert_tf.tasks.run import Run, start_fine_tuning, write_results
@@ -152,82 +154,78 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     if options.predictions:
         return combine_runs(options)
     setup = resolve(options, "question_answering", _MAX_SEQ_LENGTH)
-    version_2, spans = options.version_2_with_negative, options.answer_spans
+    trained, version_2 = setup.trained, options.version_2_with_negative
     if version_2 is None:
-        version_2 = setup.trained is not None and setup.trained.version_2_with_negative
+        version_2 = trained is not None and trained.version_2_with_negative
     task = QuestionAnsweringTask(
         setup.max_seq_length,
         options.doc_stride,
         options.max_query_length,
         version_2,
-        spans or (setup.trained.answer_spans if setup.trained else "words"),
+        options.answer_spans or (trained.answer_spans if trained else "words"),
     )
-    splits, metric_keys = {}, None
-    asked: Any = None
+    dev: Any = None
+    splits = {}
     if options.asks:
-        asked = read_questions(options, task.unlabeled(), setup.tokenizer)
-        splits["dev"] = asked.questions
-        nothing = {each.qas_id: Prediction("", (), "") for each in asked.examples}
-        metric_keys = list(asked.metrics(nothing)) if options.training.best_metric else None
+        dev = read_questions(options, task.unlabeled(), setup.tokenizer)
+        splits["dev"] = dev.questions
     if options.training.do_train:
         splits["train"] = read_training_set(options, task, setup.tokenizer)
-    run: SquadRun = start_fine_tuning(setup, task, splits, metric_keys=metric_keys)
+    run: SquadRun = start_fine_tuning(setup, task, splits)
 
-    def predictions(batch_size: int, label: str) -> dict[str, Prediction]:
-        outputs = run.outputs(asked.questions, "eval", batch_size, asked.task, label)
-        return asked.predict(outputs)
+    def predict(batch_size: int, label: str) -> dict[str, Prediction]:
+        return dev.predict(run.outputs(dev.questions, "eval", batch_size, dev.task, label))
 
     def dev_metrics() -> dict[str, float]:
-        return asked.metrics(predictions(options.training.eval_batch_size, "eval"))
+        return dev.metrics(predict(options.training.eval_batch_size, "eval"))
 
     if options.training.do_train:
-        is_scored = asked is not None and has_answers(asked.examples, version_2)
-        if asked is not None:  # now, so that a full disk is found early
-            run.records(asked.questions, "eval", asked.task)
+        is_scored = dev is not None and has_answers(dev.examples, version_2)
+        if dev is not None:  # now, so that a full disk is found early
+            run.records(dev.questions, "eval", dev.task)
         run.train(splits["train"], dev_metrics if is_scored else None)
-    if asked is None:
+    if dev is None:
         return {}
-    logger.info("***** Running predictions *****")
-    logger.info("  %d questions", len(asked.examples))
-    answers = predictions(options.fine_tuning.predict_batch_size, "predict")
-    about = {"global_step": run.trainer.step}
-    return write_answers(
-        asked.examples, answers, version_2, about, run.output_dir, run.command("run_squad")
-    )
+    logger.info("***** Running prediction on %d questions *****", len(dev.examples))
+    predictions = predict(options.fine_tuning.predict_batch_size, "predict")
+    facts, command = {"global_step": run.trainer.step}, run.command("run_squad")
+    return write_answers(dev.examples, predictions, version_2, facts, run.output_dir, command)
 
 
 def combine_runs(options: SquadOptions) -> dict[str, float]:
     """Combine the answers of the runs in `predictions`, and write them like those of one run."""
-    examples = read_squad(str(options.fine_tuning.predict_file))
-    names = [example.qas_id for example in examples]
+    examples, output_dir = read_squad(_predict_file(options)), options.training.output_dir
     folders = [folder for folder in map(str.strip, str(options.predictions).split(",")) if folder]
     for path in folders:
         folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
-        if os.path.abspath(folder) == os.path.abspath(options.training.output_dir):
+        if os.path.abspath(folder) == os.path.abspath(output_dir):
             raise OptionError("output_dir", "is one of `predictions`. Use another.")
-    check_output_folder(options.training.output_dir)
+    check_output_folder(output_dir)
     version_2 = bool(options.version_2_with_negative)
     check_answers(examples, options, version_2)
+    names = [example.qas_id for example in examples]
     runs = [read_nbest(path, names, version_2) for path in folders]
     logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
     predictions = combine(runs, names, options.answer_settings(version_2))
-    about, command = {"num_runs": len(runs)}, Command("run_squad", options)
-    return write_answers(
-        examples, predictions, version_2, about, options.training.output_dir, command
-    )
+    facts, command = {"num_runs": len(runs)}, Command("run_squad", options)
+    return write_answers(examples, predictions, version_2, facts, output_dir, command)
 
 
 def write_answers(
     examples: Sequence[SquadExample],
     predictions: Mapping[str, Prediction],
     version_2_with_negative: bool,
-    about: Mapping[str, Any],
+    facts: Mapping[str, Any],
     folder: str,
     command: Command,
 ) -> dict[str, float]:
     """Write the reference's three files. Return {} unless the answers are known.
 
     With known answers, write and return the metrics in `eval_results.txt`, and write the report.
+
+    Args:
+        facts: name -> value, written with the metrics.
+        command: of the program, for the report.
     """
     files = {
         "predictions.json": {name: p.text for name, p in predictions.items()},
@@ -240,21 +238,18 @@ def write_answers(
         write_text(path, json.dumps(values, indent=4) + "\n")
         logger.info("Wrote %s", path)
     if not has_answers(examples, version_2_with_negative):
-        logger.info(
-            "%s lacks answers, so there are no metrics.", command.options.fine_tuning.predict_file
-        )
+        logger.info("The questions lack answers, so there are no metrics.")
         return {}
-    metrics = official_metrics(examples, predictions, version_2_with_negative)
-    results = {**about, **metrics}
-    path = os.path.join(folder, "eval_results.txt")
-    write_results(path, results, "Eval results")
-    sections = answer_sections(examples, predictions, version_2_with_negative)
-    title = f"Answers to {os.path.basename(command.options.fine_tuning.predict_file)}"
-    shown: dict[str, float] = {"questions": len(examples)}
+    results = {**facts, **official_metrics(examples, predictions, version_2_with_negative)}
+    write_results(os.path.join(folder, "eval_results.txt"), results, "Eval results")
+    report_facts: dict[str, float] = {"questions": len(examples)}
     if version_2_with_negative:
-        shown["exact_of_no_answer"] = 100.0 * sum(not e.answers for e in examples) / len(examples)
+        share = sum(not example.answers for example in examples) / len(examples)
+        report_facts["exact_of_no_answer"] = 100.0 * share
+    sections = answer_sections(examples, predictions, version_2_with_negative)
+    title = f"Answers to {os.path.basename(_predict_file(command.options))}"
     path = os.path.join(folder, "report.html")
-    write_report(path, title, results | shown, sections, command)
+    write_report(path, title, results | report_facts, sections, command)
     return results
 
 
@@ -272,9 +267,9 @@ def read_training_set(
     """
     path, findings = str(options.fine_tuning.train_file), Findings()
     examples = read_squad(path)
-    chosen = examples_to_train(examples, task.version_2_with_negative, findings)
-    workers = _workers_for(examples)
-    questions = label(chosen, tokenizer, findings, workers, task.answer_spans)
+    usable = examples_to_train(examples, task.version_2_with_negative, findings)
+    num_workers = _choose_workers(examples)
+    questions = label_questions(usable, tokenizer, findings, num_workers, task.answer_spans)
     _log_findings(path, len(examples), findings, options)
     random.Random(_SHUFFLE_SEED).shuffle(questions)
     return questions
@@ -282,62 +277,54 @@ def read_training_set(
 
 def read_questions(
     options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
-) -> AskedQuestions:
+) -> QuestionSet:
     """Return the questions of --predict_file with their windows. Log the malformed ones.
 
     Raises:
         ValueError: the file cannot be read, lacks answers for an evaluation, or has only empty passages.
     """
-    path = str(options.fine_tuning.predict_file)
+    path, version_2 = _predict_file(options), task.version_2_with_negative
     examples = read_squad(path)
-    check_answers(examples, options, task.version_2_with_negative)
+    check_answers(examples, options, version_2)
     passages, findings = TokenizedPassages(tokenizer), Findings()
-    passages.add((example.passage for example in examples), _workers_for(examples))
+    passages.add((example.passage for example in examples), _choose_workers(examples))
     for example in examples:
         if not passages[example.passage].ids:
             findings.add("have an empty passage and get no answer", example.qas_id)
         if is_blank(example.question_text):
             findings.add("are empty texts", example.qas_id)
-        if example.is_impossible and not task.version_2_with_negative:
-            matter = "have no answer but get one, because --version_2_with_negative is not set"
-            findings.add(matter, example.qas_id)
+        if example.is_impossible and not version_2:
+            problem = "have no answer but get one, because --version_2_with_negative is not set"
+            findings.add(problem, example.qas_id)
     _log_findings(path, len(examples), findings, options)
     questions = [(example, passages[example.passage], None) for example in examples]
     if not any(passage.ids for _, passage, _ in questions):
         raise DataError(path, "every `context` is empty, so no answer can be found.")
-    return AskedQuestions(
-        questions,
-        task,
-        tokenizer,
-        options.answer_settings(task.version_2_with_negative, task.answer_spans),
-        report=logger.info if options.verbose_logging else None,
-    )
-
-
-def _workers_for(examples: Sequence[SquadExample]) -> int:
-    passages = {example.passage for example in examples}
-    return workers_for(_SENTENCES_PER_PASSAGE * len(passages))
+    if options.verbose_logging:
+        logging.getLogger(answer_decoding.__name__).setLevel(logging.DEBUG)
+    settings = options.answer_settings(version_2, task.answer_spans)
+    return QuestionSet(questions, task, tokenizer, settings)
 
 
 def check_answers(
     examples: Sequence[SquadExample], options: SquadOptions, version_2_with_negative: bool
 ) -> None:
-    """Raise ValueError if the options want metrics, but answers of --predict_file are unknown."""
-    wanted = "do_eval" if options.training.do_eval else "evaluate_steps"
-    is_measured = options.training.do_eval or options.training.evaluate_steps
-    if is_measured and not has_answers(examples, version_2_with_negative):
+    """Raise ValueError if the options need metrics, but answers of --predict_file are unknown."""
+    do_eval, evaluate_steps = options.training.do_eval, options.training.evaluate_steps
+    if (do_eval or evaluate_steps) and not has_answers(examples, version_2_with_negative):
         raise OptionError(
-            wanted,
-            f"{options.fine_tuning.predict_file} does not contain an answer to each question. Use "
+            "do_eval" if do_eval else "evaluate_steps",
+            f"{_predict_file(options)} does not contain an answer to each question. Use "
             "do_predict; for SQuAD 2.0 add version_2_with_negative.",
         )
 
 
-def has_answers(examples: Sequence[SquadExample], version_2_with_negative: bool) -> bool:
-    """Return True if the official metrics can be computed."""
-    if any(example.answers is None for example in examples):
-        return False
-    return version_2_with_negative or all(example.answers for example in examples)
+def _predict_file(options: SquadOptions) -> str:
+    return str(options.fine_tuning.predict_file)
+
+
+def _choose_workers(examples: Sequence[SquadExample]) -> int:
+    return workers_for(_SENTENCES_PER_PASSAGE * len({example.passage for example in examples}))
 
 
 def _log_findings(path: str, total: int, findings: Findings, options: SquadOptions) -> None:

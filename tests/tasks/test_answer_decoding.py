@@ -9,11 +9,12 @@ import pytest
 from helpers import cause_of
 
 from bert_tf.data.windows import Passage, make_windows, tokenize_passage
+from bert_tf.tasks import answer_decoding
 from bert_tf.tasks.answer_decoding import (
     CERTAINLY_NULL,
     AnswerSettings,
-    characters_of,
     combine,
+    find_characters,
     get_final_text,
     predict_answer,
     read_nbest,
@@ -132,22 +133,23 @@ def test_answers_know_their_characters():
     assert TOKENIZER.tokenize(text)[:3] == ["owl", "##s", "saw"]
     settings = AnswerSettings(version_2_with_negative=True)
     nbest = predict_answer(windows, starts, ends, TOKENIZER, settings).nbest
-    start, end = characters_of(nbest[0], windows, TOKENIZER)
+    start, end = find_characters(nbest[0], windows, TOKENIZER)
     assert text[start:end] == "saw\u202f(Hens"
     null = next(candidate for candidate in nbest if not candidate.text)
-    assert characters_of(null, windows, TOKENIZER) is None
+    assert find_characters(null, windows, TOKENIZER) is None
 
 
 def test_characters_are_exact_where_the_alignment_of_the_reference_gives_up():
     text = "the owl\u00a0saw."  # one character less without the no-break space
     windows, starts, ends = one_window(text, starts={2: 4.0}, ends={2: 4.0})
     best = predict_answer(windows, starts, ends, TOKENIZER, AnswerSettings()).nbest[0]
-    start, end = characters_of(best, windows, TOKENIZER)
+    start, end = find_characters(best, windows, TOKENIZER)
     assert (best.text, text[start:end]) == ("owl\u00a0saw.", "saw")
     assert answer(windows, starts, ends, answer_spans="characters").text == "saw"
 
 
-def test_the_answer_is_found_in_the_words_it_is_of():
+def test_the_answer_is_found_in_the_words_it_is_of(caplog):
+    caplog.set_level("DEBUG", answer_decoding.__name__)
     for predicted, original, expected in (
         ("steve smith", "Steve Smith's", "Steve Smith"),
         ("1895", "(1895-1943).", "1895"),
@@ -166,9 +168,10 @@ def test_the_answer_is_found_in_the_words_it_is_of():
         ("won", "x\u00a0won.", "Length not equal after stripping spaces: "),  # one char is gone
         ("", "won.", "No character of 'won.' is ''"),
     ):  # the two do not fit: the answer is all the words, and that is said
-        said = []
-        assert get_final_text(predicted, original, BasicTokenizer(), said.append) == original
-        assert len(said) == 1 and said[0].startswith(sentence)
+        caplog.clear()
+        assert get_final_text(predicted, original, BasicTokenizer()) == original
+        (message,) = caplog.messages
+        assert message.startswith(sentence)
 
 
 def entries(**probabilities):

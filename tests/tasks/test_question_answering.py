@@ -1,5 +1,7 @@
 """The task of question answering: records, loss, and that padding cannot be seen."""
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
@@ -9,10 +11,10 @@ from bert_tf.data.question_answering import Findings, SquadExample, TrainingExam
 from bert_tf.data.windows import Passage, SquadAnswer
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings
 from bert_tf.tasks.question_answering import (
-    AskedQuestions,
     QuestionAnsweringTask,
+    QuestionSet,
     TokenizedPassages,
-    label,
+    label_questions,
 )
 from bert_tf.tokenization import FullTokenizer
 
@@ -29,7 +31,7 @@ def example(name, passage=LONG, answer=None):
 
 def labeled(*examples):
     chosen = [TrainingExample(e, e.answers[0] if e.answers else None) for e in examples]
-    return label(chosen, TOKENIZER, Findings())
+    return label_questions(chosen, TOKENIZER, Findings())
 
 
 def test_records_for_training_have_the_features_of_the_reference(tmp_path):
@@ -69,7 +71,7 @@ def tensors(batch):
 def test_the_loss_is_the_mean_of_both_cross_entropies_over_the_tokens(written):
     short = Passage("the owl saw the hen .")
     questions = labeled(example("a", short, "owl"), example("b", Passage("hen .")))
-    windows = list(TASK.all_windows(questions, TOKENIZER))
+    windows = [*itertools.chain(*TASK.windows_by_question(questions, TOKENIZER))]
     features = tensors(written(TASK, questions, TOKENIZER))
     logits = np.random.default_rng(1).normal(size=(2, 2, 12)).astype(np.float32)
     outputs = {"start_logits": logits[0], "end_logits": logits[1]}
@@ -94,7 +96,7 @@ def test_kept_logits_are_of_full_length_and_padding_is_no_answer(written):
     examples = [example("a", Passage("owl ."), "owl"), example("b", Passage("the hen saw ."))]
     passages = TokenizedPassages(TOKENIZER)
     questions = [(e, passages[e.passage], None) for e in examples]
-    asked = AskedQuestions(questions, TASK, TOKENIZER, AnswerSettings())
+    asked = QuestionSet(questions, TASK, TOKENIZER, AnswerSettings())
     task = TASK.unlabeled()
     model = task.build_model(config)
     features = tensors(written(task, questions, TOKENIZER))
@@ -117,25 +119,10 @@ def test_kept_logits_are_of_full_length_and_padding_is_no_answer(written):
     assert asked.predict(turned) == asked.predict(kept)
 
 
-def test_a_text_that_is_not_found_exactly_is_said_of_its_question_and_file():
-    said = []
-    passage = Passage("ЖЖ hen")
-    asked_of = SquadExample("q7", "who ?", passage, location="dev.json: data[0] (id q7)")
-    questions = [(asked_of, TokenizedPassages(TOKENIZER)[passage], None)]
-    windows = list(TASK.all_windows(questions, TOKENIZER))
-    settings = AnswerSettings(n_best_size=1)
-    asked = AskedQuestions(questions, TASK, TOKENIZER, settings, said.append)
-    logits = np.zeros((1, 12), np.float32)
-    logits[0, windows[0].offset] = 1.0
-    kept = {"unique_ids": np.array([windows[0].unique_id])}
-    asked.predict(kept | {"start_logits": logits, "end_logits": logits})
-    assert said == ["dev.json: data[0] (id q7): Unable to find text: '[UNK]' in 'ЖЖ'"]
-
-
 def test_an_answer_that_the_tokenizer_drops_is_left_out_and_counted():
     passage = Passage("owl \u200b hen")
     findings, chosen = Findings(), example("a", passage, "\u200b")
-    assert not label([TrainingExample(chosen, chosen.answers[0])], TOKENIZER, findings)
+    assert not label_questions([TrainingExample(chosen, chosen.answers[0])], TOKENIZER, findings)
     assert list(findings.questions.values()) == [["a"]]
 
 
@@ -149,7 +136,7 @@ def test_answers_learned_with_more_than_they_are_are_counted_or_found_by_charact
     spans = {}
     for answer_spans in ANSWER_SPANS:
         findings = Findings()
-        found = label(chosen, tokenizer, findings, answer_spans=answer_spans)
+        found = label_questions(chosen, tokenizer, findings, answer_spans=answer_spans)
         spans[answer_spans] = [span for _, _, span in found]
         wider = {matter: names for matter, names in findings.questions.items() if "more" in matter}
         assert list(wider.values()) == ([["inside"]] if answer_spans == "words" else [])

@@ -12,7 +12,7 @@ from bert_tf.data.windows import Passage, SquadAnswer
 from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.question_answering import QuestionAnsweringTask, label
+from bert_tf.tasks.question_answering import QuestionAnsweringTask, label_questions
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 
@@ -52,10 +52,10 @@ class Squad(QuestionAnsweringTask):
     """Its records are those of windows of questions; so that it is called as the others are."""
 
     def records_key(self, chosen, tokenizer):
-        return super().records_key(label(chosen, tokenizer, Findings()), tokenizer)
+        return super().records_key(label_questions(chosen, tokenizer, Findings()), tokenizer)
 
     def write_records(self, chosen, tokenizer, path, num_workers=1):
-        labeled = label(chosen, tokenizer, Findings(), num_workers)
+        labeled = label_questions(chosen, tokenizer, Findings(), num_workers)
         return super().write_records(labeled, tokenizer, path, num_workers)
 
 
