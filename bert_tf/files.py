@@ -1,26 +1,21 @@
 """Files: written completely or not at all, named by globs, read line by line.
 
-Text files are UTF-8, with or without a byte order mark, or UTF-16 with one. Lines end with "\\n" or
-"\\r\\n". Files may be plain or gzip, local or remote (`tf.io.gfile`). "-" is standard input, whose lines
-are read as they arrive, with U+FFFD for bytes that are not UTF-8.
+Text files are UTF-8, with or without a byte order mark. Lines end with "\\n" or "\\r\\n". Files
+may be plain or gzip, local or remote (`tf.io.gfile`). "-" is standard input, whose lines are read as
+they arrive, with U+FFFD for bytes that are not UTF-8.
 """
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import hashlib
 import io
-import itertools
 import json
-import logging
 import os
 import shutil
-import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
@@ -33,17 +28,15 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-logger = logging.getLogger(__name__)
-
 TEMPORARY_SUFFIX = ".tmp"
 
 
 def file_identity(file: str) -> dict[str, Any]:
     """Return the name, size and time of a file, to detect changes, as a manifest has them."""
-    found = tf.io.gfile.stat(file)
+    status = tf.io.gfile.stat(file)
     # TensorFlow rounds the time to seconds.
-    modified = os.stat(file).st_mtime_ns if os.path.exists(file) else found.mtime_nsec
-    return {"file": file, "bytes": found.length, "mtime_nsec": modified}
+    modified = os.stat(file).st_mtime_ns if os.path.exists(file) else status.mtime_nsec
+    return {"file": file, "bytes": status.length, "mtime_nsec": modified}
 
 
 def file_facts(path: str) -> dict[str, Any]:
@@ -55,101 +48,52 @@ def file_facts(path: str) -> dict[str, Any]:
     return {"bytes": tf.io.gfile.stat(path).length, "sha256": digest.hexdigest()}
 
 
-def has_locks(path: str) -> bool:
-    """Return False for remote folders (gs://) and on Windows, where `open_locked` is impossible."""
-    return fcntl is not None and "://" not in path
-
-
-def open_locked(path: str, *, is_folder: bool = False, wait: bool = False) -> int:
-    """Open a file or folder, made if missing, with a lock that other processes cannot take.
-
-    The lock ends when the descriptor is closed, or with the process, even after a kill. File systems
-    without locks lock nothing.
-
-    Args:
-        wait: True to wait while another process holds the lock.
-
-    Returns:
-        A descriptor.
-
-    Raises:
-        BlockingIOError: another process holds the lock.
-    """
-    flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT
-    while True:
-        if is_folder:
-            os.makedirs(path, exist_ok=True)
-        descriptor = os.open(path, flags, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            os.close(descriptor)
-            raise
-        except OSError:  # a file system without locks
-            return descriptor
-        # The previous holder may have removed or renamed it between our opening and our locking it.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                return descriptor
-        os.close(descriptor)
-
-
 @contextmanager
-def run_lock(path: str, in_use: str) -> Iterator[None]:
-    """Hold a lock on a file that other processes cannot take, and remove the file at the end.
+def hold_lock(
+    path: str, in_use: str, *, is_folder: bool = False, wait: bool = False
+) -> Iterator[None]:
+    """Hold a lock on a file or folder, made if missing, that other processes cannot take.
 
-    The operating system releases it when the process ends, even after a kill. Remote paths (gs://) and
-    Windows have no such locks; nothing is locked there.
+    A file that is still there at the end is removed. The operating system releases the lock when the
+    process ends, even after a kill. Remote paths (gs://), Windows and file systems without locks lock
+    nothing.
 
     Args:
-        path: of the file, in an existing folder. It contains the number of the process.
-        in_use: message if another process holds the lock, with "{process}" for its number.
+        in_use: message if another process holds the lock.
+        wait: True to wait for that process instead.
 
     Raises:
         ValueError: another process holds the lock.
     """
-    if not has_locks(path):
+    if fcntl is None or "://" in path:
         yield
         return
-    try:
-        descriptor = open_locked(path)
-    except BlockingIOError:
-        process = "?"  # it has just ended
-        with suppress(OSError), open(path, encoding="ascii") as file:
-            process = file.read(20).strip() or "?"
-        raise ValueError(in_use.replace("{process}", process)) from None
-    with open(descriptor, "w", encoding="ascii") as file:
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+    while True:
+        if is_folder:
+            os.makedirs(path, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            yield
-        finally:
-            with suppress(OSError):
-                os.remove(path)
-
-
-@contextmanager
-def _only_writer(
-    path: str, target: str, *, is_folder: bool = False, wait: bool = False
-) -> Iterator[None]:
-    """Hold the lock of a temporary path within the block; see `open_locked`."""
-    if not has_locks(path):
-        yield
-        return
-    try:
-        descriptor = open_locked(path, is_folder=is_folder)
-    except BlockingIOError:
-        if not wait:
-            raise ValueError(
-                f"{target} is being written by another process. Wait for it, or use another path."
-            ) from None
-        logger.info("Waiting for another process, which writes %s", target)
-        descriptor = open_locked(path, is_folder=is_folder, wait=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(descriptor)
+            raise ValueError(in_use) from None
+        except OSError:  # a file system without locks
+            break
+        # The previous holder may have removed or renamed it between our opening and our locking it.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                break
+        os.close(descriptor)
     try:
         yield
     finally:
+        with suppress(FileNotFoundError):
+            if not is_folder and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                os.remove(path)
         os.close(descriptor)
+
+
+_IN_USE = "{} is being written by another process. Wait for it, or use another path."
 
 
 @contextmanager
@@ -173,29 +117,23 @@ def atomic_path(path: str | os.PathLike, *, wait: bool = False) -> Iterator[str]
     target = os.path.realpath(path) if os.path.islink(path) else path
     temporary = target + TEMPORARY_SUFFIX
     tf.io.gfile.makedirs(os.path.dirname(target) or ".")
-    with _only_writer(temporary, target, wait=wait):
+    with hold_lock(temporary, _IN_USE.format(target), wait=wait):
         try:
             yield temporary
             if os.path.isfile(target):
                 shutil.copymode(target, temporary)
             tf.io.gfile.rename(temporary, target, overwrite=True)
-        finally:
+        except BaseException:
             if tf.io.gfile.exists(temporary):
                 tf.io.gfile.remove(temporary)
+            raise
 
 
 def is_stream(path: str) -> bool:
     """Return True if `path` is a device, a pipe, or an open file such as /dev/stdout."""
-    if not os.path.exists(path) or os.path.isdir(path):
-        return False
-    if not stat.S_ISREG(os.stat(path).st_mode):
+    if path.startswith(("/dev/std", "/dev/fd/", "/proc/")):
         return True
-    while os.path.islink(path):  # /dev/stdout -> /proc/self/fd/1 -> the file
-        folder = os.path.realpath(os.path.dirname(path))
-        if folder.startswith("/proc/"):
-            return True
-        path = os.path.join(folder, os.readlink(path))
-    return False
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 @contextmanager
@@ -214,51 +152,34 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         file.write(text)
 
 
-def escaped(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Return a text with halves of surrogate pairs, which UTF-8 cannot contain, as in "\\ud800"."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def json_line(values: Any) -> str:
     """Return a line of JSON. Only halves of surrogate pairs are escaped, not other characters."""
-    return escaped(json.dumps(values, ensure_ascii=False)) + "\n"
+    return escape_surrogates(json.dumps(values, ensure_ascii=False)) + "\n"
 
 
 def check_writable(output_dir: str) -> None:
     """Make the folder, and raise ValueError before the long work if no file can be written there."""
-    probe = os.path.join(output_dir, f".writable{TEMPORARY_SUFFIX}")
+    probe = os.path.join(output_dir, f".writable-{os.getpid()}{TEMPORARY_SUFFIX}")
     try:
         tf.io.gfile.makedirs(output_dir)
-        with _only_writer(probe, output_dir, wait=True):  # two runs may check the folder at once
-            with tf.io.gfile.GFile(probe, "w") as file:
-                file.write("")
-            with suppress(tf.errors.NotFoundError):  # gs:// has no locks
-                tf.io.gfile.remove(probe)
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("")
+        tf.io.gfile.remove(probe)
     except (OSError, tf.errors.OpError) as error:
         raise ValueError(f"Cannot write into output_dir={output_dir} ({error}).") from error
-
-
-@contextmanager
-def removing_new_parents(folder: str) -> Iterator[None]:
-    """Remove the folders above `folder` that the block has made, if they are empty at its end."""
-    above, new = os.path.dirname(os.path.abspath(folder)), []
-    while not os.path.exists(above):
-        new.append(above)
-        above = os.path.dirname(above)
-    try:
-        yield
-    finally:
-        for each in new:
-            with suppress(OSError):  # not empty
-                os.rmdir(each)
 
 
 @contextmanager
 def atomic_folder(folder: str, name: str) -> Iterator[str]:
     """Yield an empty temporary folder, and rename it to `folder` if the block succeeds.
 
-    The temporary name is `folder` + ".tmp". An exception removes it, and new folders above it. The
-    target of a symbolic link is replaced.
+    The temporary name is `folder` + ".tmp". An exception removes it. The target of a symbolic link is
+    replaced.
 
     Args:
         folder: must not exist, or be empty.
@@ -272,23 +193,24 @@ def atomic_folder(folder: str, name: str) -> Iterator[str]:
     temporary = target + TEMPORARY_SUFFIX
     if os.path.islink(temporary):  # or its target would be emptied
         raise ValueError(f"{name}: {temporary} is a link. Remove it.")
-    with removing_new_parents(target), _only_writer(temporary, folder, is_folder=True):
+    with hold_lock(temporary, _IN_USE.format(folder), is_folder=True):
         try:
             check_new_folder(folder, name)  # again: another process may just have made it
             tf.io.gfile.makedirs(temporary)
-            for name in tf.io.gfile.listdir(temporary):  # of a killed run
-                path = os.path.join(temporary, name)
-                (remove_tree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+            for leftover in tf.io.gfile.listdir(temporary):  # of a killed run
+                path = os.path.join(temporary, leftover)
+                (_remove_tree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
             yield temporary
             if tf.io.gfile.isdir(target):
-                remove_tree(target)
+                _remove_tree(target)
             tf.io.gfile.rename(temporary, target)
-        finally:
+        except BaseException:
             if tf.io.gfile.exists(temporary):
-                remove_tree(temporary)
+                _remove_tree(temporary)
+            raise
 
 
-def remove_tree(folder: str) -> None:
+def _remove_tree(folder: str) -> None:
     """Remove a folder and its content. Links are removed, not what they lead to."""
     if os.path.islink(folder):
         os.unlink(folder)
@@ -308,9 +230,6 @@ def check_new_folder(folder: str, name: str) -> None:
         raise ValueError(f"{name}={folder} is {problem}. Name a new folder.")
 
 
-_REQUESTS = 32  # at once
-
-
 def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
     """Return the files of a flag such as `--input_file`.
 
@@ -326,70 +245,51 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
         ValueError: a glob matches no file, or matches a folder without `folders`.
     """
     files = []
-    for pattern in filter(None, map(str.strip, pattern_list.split(","))):
+    for pattern in list(filter(None, map(str.strip, pattern_list.split(",")))) or [pattern_list]:
         if tf.io.gfile.isdir(pattern) and not folders:
             raise ValueError(f"{pattern!r} is a folder. Name its files, e.g. '{pattern}/*'.")
-        # A file of this name may have brackets.
-        matches = [pattern] if tf.io.gfile.exists(pattern) else tf.io.gfile.glob(pattern)
-        if matches != [pattern] and not os.path.basename(pattern).startswith("."):
-            matches = [file for file in matches if not os.path.basename(file).startswith(".")]
-        subfolders = []
+        if tf.io.gfile.exists(pattern):  # its name may have brackets
+            matches = [pattern]
+        else:
+            matches = tf.io.gfile.glob(pattern)
+            if not os.path.basename(pattern).startswith("."):
+                matches = [name for name in matches if not os.path.basename(name).startswith(".")]
         if folders:
-            with ThreadPoolExecutor(_REQUESTS) as pool:  # a request each if remote (gs://)
-                subfolders = list(itertools.compress(matches, pool.map(tf.io.gfile.isdir, matches)))
-        matches = [file for file in matches if file not in subfolders]
-        matches += [file for folder in subfolders for file in _files_below(folder)]
-        matches = [file for file in matches if not file.endswith(TEMPORARY_SUFFIX)]
-        if subfolders:
-            endings = ", ".join(sorted({os.path.splitext(file)[1] or "none" for file in matches}))
-            logger.info("Found %d files in %s, endings: %s", len(matches), pattern, endings)
+            pairs = [(name, tf.io.gfile.isdir(name)) for name in matches]
+            matches = [name for name, is_folder in pairs if not is_folder]
+            matches += [file for name, is_folder in pairs if is_folder for file in _walk(name)]
+        matches = [name for name in matches if not name.endswith(TEMPORARY_SUFFIX)]
         if not matches:
-            break
-        files.extend(sorted(matches))
-    else:
-        if files:
-            return files
-        pattern = pattern_list
-    raise ValueError(f"No file matches {pattern!r} (in the folder {os.getcwd()}).")
+            raise ValueError(f"No file matches {pattern!r} (in the folder {os.getcwd()}).")
+        files += sorted(matches)
+    return files
 
 
-def _files_below(folder: str) -> list[str]:
-    found = []
+def _walk(folder: str) -> list[str]:
+    """Return the files in and below a folder, without hidden ones."""
+    files = []
     for parent, subfolders, names in tf.io.gfile.walk(folder):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]  # not walked
-        found += [os.path.join(parent, name) for name in names if not name.startswith(".")]
-    return found
+        files += [os.path.join(parent, name) for name in names if not name.startswith(".")]
+    return files
 
 
 def check_not_an_input(
     outputs: Iterable[str], inputs: Iterable[str], name: str = "output_file"
 ) -> None:
-    """Raise ValueError if an output is a folder, or would replace an input under any name.
+    """Raise ValueError if an output is a folder, or would replace an input.
 
     Args:
         outputs: files to be written. Devices and pipes replace nothing.
         inputs: files to be read.
         name: of the output's parameter, for the message.
     """
-    inputs = list(inputs)
+    input_paths = {os.path.realpath(file) for file in inputs}
     for output in outputs:
         is_folder = os.path.isdir(output) or not os.path.basename(output)
-        is_input = not is_stream(output) and any(is_same_file(file, output) for file in inputs)
-        if is_folder or is_input:
+        if is_folder or (os.path.realpath(output) in input_paths and not is_stream(output)):
             problem = "a folder" if is_folder else "also an input"
             raise ValueError(f"{name}={output} is {problem}. Name another file.")
-
-
-def is_same_file(one: str, other: str) -> bool:
-    """Return True if two paths lead to one file or folder, which need not exist.
-
-    Remote paths (gs://) are compared as they are written.
-    """
-    if "://" in one or "://" in other:
-        return one == other
-    if os.path.exists(one) and os.path.exists(other):
-        return os.path.samefile(one, other)
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def list_checkpoint_files(path: str) -> list[str]:
@@ -400,7 +300,7 @@ def list_checkpoint_files(path: str) -> list[str]:
             folder.
     """
     if tf.io.gfile.isdir(path):
-        return sorted(_files_below(path))
+        return sorted(_walk(path))
     folder, name = os.path.split(path)
     start, ending = f"{name}.", ""
     if name.endswith(".index.json"):  # of model-00001-of-00002.safetensors and so on
@@ -408,10 +308,12 @@ def list_checkpoint_files(path: str) -> list[str]:
         start = f"{stem}-"
     elif tf.io.gfile.exists(path):
         return [path]
-    names = tf.io.gfile.listdir(folder or ".")
-    found = (each for each in names if each.startswith(start) and each.endswith(ending))
-    own = [name] if name in names else []
-    return sorted(os.path.join(folder, each) for each in (*own, *found))
+    names = [
+        file
+        for file in tf.io.gfile.listdir(folder or ".")
+        if file == name or (file.startswith(start) and file.endswith(ending))
+    ]
+    return sorted(os.path.join(folder, file) for file in names)
 
 
 # ----------------------------------------------------------------------------------------- lines
@@ -485,11 +387,6 @@ def format_location(file: str, line: int | None = None) -> str:
     return name if line is None else f"{name}:{line}"
 
 
-def is_utf16(stream: Any) -> bool:
-    """Return True if a binary stream begins with the byte order mark of UTF-16."""
-    return stream.peek(2).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-
-
 def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = None) -> Iterator[str]:
     """Yield the lines of a text file, without their ends.
 
@@ -506,15 +403,16 @@ def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = Non
     with open_binary(file) as stream:
         if start:
             stream.seek(start)
-        elif end is None and is_utf16(stream):
-            yield from _utf16_lines(file, stream)
-            return
         for line in stream:
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
                 byte = f"byte 0x{line[error.start]:02x} at offset {offset + error.start}"
-                number = _line_number(file, offset)
+                stream.seek(0)
+                number = 1
+                while stream.tell() < offset:
+                    stream.readline()
+                    number += 1
                 raise DataError(f"{file}:{number}", f"{byte} is not UTF-8. Use iconv.") from error
             if offset == 0:
                 text = text.removeprefix("\ufeff")
@@ -524,38 +422,14 @@ def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = Non
                 return
 
 
-def _utf16_lines(file: str, stream: Any) -> Iterator[str]:
-    text = io.TextIOWrapper(stream, "utf-16", newline="\n")
-    try:
-        for line in text:
-            yield line.removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise DataError(file, f"begins as UTF-16, but cannot be decoded: {error}.") from error
-    finally:
-        text.detach()  # `text` would close standard input
-
-
 def count_lines(files: Iterable[str]) -> int:
     """Count the lines that `read_lines` yields for all files."""
     total = 0
     for file in files:
         last = b"\n"
         with open_binary(file) as stream:
-            if is_utf16(stream):
-                total += sum(1 for _ in read_lines(file))
-                continue
             while block := stream.read(BLOCK):
                 total += block.count(b"\n")
                 last = block
         total += not last.endswith(b"\n")
     return total
-
-
-def _line_number(file: str, offset: int) -> int:
-    """Return the number of the line that begins at a byte of the file, from 1."""
-    number = 1
-    with open_binary(file) as stream:
-        while offset > 0 and (block := stream.read(min(offset, BLOCK))):
-            number += block.count(b"\n")
-            offset -= len(block)
-    return number

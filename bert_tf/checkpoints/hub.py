@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.tensor_files import weights_file
 from bert_tf.checkpoints.tf_classes import H5_FILE
-from bert_tf.limits import import_extra
+from bert_tf.limits import needing_extra
 
 SCHEME = "hf://"
 
@@ -49,7 +49,8 @@ def check_exists(path: str) -> None:
 
 @functools.cache
 def _download(path: str) -> str:
-    huggingface_hub = import_extra("huggingface_hub", path)
+    with needing_extra(path):
+        import huggingface_hub
     name, _, revision = path.removeprefix(SCHEME).partition("@")
     for others, endings in (
         ((), (".safetensors",)),

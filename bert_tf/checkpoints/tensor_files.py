@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.checkpoints.checkpoint import LazyArrays
 from bert_tf.checkpoints.tf_classes import H5_FILE, open_h5, with_pytorch_names
 from bert_tf.files import atomic_path
-from bert_tf.limits import DataError, check_inside, import_extra, read_json
+from bert_tf.limits import DataError, check_inside, needing_extra, read_json
 
 # In order of preference: safetensors are read in place, without running code.
 _WEIGHTS_FILES = (
@@ -70,7 +70,8 @@ def _open_shards(index_file: str) -> LazyArrays:
 
 
 def _open_safetensors(path: str) -> LazyArrays:
-    safetensors = import_extra("safetensors", path)
+    with needing_extra(path):
+        import safetensors
     try:
         file = safetensors.safe_open(path, framework="numpy")
     except safetensors.SafetensorError as error:
@@ -118,13 +119,15 @@ def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
     Raises:
         ImportError: the safetensors library is not installed.
     """
-    save_file = import_extra("safetensors.numpy", path).save_file
+    with needing_extra(path):
+        from safetensors.numpy import save_file
     with atomic_path(path) as name:
         save_file(dict(tensors), name, metadata={"format": "pt"})  # transformers requires it
 
 
 def _open_torch(path: str) -> LazyArrays:
-    torch = import_extra("torch", path)
+    with needing_extra(path):
+        import torch
     if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_TORCH:
         raise ImportError(
             f"{path} needs PyTorch 2.6 or later, which reads it safely (CVE-2025-32434): update PyTorch."

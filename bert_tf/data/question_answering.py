@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from bert_tf.characters import is_blank
 from bert_tf.data.windows import Passage, SquadAnswer
 from bert_tf.files import open_binary
-from bert_tf.limits import MAX_DOCUMENT, DataError, parse_json, read_at_most
+from bert_tf.limits import MAX_DOCUMENT, DataError, read_at_most
 
 # Characters by which `answer_start` may be wrong.
 _LARGEST_SHIFT = 2
@@ -113,7 +113,7 @@ def _entries(file: str) -> list[tuple[Any, str]]:
     try:
         text = data.decode("utf-8-sig")
         try:
-            values = parse_json(text)
+            values = json.loads(text)
         except json.JSONDecodeError as error:
             if error.msg != "Extra data":
                 raise
@@ -121,9 +121,9 @@ def _entries(file: str) -> list[tuple[Any, str]]:
             for number, line in enumerate(text.split("\n"), 1):
                 location = f"{file}:{number}"
                 if line.strip():
-                    rows.append((parse_json(line), location))
+                    rows.append((json.loads(line), location))
             return rows
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(location, f"not JSON in UTF-8: {error}.") from error
     if isinstance(values, list):
         return [(entry, f"{file}: [{index}]") for index, entry in enumerate(values)]

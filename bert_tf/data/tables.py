@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from bert_tf.files import format_location, read_lines
-from bert_tf.limits import DataError, join_names, parse_json, suggestion
+from bert_tf.limits import DataError, join_names, suggestion
 from bert_tf.options import option
 
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
@@ -193,8 +193,8 @@ def _json_rows(file: str) -> Iterator[TableRow]:
         if not line.strip():
             continue
         try:
-            values = parse_json(line, unique_keys=True)
-        except json.JSONDecodeError as error:
+            values = json.loads(line)
+        except (ValueError, RecursionError) as error:
             raise DataError(format_location(file, number), f"invalid JSON ({error}).") from error
         if not isinstance(values, dict):
             raise DataError(

@@ -27,7 +27,7 @@ from bert_tf.files import (
     atomic_write,
     check_not_an_input,
     count_lines,
-    escaped,
+    escape_surrogates,
     expand_files,
     format_location,
     is_stream,
@@ -398,7 +398,7 @@ def make_writer(
 
 def _short(model: TextModel, answer: Answer) -> str:
     text = f"error: {answer['error']}" if "error" in answer else model.short(answer)
-    return escaped(" ".join(text.splitlines())) + "\n"
+    return escape_surrogates(" ".join(text.splitlines())) + "\n"
 
 
 def _at(answer: Answer, name: str) -> Any:
@@ -413,5 +413,5 @@ def _cell(value: Any, is_tsv: bool) -> Any:
     if not isinstance(value, str):
         return value
     # Before Python 3.13 the csv module does not enclose a carriage return.
-    value = escaped(value).replace("\r\n", "\n").replace("\r", "\n")
+    value = escape_surrogates(value).replace("\r\n", "\n").replace("\r", "\n")
     return re.sub("[\t\n]", " ", value) if is_tsv else value

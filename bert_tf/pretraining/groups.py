@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.files import BLOCK, detect_compression, is_utf16, open_binary, read_lines
+from bert_tf.files import BLOCK, detect_compression, open_binary, read_lines
 from bert_tf.limits import DataError
 
 logger = logging.getLogger(__name__)
@@ -44,8 +44,7 @@ def plan_groups(files: Sequence[str], max_group_bytes: int) -> list[Group]:
     text only by the rest of its last document.
 
     Raises:
-        ValueError: a file begins with the byte order mark of UTF-16 or UTF-32, or is WikiExtractor's
-            output.
+        ValueError: a file is WikiExtractor's output.
     """
     sizes = [_text_size(file) for file in files]
     total = sum(sizes)
@@ -71,9 +70,8 @@ def group_lines(group: Group) -> Iterator[str]:
 def _text_size(file: str) -> int:
     """Return the bytes of a file, uncompressed, whose beginning is checked."""
     with open_binary(file) as stream:
-        if is_utf16(stream) or stream.peek(5).startswith(b"<doc "):
-            remedy = "use iconv or examples/prepare_corpus.py"
-            raise DataError(file, f"UTF-16 or WikiExtractor's output: {remedy}.")
+        if stream.peek(5).startswith(b"<doc "):
+            raise DataError(file, "WikiExtractor's output: use examples/prepare_corpus.py.")
         if not detect_compression(file):
             return tf.io.gfile.stat(file).length
         stream.seek(0)

@@ -19,7 +19,6 @@ from bert_tf.files import (
     expand_files,
     file_facts,
     list_checkpoint_files,
-    removing_new_parents,
 )
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.modeling.pooling import POOLINGS, parse_layers
@@ -219,11 +218,6 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
-    with removing_new_parents(options.export_dir):
-        _export(options)
-
-
-def _export(options: ExportOptions) -> None:
     _check(options)
     served = load_served(options, "float32", options.takes_text or options.is_calibrated)
     signatures = [TOKENS]

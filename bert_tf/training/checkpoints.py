@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.tf1 import named_checkpoints
-from bert_tf.files import run_lock, write_text
+from bert_tf.files import hold_lock, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -263,13 +263,12 @@ LOCK_FILE = ".training.lock"
 
 
 def folder_lock(folder: str) -> AbstractContextManager[None]:
-    """Hold a lock on an existing folder that other processes cannot take; see `run_lock`.
+    """Hold a lock on an existing folder that other processes cannot take; see `hold_lock`.
 
     Raises:
         ValueError: another process trains in this folder.
     """
-    return run_lock(
+    return hold_lock(
         os.path.join(folder, LOCK_FILE),
-        f"{folder} is in use: process {{process}} is training in it, and two runs would overwrite each "
-        "other's checkpoints. Wait for it or end it, or use another output_dir.",
+        f"{folder}: another process trains in it. Wait for it or end it, or use another output_dir.",
     )

@@ -142,12 +142,6 @@ def test_new_folder_appears_whole_or_not_at_all(tmp_path):
         write_text(os.path.join(folder, "half"), "half")
         raise KeyError("a bug of the caller")
     assert not any(tmp_path.iterdir())
-    with pytest.raises(KeyError), atomic_folder(f"{tmp_path}/new/er/1/", "--export_dir"):
-        raise KeyError("a bug of the caller")
-    assert not any(tmp_path.iterdir())
-    with pytest.raises(OSError), atomic_folder(f"{tmp_path}/new/{'x' * 300}/1", ""):
-        pass
-    assert not any(tmp_path.iterdir())
     (tmp_path / "1").mkdir()
     with atomic_folder(f"{tmp_path}/1/", "--export_dir") as folder:
         write_text(os.path.join(folder, "file"), "whole")
@@ -188,10 +182,9 @@ def test_check_not_an_input_refuses_inputs_and_folders(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
     (tmp_path / "link_to_a").symlink_to(tmp_path / "a.txt")
-    (tmp_path / "hard").hardlink_to(tmp_path / "a.txt")
     inputs = [f"{tmp_path}/other.txt", f"{tmp_path}/a.txt"]
     check_not_an_input(["new", "/dev/null"], [*inputs, "/dev/null"])
-    outputs = ["a.txt", "./a.txt", f"{tmp_path}/link/a.txt", "link_to_a", "hard"]
+    outputs = ["a.txt", "./a.txt", f"{tmp_path}/link/a.txt", "link_to_a"]
     for output in [*outputs, ".", "folder", "folder/", "new/", "link"]:
         with pytest.raises(ValueError, match=f"output_file={output} "):
             check_not_an_input(["new", output], inputs)

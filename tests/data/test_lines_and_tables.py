@@ -8,7 +8,7 @@ import tensorflow as tf
 from helpers import refused
 
 from bert_tf.data.tables import read_csv, read_table, read_tsv
-from bert_tf.files import count_lines, read_lines
+from bert_tf.files import read_lines
 from bert_tf.limits import DataError
 
 
@@ -43,20 +43,11 @@ def test_read_lines_reads_any_range(written, name):
             assert list(read_lines(path, start=start, end=starts[last])) == lines[first:last]
 
 
-def test_read_lines_reads_utf16_with_a_mark(written):
-    lines = ["grüße\u2028a", "", "ਊ ਊ"]  # U+0A0A holds the bytes of two line feeds
-    for mark, encoding, ending in (("", "utf-16", "\n"), ("\ufeff", "utf-16-be", "\r\n")):
-        path = written((mark + ending.join(lines) + ending).encode(encoding))
-        assert list(read_lines(path)) == lines
-        assert count_lines([path]) == 3
-
-
 def test_read_lines_refuses_bad_bytes_by_line(written):
     for content, arguments, line in (
         (b"gr\xc3\xbcn\r\ngr\xfcn\n", {}, ":2"),
         (b"gr\xc3\xbcn\r\ngr\xfcn\n", {"start": 7}, ":2"),
-        ("a\n".encode("utf-16"), {"end": 4}, ":1"),
-        ("ab".encode("utf-16") + b"\x00", {}, ""),
+        ("a\n".encode("utf-16"), {}, ":1"),
         (gzip.compress(b"a\n" * 99)[:-9], {}, ""),
     ):
         path = written(content)
@@ -113,7 +104,6 @@ def test_read_table_refuses_rows_by_line(written):
         ("t.csv", f"a,b\n{'c' * 200_000},d\n", ":2"),
         ("t.tsv", "a\tb\ta\n", ":1"),
         ("t.jsonl", '{"a": 1}\n{"a": \n', ":2"),
-        ("t.jsonl", '{"a": 1}\n{"b": {"a": 1}, "a": 2, "a": 2}\n', ":2"),
         ("t.jsonl", "[1, 2]\n", ":1"),
         ("t.txt", "a\n", ""),
     ):

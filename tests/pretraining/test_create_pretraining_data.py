@@ -141,7 +141,7 @@ REFUSED = [  # texts, options, the option or the place that is named
     ({"b.txt": b"\xc3\xa9" * 700_001 + b"\xe9\n"}, {}, "b.txt:1"),
     ({"b.txt": "\n\n \t\n\u200b\n\u00ad\n"}, {}, "b.txt"),
     ({"wiki_00": '<doc id="5" title="T">\nT\n\nThe dog barked.\n</doc>\n'}, {}, "wiki_00"),
-    ({"a.txt": "the dog\n".encode("utf-16")}, {}, "a.txt"),
+    ({"a.txt": "the dog\n".encode("utf-16")}, {}, "a.txt:1"),
     ({"a.txt": "dog\n\ncat\n\nthe\n"}, {"objective": "mlm_sop"}, "a.txt"),  # no instance
     (DOG, {"do_lower_case": True}, "do_lower_case"),
     (DOG, {"output_file": " , "}, "output_file"),
