@@ -24,7 +24,7 @@ from training import PREDICTIONS, SIZES, config_of, make_batch
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.training.checkpoints import BackgroundSaver
 from bert_tf.training.loop import TrainLoop
-from bert_tf.training.optimization import AdamW
+from bert_tf.training.optimizers import AdamW
 from bert_tf.training.strategy import distribute, make_strategy
 
 

@@ -70,7 +70,7 @@ def jax_step(side: str, arguments: argparse.Namespace):
 
     from bert_tf.modeling.dropout import dropout_seed
     from bert_tf.modeling.models import BertForPreTraining
-    from bert_tf.training.optimization import AdamW
+    from bert_tf.training.optimizers import AdamW
 
     keras.utils.set_random_seed(0)
     policy = "mixed_bfloat16" if "bf16" in side else "float32"

@@ -107,7 +107,7 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
     from bert_tf.pretraining.task import PretrainingTask
     from bert_tf.tasks.classification import ClassificationTask
     from bert_tf.training.loop import TrainLoop
-    from bert_tf.training.optimization import AdamW
+    from bert_tf.training.optimizers import AdamW
     from bert_tf.training.strategy import distribute, make_strategy
 
     length = arguments.max_seq_length

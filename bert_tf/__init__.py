@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from bert_tf.tasks.trainer import Trainer
     from bert_tf.tokenization import FullTokenizer
     from bert_tf.training.losses import Loss
-    from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb, Muon
+    from bert_tf.training.optimizers import AdamW, AdamWeightDecay, Lamb, Muon
     from bert_tf.training.schedules import WarmupDecay
 
 # Module -> its names in this package.
@@ -82,7 +82,7 @@ _NAMES = {
     "data.features": "FeatureSpec",
     "data.records": "RecordWriter",
     "training.losses": "Loss",
-    "training.optimization": "AdamWeightDecay AdamW Lamb Muon",
+    "training.optimizers": "AdamWeightDecay AdamW Lamb Muon",
     "training.schedules": "WarmupDecay",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -11,7 +11,7 @@ from bert_tf.config import BertConfig
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.training.loop import CheckpointHook, EvaluationHook, LogHook, TrainLoop
 from bert_tf.training.losses import Loss
-from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.optimizers import AdamWeightDecay
 from bert_tf.training.progress import MetricsLog
 from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.strategy import mirrored_strategy

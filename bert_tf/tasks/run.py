@@ -64,9 +64,8 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import strategy
 from bert_tf.training.best_checkpoint import BestCheckpoint, check_best_metric
 from bert_tf.training.checkpoints import folder_lock, list_checkpoints
-from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
 from bert_tf.training.loop import CheckpointHook, EvaluationHook, LogHook, TrainLoop
-from bert_tf.training.optimization import OPTIMIZERS
+from bert_tf.training.optimizers import OPTIMIZERS, freeze, layer_learning_rate_factors
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.schedules import WarmupDecay

@@ -27,7 +27,7 @@ import tensorflow as tf
 from bert_tf.modeling.inference_layout import check_no_kept_kernels
 from bert_tf.training import checkpoints
 from bert_tf.training.losses import Loss
-from bert_tf.training.optimization import AdamByPath
+from bert_tf.training.optimizers import AdamByPath
 from bert_tf.training.predict_batches import PredictStep, predict_batches
 from bert_tf.training.progress import MetricsLog, Progress, Speed, values_to_show
 from bert_tf.training.schedules import WarmupDecay

@@ -10,8 +10,7 @@ import tensorflow as tf
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import OptionError, option, require_packages
 from bert_tf.training import strategy
-from bert_tf.training.encoder_parts import parse_frozen
-from bert_tf.training.optimization import OPTIMIZERS
+from bert_tf.training.optimizers import OPTIMIZERS, parse_frozen
 from bert_tf.training.schedules import SHAPES
 from bert_tf.training.step import COMPILATIONS
 from bert_tf.training.strategy import PRECISIONS, choose_precision

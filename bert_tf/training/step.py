@@ -25,13 +25,13 @@ import tensorflow as tf
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.modeling.fused import fused_parts
 from bert_tf.training.losses import Loss
-from bert_tf.training.optimization import AdamByPath
-from bert_tf.training.parts import (
+from bert_tf.training.micro_batches import (
     gradients_of_outputs,
     gradients_over_parts,
     outputs_over_parts,
     part_of,
 )
+from bert_tf.training.optimizers import AdamByPath
 from bert_tf.training.strategy import gpu_compiler_problem
 
 logger = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class TrainStep:
         return self._backward(tape, objective, tf.ones(())), terms
 
     def _over_whole_batch(self, loss: Loss, features: Tensors, weights: Tensors, seed):
-        """Do `_gradients_and_terms` for a loss that compares examples; see parts.py."""
+        """Do `_gradients_and_terms` for a loss that compares examples; see micro_batches.py."""
         inputs, num_parts = self._inputs(features), self._num_parts
         others = {name: value for name, value in features.items() if name not in inputs}
 

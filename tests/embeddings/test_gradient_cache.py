@@ -11,7 +11,7 @@ from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.tasks.distillation import distillation_losses
 from bert_tf.training.loop import TrainLoop
-from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.optimizers import AdamWeightDecay
 
 N = 11  # examples: 6 and 5 of two devices
 TEACHER_WIDTH = 7

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 from bert_tf.modeling import bert, crf, models
 from bert_tf.modeling.dropout import dropout_seed
-from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.optimizers import AdamWeightDecay
 from reference import numpy_bert
 from reference.optimizer import AdamWeightDecayOptimizer
 from tiny_config import tiny_config

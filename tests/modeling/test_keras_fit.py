@@ -9,7 +9,7 @@ from tiny_config import tiny_config
 from bert_tf.data.features import split
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.optimizers import AdamWeightDecay
 from bert_tf.training.schedules import WarmupDecay
 
 S, LABELS, EXAMPLES, BATCH, STEPS = 7, 3, 48, 8, 30

@@ -21,7 +21,7 @@ from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.run import Plan, start
 from bert_tf.tasks.run_classifier import ClassifierOptions
 from bert_tf.tasks.setup import resolve
-from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
+from bert_tf.training.optimizers import AdamW, AdamWeightDecay, Lamb
 from bert_tf.training.schedules import WarmupDecay
 
 CONFIG = tiny_config(vocab_size=9, intermediate_size=12, max_position_embeddings=48)

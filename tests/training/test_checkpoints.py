@@ -17,7 +17,7 @@ from bert_tf.training.checkpoints import (
     save_checkpoint,
     training_variables,
 )
-from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.optimizers import AdamWeightDecay
 from reference import numpy_bert
 
 CONFIG = bert_config()

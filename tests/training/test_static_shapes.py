@@ -19,7 +19,7 @@ from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.loop import TrainLoop
-from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.optimizers import AdamWeightDecay
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.schedules import WarmupDecay
 

@@ -26,7 +26,7 @@ from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.training.checkpoints import list_checkpoints, training_variables
 from bert_tf.training.loop import TrainLoop
 from bert_tf.training.losses import Loss, cross_entropy
-from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.optimizers import AdamWeightDecay
 from bert_tf.training.schedules import WarmupDecay
 from reference import optimizer as reference
 
@@ -129,7 +129,7 @@ def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(tmp_path, six_step
 
 @pytest.mark.night
 def test_large_tables_are_learned_in_parts_in_call_after_call(tmp_path):
-    """With 2 parts and tables of this size the second call failed: see training/parts.py."""
+    """With 2 parts and tables of this size the second call failed: see training/micro_batches.py."""
     trainer = pretrainer(
         sizes={"vocab_size": 200_000, "hidden_size": 64}, gradient_accumulation_steps=2
     )

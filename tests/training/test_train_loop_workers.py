@@ -24,7 +24,7 @@ from bert_tf.training.strategy import make_strategy
 strategy = make_strategy("auto")
 from tiny_training import B, bert_config, endless, pretraining_batches, train, P, S
 from bert_tf.pretraining.task import PretrainingTask
-from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.optimizers import AdamWeightDecay
 from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.loop import TrainLoop
 

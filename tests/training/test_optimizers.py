@@ -12,8 +12,16 @@ from tiny_training import bert_config, strategy_on
 
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.training.checkpoints import restore_checkpoint, save_checkpoint, training_variables
-from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
-from bert_tf.training.optimization import OPTIMIZERS, AdamW, AdamWeightDecay, Lamb, Muon, orthogonal
+from bert_tf.training.optimizers import (
+    OPTIMIZERS,
+    AdamW,
+    AdamWeightDecay,
+    Lamb,
+    Muon,
+    freeze,
+    layer_learning_rate_factors,
+    orthogonal,
+)
 from bert_tf.training.schedules import WarmupDecay
 from reference import optimizer as reference
 
