@@ -279,17 +279,17 @@ def cross_entropy(logits: Logits, labels):
 
     @tf.custom_gradient
     def call(product, bias):
-        losses, hits, log_sum = _cross_entropy(product, bias, flat)
+        losses, correct, log_sum = _cross_entropy(product, bias, flat)
 
         def gradient(upstream, _):
             return _cross_entropy_gradient(upstream, product, bias, log_sum, flat)
 
-        return (losses, hits), gradient
+        return (losses, correct), gradient
 
     flat = tf.reshape(labels, [-1])
-    losses, hits = call(tf.reshape(logits.product, [-1, logits.product.shape[-1]]), logits.bias)
+    losses, correct = call(tf.reshape(logits.product, [-1, logits.product.shape[-1]]), logits.bias)
     shape = tf.shape(labels)
-    return tf.reshape(losses, shape), tf.reshape(hits, shape)
+    return tf.reshape(losses, shape), tf.reshape(correct, shape)
 
 
 @_compiled

@@ -74,13 +74,13 @@ def save_checkpoint(
         tf.raw_ops.SaveV2(
             prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=arrays
         )
-        others = [path for path in list_checkpoints(directory) if path != prefix]
-        kept = [*others, prefix][-keep_max:]  # [-0:] is all
-        _write_state(directory, kept)
+        earlier = [path for path in list_checkpoints(directory) if path != prefix]
+        prefixes = [*earlier, prefix][-keep_max:]  # [-0:] is all
+        _write_state(directory, prefixes)
     except (OSError, tf.errors.OpError):  # usually a full disk
         _remove_others(directory, list_checkpoints(directory))
         raise
-    _remove_others(directory, kept)
+    _remove_others(directory, prefixes)
     return prefix
 
 
@@ -156,7 +156,7 @@ def _named(directory: str) -> list[str]:
         return []
     names = named_checkpoints(path)
     if not names:
-        logger.warning("%s names no checkpoint; it is damaged", path)
+        logger.warning("%s names no checkpoint; it is corrupt", path)
     return names
 
 
@@ -175,8 +175,8 @@ def find_checkpoint(source: str) -> str | None:
         source: folder, for its latest checkpoint, or the path of a `model.ckpt-N`.
     """
     folder, name = os.path.split(source.removesuffix(".index"))
-    found = {os.path.basename(each): each for each in list_checkpoints(folder or ".")}
-    return found.get(name) or latest_checkpoint(source)
+    prefixes = {os.path.basename(prefix): prefix for prefix in list_checkpoints(folder or ".")}
+    return prefixes.get(name) or latest_checkpoint(source)
 
 
 def checkpoint_step(prefix: str) -> int:
@@ -193,7 +193,7 @@ def restore_checkpoint(
         optional: names of variables that keep their values if the checkpoint lacks them.
 
     Raises:
-        ValueError: a variable is missing or has another shape, the files are damaged, or there are
+        ValueError: a variable is missing or has another shape, the files are corrupt, or there are
             averages of the weights. All variables are unchanged then.
     """
     try:
@@ -208,14 +208,14 @@ def restore_checkpoint(
         _check_shapes(prefix, shapes, variables)
         arrays = {name: reader.get_tensor(name) for name in variables}
     except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
-        raise _damaged(prefix, error) from error
+        raise _corrupt(prefix, error) from error
     for name, variable in variables.items():
         variable.assign(arrays[name])
 
 
-def _damaged(prefix: str, error: Exception) -> ValueError:
+def _corrupt(prefix: str, error: Exception) -> ValueError:
     return ValueError(
-        f"The checkpoint {prefix} is damaged ({error}). Remove its files to resume from the "
+        f"The checkpoint {prefix} is corrupt ({error}). Remove its files to resume from the "
         "previous checkpoint."
     )
 
@@ -230,9 +230,9 @@ def _check_shapes(
         if name in shapes and tuple(shapes[name]) != tuple(variable.shape)
     ]
     if problems:
-        shown = "; ".join(problems[:5]) + ("; ..." if len(problems) > 5 else "")
+        text = "; ".join(problems[:5]) + ("; ..." if len(problems) > 5 else "")
         raise ValueError(
-            f"Training cannot be resumed from {prefix}: {shown}. Its run had another model, optimizer "
+            f"Training cannot be resumed from {prefix}: {text}. Its run had another model, optimizer "
             "or `freeze`. Use those, or its folder as init_checkpoint of another output_dir."
         )
 
@@ -242,12 +242,12 @@ def _has_data(index_file: str, names: list[str]) -> bool:
     return any(name.startswith(start) and ".tempstate" not in name for name in names)
 
 
-def _remove_others(directory: str, kept: list[str]) -> None:
-    """Remove checkpoints that are not kept, and the files of unfinished ones."""
-    kept_names = {PurePath(prefix).name for prefix in kept}
+def _remove_others(directory: str, prefixes: list[str]) -> None:
+    """Remove all checkpoints but these, and the files of incomplete ones."""
+    names = {PurePath(prefix).name for prefix in prefixes}
     for name in tf.io.gfile.listdir(directory):
-        part = re.match(r"(model\.ckpt-\d+)\.(index|meta|data-)", name)
-        if part and (part[1] not in kept_names or ".tempstate" in name):
+        match = re.match(r"(model\.ckpt-\d+)\.(index|meta|data-)", name)
+        if match and (match[1] not in names or ".tempstate" in name):
             tf.io.gfile.remove(tf.io.gfile.join(directory, name))
 
 

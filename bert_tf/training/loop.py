@@ -54,14 +54,14 @@ class Call:
     Args:
         first, last: its steps, from 1.
         values: means of `TrainStep.reported`; of rate and loss scale the last value.
-        is_told: True if any worker has received a signal to end.
+        stop_requested: any worker has received a signal to end.
     """
 
     first: int
     last: int
     values: dict[str, float]
     seconds_per_step: float
-    is_told: bool = False
+    stop_requested: bool = False
 
 
 class Hook:
@@ -125,7 +125,7 @@ class TrainLoop:
         self.train_step: Any = None  # a TrainStep, if there is an optimizer
         self.checkpoint: str | None = None
         self.last_step = 0
-        self._num_parts = gradient_accumulation_steps
+        self._num_micro_batches = gradient_accumulation_steps
         if optimizer is not None:
             with strategy.scope():
                 optimizer.build(model.trainable_variables)
@@ -135,7 +135,7 @@ class TrainLoop:
                     optimizer,
                     input_names,
                     Compilation.choose(jit_compile, strategy),
-                    num_parts=gradient_accumulation_steps,
+                    num_micro_batches=gradient_accumulation_steps,
                     seed=seed,
                 )
         self._train_steps = tf.function(self._loop)
@@ -210,11 +210,11 @@ class TrainLoop:
             return
         iterator = iter(distribute(self.strategy, dataset_from(self.step)))
         together = is_multi_worker(self.strategy)
-        self.last_step, call_size, is_told = num_train_steps, 1, False
-        with noticing_signals() as received, contextlib.ExitStack() as stack:
+        self.last_step, call_size, stop_requested = num_train_steps, 1, False
+        with record_signals() as received, contextlib.ExitStack() as stack:
             for hook in hooks:
                 stack.enter_context(hook.running(self))
-            while self.step < self.last_step and not is_told:
+            while self.step < self.last_step and not stop_requested:
                 pauses = [hook.every - self.step % hook.every for hook in hooks if hook.every]
                 steps = min(call_size, self.last_step - self.step, *pauses)
                 first = self.step + 1
@@ -228,7 +228,7 @@ class TrainLoop:
                 if together:  # all workers need the same calls, but their clocks differ
                     call_size = _STEPS_OF_WORKERS
                 call_size = min(call_size, max_steps_per_call)
-                is_told = call.is_told or (bool(received) and not together)
+                stop_requested = call.stop_requested or (bool(received) and not together)
         # Waits for the chief, which may still be writing a checkpoint.
         if self.is_any(bool(received)):
             self._end(received)
@@ -244,41 +244,40 @@ class TrainLoop:
             FloatingPointError: a loss or gradient was not finite, so that the weights are lost.
         """
         start, first = time.monotonic(), self.step + 1
-        values, lost_at, told = self._train_steps(
+        values, first_nonfinite_step, num_stops = self._train_steps(
             iterator, tf.constant(steps), tf.constant(float(is_terminated))
         )
         values = {name: float(value) for name, value in values.items()}
         seconds = (time.monotonic() - start) / steps
-        if lost_at >= 0:
+        if first_nonfinite_step >= 0:
             saved = f"{self.checkpoint} is from before."
             raise FloatingPointError(
-                f"The loss is {values['loss']} and the norm of its gradient "
-                f"{values['gradient_norm']} at step {int(lost_at)}. Lower learning_rate, or raise the "
-                "number of warm-up steps. "
-                + (saved if self.checkpoint else "No earlier checkpoint exists.")
+                f"The loss is {values['loss']} and the norm of its gradient {values['gradient_norm']} "
+                f"at step {int(first_nonfinite_step)}. Lower learning_rate, or raise the number of "
+                f"warm-up steps. {saved if self.checkpoint else 'No earlier checkpoint exists.'}"
             )
-        return Call(first, self.step, values, seconds, bool(told > 0))
+        return Call(first, self.step, values, seconds, bool(num_stops > 0))
 
-    def _loop(self, iterator, num_steps, told_to_end):
-        """Take `num_steps` steps. Return their values, the first lost step or -1, and the signal."""
+    def _loop(self, iterator, num_steps, stop_flag):
+        """Take steps. Return their values, the first nonfinite step or -1, and whether to stop."""
         # Nothing in a step is Python that AutoGraph must translate, which takes seconds.
         take = tf.autograph.experimental.do_not_convert(self.train_step.take)
         sums = {name: tf.constant(0.0) for name in self.train_step.reported}
-        lost_at = tf.constant(-1, tf.int64)
+        nonfinite = tf.constant(-1, tf.int64)
         for _ in tf.range(num_steps):
             values = self.strategy.run(take, args=(next(iterator),))
             first = {
                 name: self.strategy.experimental_local_results(value)[0]
                 for name, value in values.items()
             }
-            is_lost = ~tf.math.is_finite(first["loss"] + first["gradient_norm"])
+            is_finite = tf.math.is_finite(first["loss"] + first["gradient_norm"])
             step = tf.cast(self.optimizer.iterations.value, tf.int64)
-            lost_at = tf.where(tf.logical_and(lost_at < 0, is_lost), step, lost_at)
+            nonfinite = tf.where(tf.logical_and(nonfinite < 0, ~is_finite), step, nonfinite)
             sums = {n: first[n] if n in _LAST_VALUES else sums[n] + first[n] for n in sums}
-        told = self._sum_of_workers(told_to_end)
+        num_stops = self._sum_of_workers(stop_flag)
         count = tf.cast(num_steps, tf.float32)
         means = {n: total if n in _LAST_VALUES else total / count for n, total in sums.items()}
-        return means, lost_at, told
+        return means, nonfinite, num_stops
 
     def _sum_of_workers(self, value: tf.Tensor) -> tf.Tensor:
         if not is_multi_worker(self.strategy):
@@ -299,7 +298,7 @@ class TrainLoop:
         settings = {
             "train_batch_size": batch_size,
             "devices": self.strategy.num_replicas_in_sync,
-            "gradient_accumulation_steps": self._num_parts,
+            "gradient_accumulation_steps": self._num_micro_batches,
             "precision": self.model.dtype_policy.name,
         }
         raise_with_remedy(error, first, settings, self.train_step.compilation.dropout)
@@ -470,7 +469,7 @@ _SAVING = b"\nFinishing and saving this step. Ctrl-C again ends at once, without
 
 
 @contextmanager
-def noticing_signals() -> Iterator[list[int]]:
+def record_signals() -> Iterator[list[int]]:
     """Record SIGTERM and the first SIGINT (Ctrl-C) within the block, and yield the list of them.
 
     Outside the main thread Python allows no handlers, and the signals keep their usual effect.

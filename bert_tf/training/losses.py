@@ -51,7 +51,7 @@ def cross_entropy(logits, labels):
     )
 
 
-def cross_entropy_and_hits(logits, labels) -> tuple[Any, Any]:
+def cross_entropy_and_correct(logits, labels) -> tuple[Any, Any]:
     """Return `cross_entropy`, and 1 if no other logit is larger than the label's, else 0.
 
     `logits` may also be `fused.Logits`. The second tensor, float32 too, has no gradient.
@@ -59,14 +59,14 @@ def cross_entropy_and_hits(logits, labels) -> tuple[Any, Any]:
     if isinstance(logits, fused.Logits):
         return fused.cross_entropy(logits, labels)
     of_label = tf.gather(logits, labels, batch_dims=labels.shape.rank)
-    hits = tf.stop_gradient(of_label) >= tf.reduce_max(tf.stop_gradient(logits), axis=-1)
-    return cross_entropy(logits, labels), tf.cast(hits, tf.float32)
+    correct = tf.stop_gradient(of_label) >= tf.reduce_max(tf.stop_gradient(logits), axis=-1)
+    return cross_entropy(logits, labels), tf.cast(correct, tf.float32)
 
 
 def _weighted(weights, logits, labels) -> tuple[Any, Any]:
-    """Return the sums of weight * cross-entropy and of weight * hit."""
-    losses, hits = cross_entropy_and_hits(logits, labels)
-    return tf.reduce_sum(weights * losses), tf.reduce_sum(weights * hits)
+    """Return the sums of weight * cross-entropy and of weight * correct."""
+    losses, correct = cross_entropy_and_correct(logits, labels)
+    return tf.reduce_sum(weights * losses), tf.reduce_sum(weights * correct)
 
 
 def masked_lm_loss() -> Loss:

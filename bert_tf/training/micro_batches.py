@@ -1,6 +1,6 @@
-"""Loops over the parts of a batch within a training step, for `gradient_accumulation_steps`.
+"""Loops over micro-batches within a training step, for `gradient_accumulation_steps`.
 
-Each part is a function that TensorFlow must not inline into the loop. Otherwise the graph optimizer
+The function of a micro-batch must not be inlined into the loop. Otherwise TensorFlow's graph optimizer
 on CPUs computes sums of three or more large tensors in temporary variables, and one of them remains
 after the loop. The second call of the step then fails with "Resource __per_step_0/.../tmp_var"
 (TensorFlow 2.21, vocabulary of 30,522). Other devices do not need this.
@@ -16,63 +16,71 @@ import tensorflow as tf
 from bert_tf.training.losses import Loss
 
 
-def part_of(values: Mapping[str, tf.Tensor], index, num_parts: int) -> dict[str, tf.Tensor]:
-    """Return part `index` of tensors [B, ...] -> [b, ...]; b is static if B divides evenly."""
-    parts = {}
+def micro_batch(
+    values: Mapping[str, tf.Tensor], index, num_micro_batches: int
+) -> dict[str, tf.Tensor]:
+    """Return micro-batch `index` of tensors [B, ...] -> [b, ...]; b is static if B divides evenly."""
+    rows = {}
     for name, value in values.items():
         size = value.shape[0]
-        if size is None or size % num_parts:
+        if size is None or size % num_micro_batches:
             size = tf.shape(value)[0]
-            first = index * size // num_parts
-            parts[name] = _rows(value, first, (index + 1) * size // num_parts - first)
+            first = index * size // num_micro_batches
+            rows[name] = _rows(value, first, (index + 1) * size // num_micro_batches - first)
         else:
-            parts[name] = _rows(value, index * (size // num_parts), size // num_parts)
-    return parts
+            rows[name] = _rows(
+                value, index * (size // num_micro_batches), size // num_micro_batches
+            )
+    return rows
 
 
-def gradients_over_parts(
-    part: Callable[[tf.Tensor], tuple[dict, dict]], num_parts: int
+def accumulate_gradients(
+    differentiate: Callable[[tf.Tensor], tuple[dict, dict]], num_micro_batches: int
 ) -> tuple[dict, dict]:
-    """Return the sums of the gradients and of the loss terms of all parts.
+    """Return the sums of the gradients and of the loss terms of all micro-batches.
 
     Args:
-        part: index -> (path -> gradient, name -> term).
+        differentiate: index -> (path -> gradient, name -> term).
     """
-    part = _not_inlined(part)
+    differentiate = _not_inlined(differentiate)
     _, sums = tf.while_loop(
-        lambda index, _: index < num_parts,
-        lambda index, sums: (index + 1, tf.nest.map_structure(tf.add, sums, part(index))),
-        (tf.constant(1), part(tf.constant(0))),
-        parallel_iterations=1,  # one part in memory at a time
+        lambda index, _: index < num_micro_batches,
+        lambda index, sums: (index + 1, tf.nest.map_structure(tf.add, sums, differentiate(index))),
+        (tf.constant(1), differentiate(tf.constant(0))),
+        parallel_iterations=1,  # one micro-batch in memory at a time
     )
     return sums
 
 
-def outputs_over_parts(
-    part: Callable[[tf.Tensor], Mapping[str, Any]], num_parts: int, size: int | None
+def concat_outputs(
+    forward: Callable[[tf.Tensor], Mapping[str, Any]], num_micro_batches: int, size: int | None
 ) -> dict[str, tf.Tensor]:
-    """Return the outputs of all parts, one after the other: `part(index)` -> name -> [b, ...].
+    """Return the outputs of all micro-batches: `forward(index)` -> name -> [b, ...].
 
     Args:
-        size: rows of all parts. If `num_parts` divides it, the shapes are static, as for a TPU.
+        size: rows of all micro-batches. If `num_micro_batches` divides it, the shapes are static, as
+            for a TPU.
     """
-    part = _not_inlined(part)
+    forward = _not_inlined(forward)
     arrays, shapes = {}, {}
-    for name, value in part(tf.constant(0)).items():
-        rows = None if size is None or size % num_parts else size // num_parts
+    for name, value in forward(tf.constant(0)).items():
+        rows = None if size is None or size % num_micro_batches else size // num_micro_batches
         shapes[name] = [rows and size, *value.shape[1:]]
         element_shape = [rows, *value.shape[1:]]
         array = tf.TensorArray(
-            value.dtype, num_parts, infer_shape=False, element_shape=element_shape
+            value.dtype, num_micro_batches, infer_shape=False, element_shape=element_shape
         )
         arrays[name] = array.write(0, value)
 
     def add(index, arrays):
-        values = part(index)
+        values = forward(index)
         return index + 1, {name: a.write(index, values[name]) for name, a in arrays.items()}
 
     _, arrays = tf.while_loop(
-        lambda index, _: index < num_parts, add, (tf.constant(1), arrays), parallel_iterations=1
+        lambda index, _: index < num_micro_batches,
+        add,
+        (tf.constant(1), arrays),
+        parallel_iterations=1,
     )
     return {n: tf.ensure_shape(array.concat(), shapes[n]) for n, array in arrays.items()}
 
@@ -84,7 +92,7 @@ def _not_inlined(function: Callable) -> Callable:
 Tensors = Mapping[str, Any]
 
 
-def gradients_of_outputs(
+def output_gradients(
     outputs: Tensors, features: Tensors, loss: Loss, weight: tf.Tensor
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """Return the gradient of the loss with respect to this replica's outputs, and its part of the loss.
@@ -99,8 +107,8 @@ def gradients_of_outputs(
     if num_replicas > 1:
         first, count = _own_rows(replica, outputs)
         outputs, features = (
-            {name: _gathered(replica, value) for name, value in each.items()}
-            for each in (outputs, features)
+            {name: _all_gather(replica, value) for name, value in tensors.items()}
+            for tensors in (outputs, features)
         )
     with tf.GradientTape() as tape:
         tape.watch(outputs)
@@ -118,15 +126,15 @@ def _own_rows(replica: tf.distribute.ReplicaContext, outputs: Tensors) -> tuple[
     The number is an int if it is known when the step is traced; all replicas have as many then.
     """
     value = next(iter(outputs.values()))
-    own = replica.replica_id_in_sync_group  # known only at run time, on a TPU
+    replica_id = replica.replica_id_in_sync_group  # known only at run time, on a TPU
     if value.shape[0] is not None:
-        return own * value.shape[0], value.shape[0]
+        return replica_id * value.shape[0], value.shape[0]
     count = tf.shape(value)[0]
     sizes = replica.all_gather(count[None], axis=0)
-    return tf.reduce_sum(sizes[:own]), count
+    return tf.reduce_sum(sizes[:replica_id]), count
 
 
-def _gathered(replica: tf.distribute.ReplicaContext, value: tf.Tensor) -> tf.Tensor:
+def _all_gather(replica: tf.distribute.ReplicaContext, value: tf.Tensor) -> tf.Tensor:
     """Return the rows of all replicas, in the order of the replicas."""
     rows = replica.all_gather(tf.identity(value), axis=0)
     size = value.shape[0]

@@ -306,7 +306,7 @@ class Muon(AdamW):
     Args:
         product_dtype: of the matrix products in `orthogonal`. Jordan et al. take "bfloat16", which is
             faster where the hardware multiplies it.
-        others: see `AdamByPath`.
+        *args, **kwargs: see `AdamByPath`.
 
     Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv
     2502.16982.
@@ -381,9 +381,9 @@ def layer_learning_rate_factors(num_hidden_layers: int, decay: float) -> dict[st
     >>> layer_learning_rate_factors(num_hidden_layers=2, decay=0.5)
     {'/embeddings/': 0.125, '/layer_0/': 0.25, '/layer_1/': 0.5}
     """
-    factors = {_part_of_path("embeddings"): decay ** (num_hidden_layers + 1)}
+    factors = {_match_path("embeddings"): decay ** (num_hidden_layers + 1)}
     for layer in range(num_hidden_layers):
-        factors[_part_of_path(layer)] = decay ** (num_hidden_layers - layer)
+        factors[_match_path(layer)] = decay ** (num_hidden_layers - layer)
     return factors
 
 
@@ -422,22 +422,22 @@ def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
     Raises:
         OptionError: a part or layer does not exist.
     """
-    wanted: list[str] = []
+    paths: list[str] = []
     for part in parse_frozen(text):
         if isinstance(part, tuple):
             first, last = part
             if last >= num_hidden_layers:
                 text = f"layer {last} does not exist: the last one is {num_hidden_layers - 1}."
                 raise OptionError("freeze", text)
-            wanted += [_part_of_path(layer) for layer in range(first, last + 1)]
+            paths += [_match_path(layer) for layer in range(first, last + 1)]
         else:
-            wanted.append(_part_of_path(part))
-    frozen = [v for v in model.weights if any(part in v.path for part in wanted)]
+            paths.append(_match_path(part))
+    frozen = [v for v in model.weights if any(path in v.path for path in paths)]
     for variable in frozen:
         variable.trainable = False
     return [variable.path for variable in frozen]
 
 
-def _part_of_path(part: str | int) -> str:
+def _match_path(part: str | int) -> str:
     """Return the substring that only the paths of this part of the encoder contain."""
     return f"/layer_{part}/" if isinstance(part, int) else f"/{part}/"

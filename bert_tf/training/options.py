@@ -208,8 +208,8 @@ class TrainingOptions:
     @property
     def dropouts(self) -> dict[str, Any]:
         """Fields of the configuration that `hidden_dropout` and `attention_dropout` replace."""
-        given = {
+        values = {
             "hidden_dropout_prob": self.hidden_dropout,
             "attention_probs_dropout_prob": self.attention_dropout,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}

@@ -42,12 +42,12 @@ class PredictStep:
                 inputs = {name: features[name] for name in self._input_names if name in features}
                 outputs = self._model(inputs, training=False)
                 # Integers, because `all_gather` takes no booleans.
-                kept = dict(outputs_of(outputs, features)), tf.cast(is_real, tf.int32)
+                results = dict(outputs_of(outputs, features)), tf.cast(is_real, tf.int32)
                 if not is_multi_worker(self.strategy):
-                    return kept
+                    return results
                 gather = functools.partial(tf.distribute.get_replica_context().all_gather, axis=0)
                 # A feature has no device, without which all_gather fails; its copy has one.
-                return tf.nest.map_structure(lambda part: gather(tf.identity(part)), kept)
+                return tf.nest.map_structure(lambda value: gather(tf.identity(value)), results)
 
             self._functions[key] = tf.function(
                 lambda *args: self.strategy.run(replica, args=args),

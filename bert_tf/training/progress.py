@@ -47,7 +47,7 @@ class Progress:
         self.unit = unit
         self._stream = stream or sys.stderr
         self._clock = clock
-        self._start = self._shown = clock()
+        self._start = self._last_shown = clock()
         self._warm: tuple[float, float] | None = None  # (done, seconds) after the first update
         self._live = self._stream.isatty()
 
@@ -58,9 +58,9 @@ class Progress:
             self._warm = (done, now - self._start)
         finished = done >= self.total
         pause = _SECONDS_BETWEEN_REDRAWS if self._live else _SECONDS_BETWEEN_LINES
-        if not finished and now - self._shown < pause:
+        if not finished and now - self._last_shown < pause:
             return
-        self._shown = now
+        self._last_shown = now
         line = self.line(done, values or {}, now - self._start)
         if self._live:
             # A line that wraps cannot be rewritten. metrics.jsonl contains the values cut off here.
@@ -80,7 +80,7 @@ class Progress:
         if rate > 0:
             to_do = (self.total - done) / rate
             left = duration(to_do) if to_do <= _YEAR else "over a year"
-        shown = "".join(f"  {name} {_shown(value)}" for name, value in values.items())
+        text = "".join(f"  {name} {_format(value)}" for name, value in values.items())
         fraction = done / self.total if self.total else 1.0
         ending = f"ETA {left}"
         if done >= self.total:
@@ -88,7 +88,7 @@ class Progress:
             note = " with start-up" if start >= 1 and done > 0 else ""
             ending = f"took {duration(seconds)}{note}"
         count = f"{done:,.0f}/{self.total:,.0f}"
-        return f"{self.label} {count} {fraction:4.0%}{self._speed(rate)}  {ending}{shown}"
+        return f"{self.label} {count} {fraction:4.0%}{self._speed(rate)}  {ending}{text}"
 
     def _speed(self, rate: float) -> str:
         if rate <= 0:
@@ -146,7 +146,7 @@ def values_to_show(values: Mapping[str, float]) -> dict[str, float]:
     return {_SHORT_NAMES.get(name, name): values[name] for name in names if name in values}
 
 
-def _shown(value: float) -> str:
+def _format(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 

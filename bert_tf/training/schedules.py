@@ -104,10 +104,10 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         steps = np.arange(first, last + 1)
         rates = ops.convert_to_numpy(self(np.arange(first - 2, last + 1)))  # with both neighbours
         before, rates, after = rates[:-2], rates[1:-1], rates[2:]
-        kept = steps % max(1, self.num_train_steps // _POINTS) == 0
+        is_plotted = steps % max(1, self.num_train_steps // _POINTS) == 0
         rises = (steps == 1) | (rates > before)
-        kept |= (rises & (rates >= after)) | (steps == last)
-        return dict(zip(steps[kept].tolist(), rates[kept].tolist(), strict=True))
+        is_plotted |= (rises & (rates >= after)) | (steps == last)
+        return dict(zip(steps[is_plotted].tolist(), rates[is_plotted].tolist(), strict=True))
 
     def get_config(self) -> dict[str, Any]:
         return dict(vars(self))  # the arguments are the attributes

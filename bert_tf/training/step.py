@@ -26,10 +26,10 @@ from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.modeling.fused import fused_parts
 from bert_tf.training.losses import Loss
 from bert_tf.training.micro_batches import (
-    gradients_of_outputs,
-    gradients_over_parts,
-    outputs_over_parts,
-    part_of,
+    accumulate_gradients,
+    concat_outputs,
+    micro_batch,
+    output_gradients,
 )
 from bert_tf.training.optimizers import AdamByPath
 from bert_tf.training.strategy import gpu_compiler_problem
@@ -92,7 +92,7 @@ class TrainStep:
         input_names: features that the model takes. Absent ones are skipped; the other features are
             labels and weights.
         compilation: what XLA compiles.
-        num_parts: parts of the examples that are computed one after the other.
+        num_micro_batches: of a replica, computed one after the other.
         seed: of dropout.
 
     Attributes:
@@ -110,7 +110,7 @@ class TrainStep:
         input_names: Sequence[str],
         compilation: Compilation,
         *,
-        num_parts: int,
+        num_micro_batches: int,
         seed: int,
     ):
         if len(losses) > 1 and any(loss.whole_batch for loss in losses):
@@ -123,7 +123,7 @@ class TrainStep:
         self._optimizer = optimizer
         self._input_names = tuple(input_names)
         self.compilation = compilation
-        self._num_parts = num_parts
+        self._num_micro_batches = num_micro_batches
         self._seed = seed % 2**32
         is_float16 = model.dtype_policy.compute_dtype == "float16"
         self.loss_scale = LossScale() if is_float16 else None
@@ -179,8 +179,8 @@ class TrainStep:
         self.loss_scale.update(fits)
         scale = MAX_GRADIENT_NORM / tf.maximum(norm, MAX_GRADIENT_NORM) / factor
         # The optimizer skips nonfinite gradients. NaN makes it skip all of them.
-        shown = tf.where(fits | (factor <= _LOWEST_LOSS_SCALE), norm, 0.0)
-        return shown, tf.where(fits, scale, float("nan"))
+        reported = tf.where(fits | (factor <= _MIN_LOSS_SCALE), norm, 0.0)
+        return reported, tf.where(fits, scale, float("nan"))
 
     def _gradients_and_terms(self, features: Tensors, weights: Tensors, seed) -> tuple[dict, dict]:
         """Return the replica's gradients by path, and its contribution to each loss and accuracy.
@@ -193,14 +193,14 @@ class TrainStep:
         if self._losses[0].whole_batch:
             return self._over_whole_batch(self._losses[0], features, weights, seed)
         differentiate = self._whole_function(self._differentiate)
-        if self._num_parts == 1:
+        if self._num_micro_batches == 1:
             return differentiate(dict(features), weights, seed)
 
-        def part(index):
-            examples = part_of(features, index, self._num_parts)
+        def differentiate_one(index):
+            examples = micro_batch(features, index, self._num_micro_batches)
             return differentiate(examples, weights, fold_in(seed, index))
 
-        return gradients_over_parts(part, self._num_parts)
+        return accumulate_gradients(differentiate_one, self._num_micro_batches)
 
     def _differentiate(self, features: Tensors, weights: Tensors, seed) -> tuple[dict, dict]:
         with tf.GradientTape() as tape:
@@ -212,8 +212,8 @@ class TrainStep:
 
     def _over_whole_batch(self, loss: Loss, features: Tensors, weights: Tensors, seed):
         """Do `_gradients_and_terms` for a loss that compares examples; see micro_batches.py."""
-        inputs, num_parts = self._inputs(features), self._num_parts
-        others = {name: value for name, value in features.items() if name not in inputs}
+        inputs, num_micro_batches = self._inputs(features), self._num_micro_batches
+        labels = {name: value for name, value in features.items() if name not in inputs}
 
         def forward(inputs, seed):
             with self._scope(seed):
@@ -221,25 +221,27 @@ class TrainStep:
             return {name: outputs[name] for name in loss.whole_batch}
 
         forward = self._whole_function(forward)
-        if num_parts == 1:
+        if num_micro_batches == 1:
             with tf.GradientTape() as tape:
                 outputs = forward(inputs, seed)
-            upstream, term = gradients_of_outputs(outputs, others, loss, weights[loss.name])
+            upstream, term = output_gradients(outputs, labels, loss, weights[loss.name])
             return self._backward(tape, outputs, upstream), {loss.name: term}
 
-        def forward_part(index):
-            return forward(part_of(inputs, index, num_parts), fold_in(seed, index))
+        def forward_one(index):
+            return forward(micro_batch(inputs, index, num_micro_batches), fold_in(seed, index))
 
         size = next(iter(inputs.values())).shape[0]
-        outputs = outputs_over_parts(forward_part, num_parts, size)
-        upstream, term = gradients_of_outputs(outputs, others, loss, weights[loss.name])
+        outputs = concat_outputs(forward_one, num_micro_batches, size)
+        upstream, term = output_gradients(outputs, labels, loss, weights[loss.name])
 
-        def part(index):
+        def backward(index):
             with tf.GradientTape() as tape:
-                outputs = forward_part(index)
-            return self._backward(tape, outputs, part_of(upstream, index, num_parts)), {}
+                outputs = forward_one(index)
+            return self._backward(
+                tape, outputs, micro_batch(upstream, index, num_micro_batches)
+            ), {}
 
-        return gradients_over_parts(part, num_parts)[0], {loss.name: term}
+        return accumulate_gradients(backward, num_micro_batches)[0], {loss.name: term}
 
     def _inputs(self, features: Tensors) -> dict[str, Any]:
         return {name: features[name] for name in self._input_names if name in features}
@@ -277,7 +279,7 @@ class TrainStep:
             if loss.accuracy is None:
                 terms[loss.name] = total / weight
             else:
-                terms[loss.name], terms[loss.accuracy] = (part / weight for part in total)
+                terms[loss.name], terms[loss.accuracy] = (value / weight for value in total)
         return terms
 
 
@@ -305,8 +307,8 @@ def number_of_tokens(features: Tensors) -> tf.Tensor:
     return total
 
 
-_FIRST_LOSS_SCALE = 2.0**15
-_LOWEST_LOSS_SCALE = 1.0
+_INITIAL_LOSS_SCALE = 2.0**15
+_MIN_LOSS_SCALE = 1.0
 _STEPS_UNTIL_DOUBLED = 2000
 
 
@@ -322,7 +324,7 @@ class LossScale:
     def __init__(self) -> None:
         kwargs = {"trainable": False, "aggregation": "only_first_replica"}
         self._value = keras.Variable(
-            _FIRST_LOSS_SCALE, dtype="float32", name="loss_scale", **kwargs
+            _INITIAL_LOSS_SCALE, dtype="float32", name="loss_scale", **kwargs
         )
         self._good = keras.Variable(0, dtype="int32", name="good_steps", **kwargs)
 
@@ -341,7 +343,7 @@ class LossScale:
         value, good = self.value, tf.convert_to_tensor(self._good)
         full = good + 1 >= _STEPS_UNTIL_DOUBLED
         grown = tf.where(full, value * 2.0, value)
-        self._value.assign(tf.where(fits, grown, tf.maximum(value / 2.0, _LOWEST_LOSS_SCALE)))
+        self._value.assign(tf.where(fits, grown, tf.maximum(value / 2.0, _MIN_LOSS_SCALE)))
         self._good.assign(tf.where(tf.logical_and(fits, ~full), good + 1, 0))
 
 

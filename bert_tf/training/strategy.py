@@ -179,8 +179,8 @@ def choose_precision() -> str:
     """Return the precision that `auto` selects on this machine."""
     if tf.config.list_logical_devices("TPU"):
         return "mixed_bfloat16"
-    if found := _gpu_capabilities():
-        return "mixed_bfloat16" if min(found) >= _GPU_CAPABILITY else "float32"
+    if capabilities := _gpu_capabilities():
+        return "mixed_bfloat16" if min(capabilities) >= _GPU_CAPABILITY else "float32"
     return precision_for_cpu()
 
 

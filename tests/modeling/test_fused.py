@@ -9,7 +9,7 @@ from tiny_config import tiny_config
 from bert_tf.modeling import fused
 from bert_tf.modeling.dropout import dropout_seed, scaled_mask
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.training.losses import cross_entropy_and_hits
+from bert_tf.training.losses import cross_entropy_and_correct
 
 R, H, B, N, S = 6, 10, 2, 3, 4
 RATE, EPSILON = 0.3, 1e-12
@@ -122,7 +122,7 @@ def test_a_hit_is_a_label_whose_logit_no_other_exceeds():
     bias = np.array([0.0, 0.0, 4.0], "float32")  # makes the last one the largest of the first two
     labels = tf.constant([1, 2, 0])
     of_parts = fused.cross_entropy(fused.Logits(tf.constant(logits), tf.constant(bias)), labels)
-    plain = cross_entropy_and_hits(tf.constant(logits + bias), labels)
+    plain = cross_entropy_and_correct(tf.constant(logits + bias), labels)
     np.testing.assert_array_equal(of_parts[1], [0.0, 1.0, 1.0])
     np.testing.assert_array_equal(plain[1], [0.0, 1.0, 1.0])
     np.testing.assert_allclose(of_parts[0], plain[0], rtol=1e-5)
@@ -149,10 +149,12 @@ def loss_and_gradients(hidden_act: str, dtype: str, used: bool, compiled: bool |
             fused.fused_parts(used),
         ):
             outputs = model(inputs, training=True)
-            words, _ = cross_entropy_and_hits(
+            words, _ = cross_entropy_and_correct(
                 outputs["masked_lm_logits"], tf.constant([[1, 2, 30], [4, 0, 7]])
             )
-            pairs, _ = cross_entropy_and_hits(outputs["next_sentence_logits"], tf.constant([1, 0]))
+            pairs, _ = cross_entropy_and_correct(
+                outputs["next_sentence_logits"], tf.constant([1, 0])
+            )
             loss = tf.reduce_mean(words) + tf.reduce_mean(pairs)
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]

@@ -30,8 +30,8 @@ def mean(loss, outputs, features):
     )
     total, weight = loss.total(outputs, features), loss.weight(features)
     if loss.accuracy:
-        total, hits = total
-        assert 0 <= hits <= weight
+        total, correct = total
+        assert 0 <= correct <= weight
     assert total.shape == () and total.dtype == weight.dtype == tf.float32
     return float(total / (weight + loss.epsilon))
 

@@ -55,7 +55,7 @@ def test_a_compiled_step_is_that_of_single_operations_dropout_included(tmp_path,
 def test_a_loss_of_the_whole_batch_must_be_the_only_one():
     losses = [Loss(name, None, None, whole_batch=("embedding",)) for name in ("one", "two")]
     with pytest.raises(ValueError, match="whole_batch"):
-        TrainStep(None, losses, None, (), Compilation(), num_parts=1, seed=1)
+        TrainStep(None, losses, None, (), Compilation(), num_micro_batches=1, seed=1)
 
 
 def test_the_global_norm_is_that_of_all_values():
