@@ -61,8 +61,7 @@ def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
     """Return the seconds, and the seconds of processor time, of --batches batches."""
     from bert_tf.config import BertConfig
     from bert_tf.options import make_options
-    from bert_tf.pretraining.manifest import read_record_set
-    from bert_tf.pretraining.run_pretraining import PretrainingOptions, make_tasks
+    from bert_tf.pretraining.run_pretraining import PretrainingOptions, make_tasks, read_record_set
     from bert_tf.tasks.batches import training_batches
 
     options = make_options(
@@ -74,7 +73,7 @@ def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
         max_seq_length=args.max_seq_length,
         train_batch_size=args.batch_size,
     )
-    record_set = read_record_set([str(records)], args.max_seq_length)
+    record_set = read_record_set(str(records))
     tokens = Path(args.vocab_file).read_text(encoding="utf-8").splitlines()
     task = make_tasks(options, {"train": record_set}, tokens, args.max_seq_length)["train"]
     # The ids of each record are checked, as in training.

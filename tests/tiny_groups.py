@@ -10,7 +10,7 @@ from helpers import python, write_vocab
 
 from bert_tf.options import make_options
 from bert_tf.pretraining import create_pretraining_data as program
-from bert_tf.pretraining.manifest import read_manifest
+from bert_tf.pretraining.manifest import Manifest
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "pretraining_data.json").read_text("utf-8"))
 
@@ -63,7 +63,7 @@ def run_groups(folder, name, max_group_bytes=1500, **changes):
 @contextlib.contextmanager
 def ends_in_group(summary, number):
     """Within the block a byte of a group's text is not UTF-8; yields the file. No trace is left."""
-    part = read_manifest(summary.manifest_file).groups[number].input[0]
+    part = Manifest.read(summary.manifest_file).groups[number].input[0]
     path = Path(part["file"])
     data, time = path.read_bytes(), path.stat().st_mtime_ns
     for text in (data[: part["start"]] + b"\xff" + data[part["start"] + 1 :], data):

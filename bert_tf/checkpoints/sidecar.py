@@ -22,6 +22,7 @@ from bert_tf.checkpoints.tokenizer_files import (
 )
 from bert_tf.config import BertConfig
 from bert_tf.limits import DataError, check_inside, read_json
+from bert_tf.options import OptionError
 from bert_tf.tokenization import FullTokenizer, load_vocab
 
 logger = logging.getLogger(__name__)
@@ -241,9 +242,9 @@ def validate_case_matches_checkpoint(
     path = os.fspath(init_checkpoint) if init_checkpoint else ""
     lower_cased, evidence = next(_case_evidence(path, vocab), (do_lower_case, ""))
     if lower_cased != do_lower_case:
-        raise ValueError(
-            f"do_lower_case is {do_lower_case}, but {evidence}: give do_lower_case={lower_cased}"
-            f"{f' for {path}' if path else ''}."
+        target = f" for {path}" if path else ""
+        raise OptionError(
+            "do_lower_case", f"is {do_lower_case}, but {evidence}: give {lower_cased}{target}."
         )
 
 

@@ -8,7 +8,6 @@ Shapes: N instances, S `max_seq_length`, P `max_predictions_per_seq`.
 
 from __future__ import annotations
 
-import functools
 import os
 import tempfile
 from array import array
@@ -22,8 +21,7 @@ from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.parallel import encode_columns
 from bert_tf.pretraining.python_random import RandomWords
 
-# Bytes of rows kept in memory. More go to a temporary file.
-KEPT_IN_MEMORY = 256 << 20
+_MAX_BYTES = 256 << 20  # of rows in memory
 _ROWS_AT_ONCE = 1024
 
 # A row begins with the number of tokens, of tokens up to the first [SEP], and of predictions, and with
@@ -67,7 +65,7 @@ class InstanceRows:
         specs: of `pretraining_features`.
         id_mask: bits of a token id that go into the record; only the masker uses the others.
         typecode: of the arrays that token ids come in: "H" (two bytes) or "i" (four).
-        kept_in_memory: bytes. More rows go to a temporary file in the folder of `tempfile`
+        max_bytes: of the rows in memory. More go to a temporary file in the folder of `tempfile`
             (environment variable TMPDIR).
     """
 
@@ -76,7 +74,7 @@ class InstanceRows:
         specs: Sequence[FeatureSpec],
         id_mask: int = 2**31 - 1,
         typecode: str = "i",
-        kept_in_memory: int = KEPT_IN_MEMORY,
+        max_bytes: int = _MAX_BYTES,
     ):
         shapes = {spec.name: spec.shape for spec in specs}
         self._specs = tuple(specs)
@@ -85,7 +83,7 @@ class InstanceRows:
         self._id_mask = id_mask
         self._width = _HEAD + self._length + 2 * self._predictions
         self._rows = array(typecode)
-        self._kept = kept_in_memory // self._rows.itemsize  # numbers
+        self._max_numbers = max_bytes // self._rows.itemsize
         self._file: IO[bytes] | None = None
         self._count = 0
         self._zeros = array(typecode, [0]) * self._width
@@ -119,7 +117,7 @@ class InstanceRows:
         rows.extend(masked_lm_ids)
         rows += zeros[:unused]
         self._count += 1
-        if len(rows) > self._kept:
+        if len(rows) > self._max_numbers:
             self._spill()
 
     def shuffled(self, rng: RandomWords) -> Iterator[np.ndarray]:
@@ -138,11 +136,11 @@ class InstanceRows:
         num_tokens, first_segment, num_predictions, labels = (
             head[:, i, None] for i in range(_HEAD)
         )
-        place = np.arange(self._length)
+        index = np.arange(self._length)
         columns = {
             "input_ids": token_ids & self._id_mask,
-            "input_mask": (place < num_tokens).astype(np.uint8),
-            "segment_ids": ((place >= first_segment) & (place < num_tokens)).astype(np.uint8),
+            "input_mask": (index < num_tokens).astype(np.uint8),
+            "segment_ids": ((index >= first_segment) & (index < num_tokens)).astype(np.uint8),
             "masked_lm_positions": positions,
             "masked_lm_ids": masked_lm_ids & self._id_mask,
             "masked_lm_weights": (np.arange(self._predictions) < num_predictions).astype(
@@ -159,7 +157,7 @@ class InstanceRows:
     def close(self) -> None:
         """Remove the temporary file."""
         if self._file is not None:
-            with suppress(OSError):  # of rows that had no room, which `append` has reported
+            with suppress(OSError):  # rows that had no room on the disk, as `append` has reported
                 self._file.close()
 
     def _spill(self) -> None:
@@ -174,8 +172,7 @@ class InstanceRows:
         if self._file is None:
             rows = np.frombuffer(self._rows, dtype).reshape(-1, self._width)[order]
         else:
-            size = dtype.itemsize * self._width
-            read = functools.partial(os.pread, self._file.fileno(), size)
-            data = b"".join(read(index * size) for index in order)
+            size, file = dtype.itemsize * self._width, self._file.fileno()
+            data = b"".join(os.pread(file, size, index * size) for index in order)
             rows = np.frombuffer(data, dtype).reshape(-1, self._width)
         return rows.astype(np.int32)

@@ -23,15 +23,82 @@ create_pretraining_data.py, `create_masked_lm_predictions`.
 
 from __future__ import annotations
 
+import math
 import sys
 from array import array
 from bisect import bisect
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from itertools import accumulate
 from typing import NamedTuple
 
+from bert_tf.options import OptionError, option
 from bert_tf.pretraining.python_random import RandomWords, Threshold
-from bert_tf.pretraining.settings import MaskingOptions, exact
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingOptions:
+    """Masks in records, or new masks in each epoch."""
+
+    do_whole_word_mask: bool = option(
+        "Mask all pieces of a word together.", group="Masking", default=False, on_resume="warn"
+    )
+    masked_lm_prob: float = option(
+        "Fraction of the tokens that is predicted.",
+        group="Masking",
+        default=0.15,
+        above=0,
+        max=1,
+        on_resume="warn",
+    )
+    mask_token_prob: float = option(
+        "Fraction of the predicted tokens that become [MASK].",
+        default=0.8,
+        min=0,
+        max=1,
+        on_resume="warn",
+    )
+    random_token_prob: float = option(
+        "Fraction of the predicted tokens that become random ones; the rest stays unchanged.",
+        default=0.1,
+        min=0,
+        max=1,
+        on_resume="warn",
+    )
+    max_predictions_per_seq: int | None = option(
+        "Most masked-LM predictions per sequence. Default: --max_seq_length times --masked_lm_prob, "
+        "rounded up, which is the reference's 20 for 128.",
+        group="Model",
+        default=None,
+        min=1,
+    )
+    max_ngram_size: int = option("Most neighbours that are masked together.", default=1, min=1)
+    segmented_text: bool = option(
+        "The input has spaces between Chinese words; --do_whole_word_mask then masks all characters of "
+        "a word together.",
+        default=False,
+    )
+
+    def __post_init__(self) -> None:
+        if _exact(self.mask_token_prob) + _exact(self.random_token_prob) > 1:
+            both = f"{self.random_token_prob} and mask_token_prob={self.mask_token_prob}"
+            raise OptionError("random_token_prob", f"{both} are more than 1 together.")
+
+
+def _exact(value: float) -> Fraction:
+    """Return the number as it is written: a tenth for 0.1."""
+    return Fraction(repr(float(value)))
+
+
+def count_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
+    """Return the predictions of a full sequence, rounded up.
+
+    >>> [count_predictions(128, 0.15), count_predictions(100, 0.15), count_predictions(5, 0.01)]
+    [20, 15, 1]
+    """
+    # 0.15 * 100 is 15 here; in floating point it is a little more.
+    return max(1, math.ceil(max_seq_length * _exact(masked_lm_prob)))
 
 
 class MaskedTokens(NamedTuple):
@@ -47,7 +114,7 @@ class Masker:
 
     Args:
         vocab: token -> id, in file order. Random words are drawn from all entries.
-        settings: `segmented_text` has no effect here. The reference has no n-grams. Runs of k are k
+        options: `segmented_text` has no effect here. The reference has no n-grams. Runs of k are k
             times rarer than runs of 1, up to `max_ngram_size`.
         continuations: ids that continue a word. Default: those of the `##` pieces.
     """
@@ -55,22 +122,24 @@ class Masker:
     def __init__(
         self,
         vocab: Mapping[str, int],
-        settings: MaskingOptions,
+        options: MaskingOptions,
         continuations: Collection[int] | None = None,
     ):
-        size = settings.max_ngram_size
-        self._masked_lm_prob = settings.masked_lm_prob
-        self._max_predictions = settings.max_predictions_per_seq or sys.maxsize
+        self._masked_lm_prob = options.masked_lm_prob
+        self._max_predictions = options.max_predictions_per_seq or sys.maxsize
         self._mask_id = vocab["[MASK]"]
         self._vocab_ids = list(vocab.values())
-        self._whole_words = settings.do_whole_word_mask
-        own = continuation_ids(vocab) if continuations is None else continuations
-        self._continuations = frozenset(own)
-        self._is_mask = Threshold.of(settings.mask_token_prob)
-        # Fraction kept of the pieces that do not become [MASK]: 0.5 for 0.8 and 0.1.
-        others, random = 1 - exact(settings.mask_token_prob), exact(settings.random_token_prob)
-        self._kept_prob = float((others - random) / others) if others else 0.0
+        self._whole_words = options.do_whole_word_mask
+        if continuations is None:
+            continuations = continuation_ids(vocab)
+        self._continuations = frozenset(continuations)
+        self._is_mask = Threshold.of(options.mask_token_prob)
+        # Fraction of the pieces that do not become [MASK] which stay unchanged: 0.5 for 0.8 and 0.1.
+        not_masked = 1 - _exact(options.mask_token_prob)
+        unchanged = not_masked - _exact(options.random_token_prob)
+        self._unchanged_prob = float(unchanged / not_masked) if not_masked else 0.0
         # Cumulative fractions of the lengths 1, 2, ...; None if only single units are masked.
+        size = options.max_ngram_size
         weights = [1 / k for k in range(1, size + 1)] if size > 1 else None
         self._length_probs = weights and [w / sum(weights) for w in accumulate(weights)]
 
@@ -125,21 +194,16 @@ class Masker:
         rng.shuffle(starts)
         taken = bytearray(len(units))
         positions: list[int] = []
-        length_probs = self._length_probs or ()
-        left = num_to_predict
         for start in starts:
-            if not left:
+            if len(positions) == num_to_predict:
                 break
-            length = 1 + bisect(length_probs, rng.random())
-            run: list[int] = []
+            length = 1 + bisect(self._length_probs or (), rng.random())
             end = first_of_b if start < first_of_b else len(units)
             for index in range(start, min(start + length, end)):
-                if taken[index] or len(run) + len(units[index]) > left:
+                if taken[index] or len(positions) + len(units[index]) > num_to_predict:
                     break
                 taken[index] = 1
-                run += units[index]
-            positions += run
-            left -= len(run)
+                positions += units[index]
         return positions
 
     def _group_words(self, token_ids: Sequence[int], candidates: list[int]) -> list[list[int]]:
@@ -160,9 +224,9 @@ class Masker:
         """Replace pieces one by one. Sort `positions`, which come in the order of the draws."""
         masked = token_ids[:]
         mask_id, (low, high, rest) = self._mask_id, self._is_mask
-        rng.reserve(2 * len(positions))
+        min_words = 2 * len(positions)
+        rng.reserve(min_words)
         words, at = rng.words, rng.at
-        left = 2 * len(positions)  # least number of words needed
         for position in positions:
             # `random() < mask_token_prob`, inlined because this loop runs most often.
             first = words[at]
@@ -171,9 +235,9 @@ class Masker:
                 masked[position] = mask_id
                 continue
             rng.at = at
-            if rng.random() >= self._kept_prob:
+            if rng.random() >= self._unchanged_prob:
                 masked[position] = self._vocab_ids[rng.randrange(len(self._vocab_ids))]
-            rng.reserve(left)
+            rng.reserve(min_words)
             words, at = rng.words, rng.at
         rng.at = at
         positions.sort()

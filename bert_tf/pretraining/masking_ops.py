@@ -19,8 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.pretraining.masking import continuation_ids
-from bert_tf.pretraining.settings import MaskingOptions
+from bert_tf.pretraining.masking import MaskingOptions, continuation_ids
 
 
 class DynamicMasker:

@@ -9,39 +9,26 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import tensorflow as tf
+from itertools import pairwise
 
 from bert_tf.checkpoints import sidecar
-from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, file_beside
+from bert_tf.checkpoints.checkpoint import file_beside
 from bert_tf.checkpoints.hub import SCHEME
-from bert_tf.config import ATTENTION_DIRECTIONS, BertConfig
-from bert_tf.data.records import check_records
-from bert_tf.options import (
-    ModelOptions,
-    OptionError,
-    changes,
-    option,
-    require_files,
-)
-from bert_tf.pretraining.manifest import (
-    RecordSet,
-    check_record_sets,
-    check_vocabulary_of_records,
-    choose_objective,
-    expand_record_files,
-    find_case_of_records,
-    read_record_set,
-)
+from bert_tf.config import ATTENTION_DIRECTIONS
+from bert_tf.data.records import check_records, feature_sizes
+from bert_tf.files import expand_files
+from bert_tf.limits import DataError
+from bert_tf.options import ModelOptions, OptionError, changes, option, require_files
+from bert_tf.pretraining.manifest import SUFFIX, Manifest, check_complete, read_manifests
+from bert_tf.pretraining.masking import MaskingOptions, count_predictions
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
-from bert_tf.pretraining.settings import MaskingOptions, most_predictions
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.batches import RecordFiles, run_model
-from bert_tf.tasks.load import load_task
 from bert_tf.tasks.run import Plan, Run, start
 from bert_tf.tasks.setup import Setup, resolve
+from bert_tf.tokenization import vocabulary_digest
 from bert_tf.training.best_checkpoint import check_best_metric
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -154,13 +141,6 @@ class PretrainingOptions:
 PretrainingRun = Run[PretrainingTask, PretrainingOptions]
 
 
-def _num_warmup_steps(options: PretrainingOptions) -> int:
-    """Return `num_warmup_steps`; a tenth of the steps if the training is shorter than the default."""
-    if not options.training.do_train or options.num_warmup_steps <= options.num_train_steps:
-        return options.num_warmup_steps
-    return options.num_train_steps // 10
-
-
 def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     """Train and evaluate. Return the metrics of the evaluation, if any.
 
@@ -172,7 +152,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     task = tasks["train" if training.do_train else "eval"]
     plan = Plan(
         options.num_train_steps if training.do_train else 0,
-        _num_warmup_steps(options),
+        _count_warmup_steps(options),
         options.stop_step,
         init_optimizer=options.init_optimizer,
         resolved={
@@ -193,12 +173,102 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         metrics = evaluate_now if training.do_eval else None
         results = run.train_on(RecordFiles(record_sets["train"].files), metrics)
     if not training.do_eval:
-        if run.trainer.step > first_step or not tf.io.gfile.exists(run.path("report.html")):
+        if run.trainer.step > first_step:
             write_page(run, {"global_step": run.trainer.step})
         return {}
     results = run.write_results("eval", results or evaluate_now())
     write_page(run, results)
     return results
+
+
+def _count_warmup_steps(options: PretrainingOptions) -> int:
+    """Return `num_warmup_steps`; a tenth of the steps if the training is shorter than the default."""
+    if not options.training.do_train or options.num_warmup_steps <= options.num_train_steps:
+        return options.num_warmup_steps
+    return options.num_train_steps // 10
+
+
+def evaluate(run: PretrainingRun, task: PretrainingTask, files: Sequence[str]) -> dict[str, float]:
+    """Return and log the metrics of the current model."""
+    options, step = run.options, run.trainer.step
+    size, max_batches = options.training.eval_batch_size, options.max_eval_steps
+    outputs = run_model(run.trainer, task, RecordFiles(files), size, max_batches=max_batches)
+    results = {"global_step": step, **task.metrics(outputs)}
+    line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
+    data = "" if options.eval_file else " (of the training records; eval_file names held-out ones)"
+    logger.info("step %d: %s%s", step, line, data)
+    return results
+
+
+_LOGGED = (
+    *("masked_lm_loss", "masked_lm_perplexity", "masked_lm_accuracy"),
+    "next_sentence_accuracy",
+)
+
+
+def write_page(run: PretrainingRun, results: Mapping[str, float]) -> None:
+    """Write `report.html`."""
+    run.write_report("run_pretraining", f"run_pretraining on {run.options.input_file}", results)
+
+
+# ------------------------------------------------------------------------------------- the records
+
+
+@dataclass(frozen=True)
+class RecordSet:
+    """Record files with the same features.
+
+    Attributes:
+        files: the TFRecord files.
+        has_pairs: True if they have `next_sentence_labels`.
+        manifests: path -> manifest, for manifests that list one of the files.
+        max_predictions_per_seq: predictions of a record; 0 for records without masks, which are masked
+            while training.
+    """
+
+    files: tuple[str, ...]
+    has_pairs: bool
+    manifests: Mapping[str, Manifest]
+    max_predictions_per_seq: int = 0
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """Possible objectives, the likeliest first.
+
+        `mlm` is always possible, because it ignores the labels of pairs. Without a manifest the
+        labels may be about the next sentence, as in the reference, or about order.
+        """
+        if not self.has_pairs:
+            return ("mlm",)
+        for manifest in self.manifests.values():
+            return (manifest.flags["objective"], "mlm")
+        return ("mlm_nsp", "mlm_sop", "mlm")
+
+
+def read_record_set(pattern_list: str) -> RecordSet:
+    """Read the first record of each file and the manifests.
+
+    Args:
+        pattern_list: comma list of globs, which may match manifests too.
+
+    Raises:
+        ValueError: a glob matches nothing, or only manifests. A set is not complete. Two files differ
+            in their features or objectives.
+    """
+    files = [file for file in expand_files(pattern_list) if not file.endswith(SUFFIX)]
+    if not files:
+        raise ValueError(f"{pattern_list!r} matches no records, only manifests (*{SUFFIX}).")
+    manifests = read_manifests(files)
+    check_complete(manifests)
+    features = {file: sizes for file in files if (sizes := feature_sizes(file))}
+    objectives = {path: manifest.flags["objective"] for path, manifest in manifests.items()}
+    for noun, values in (("features", features), ("objectives", objectives)):
+        for first, other in pairwise(values):
+            if values[first] != values[other]:
+                raise DataError(other, f"has other {noun} than {first}.")
+    sizes = next(iter(features.values()), {})
+    has_pairs = "next_sentence_labels" in sizes
+    return RecordSet(tuple(files), has_pairs, manifests, sizes.get("masked_lm_ids", 0))
 
 
 def read_data(
@@ -211,42 +281,38 @@ def read_data(
     Raises:
         ValueError: the records do not fit the options, the model or the devices.
     """
-    options, config, record_sets = setup.options, setup.config, {}
-    vocab_file, tokens = find_vocabulary(options.model, setup.checkpoint)
-    sidecar.compare_vocabularies(vocab_file, setup.checkpoint)
-    needed = {"train": options.training.do_train, "eval": options.training.do_eval}
-    for name in (name for name, is_needed in needed.items() if is_needed):
-        given = options.eval_file if name == "eval" else None
-        files = expand_record_files(given or options.input_file)
-        record_sets[name] = read_record_set(files, setup.max_seq_length)
-        if tokens is not None:
-            check_vocabulary_of_records(record_sets[name], tokens, vocab_file)
+    options, config, checkpoint = setup.options, setup.config, setup.checkpoint
+    training, vocab_file = options.training, options.model.vocab_file
+    if not vocab_file and options.model.bert_config_file:
+        vocab_file = file_beside(os.path.dirname(options.model.bert_config_file), "vocab.txt")
+    sidecar.compare_vocabularies(vocab_file, checkpoint)
+    tokens = sidecar.find_vocabulary(vocab_file, checkpoint)
+    record_sets = {}
+    if training.do_train:
+        record_sets["train"] = read_record_set(options.input_file)
+    if training.do_eval:
+        record_sets["eval"] = read_record_set(options.eval_file or options.input_file)
     if tokens is not None:
-        vocab = {token: index for index, token in enumerate(tokens)}
-        sidecar.check_vocabulary(vocab, config, vocab_file or "of the checkpoint")
-    trained = None if options.training.do_train else trained_objective(setup.checkpoint)
+        source = vocab_file or "of the checkpoint"
+        sidecar.check_vocabulary({token: i for i, token in enumerate(tokens)}, config, source)
+    trained = None
+    if checkpoint is not None and not training.do_train:
+        trained = (checkpoint.task or {}).get("objective")
     tasks = make_tasks(options, record_sets, tokens, setup.max_seq_length, trained)
-    if options.training.do_eval:
-        check_best_metric(options.training.best_metric, tasks["eval"].metric_keys)
+    if training.do_eval:
+        check_best_metric(training.best_metric, tasks["eval"].metric_keys)
     for name, task in tasks.items():
-        found = record_sets[name]
-        check_records(found.files, task.record_features, task.id_limits(config))
-        check_record_sets(found.files, set_limits(config, task, found.is_masked))
-    if options.training.do_train:
-        RecordFiles(record_sets["train"].files).check(options.training, setup.devices)
-    logger.info("The objective is %s", next(iter(tasks.values())).objective)
-    for name, record_set in record_sets.items():
-        masked = f"are masked while {'training' if name == 'train' else 'evaluating'}"
-        logger.info("The %s records %s", name, "have masks" if record_set.is_masked else masked)
-    case = sidecar.find_case(options.model.do_lower_case, setup.checkpoint, None, vocab_file)
-    case = find_case_of_records(list(record_sets.values()), case)
+        check_records(record_sets[name].files, task.record_features, task.id_limits(config))
+        masks = "are masked now" if task.record_features != task.features else "have masks"
+        logger.info("The %s records %s. The objective is %s.", name, masks, task.objective)
+    if training.do_train:
+        RecordFiles(record_sets["train"].files).check(training, setup.devices)
+    case = sidecar.find_case(options.model.do_lower_case, checkpoint, None, vocab_file)
+    for record_set in record_sets.values():
+        check_vocabulary(record_set, tokens, vocab_file)
+        case = match_case(record_set, case)
     case = sidecar.find_case(case, None, tokens)
     return replace(setup, vocabulary=tokens, do_lower_case=case), record_sets, tasks
-
-
-def write_page(run: PretrainingRun, results: Mapping[str, float]) -> None:
-    """Write `report.html`."""
-    run.write_report("run_pretraining", f"run_pretraining on {run.options.input_file}", results)
 
 
 def make_tasks(
@@ -265,64 +331,73 @@ def make_tasks(
     Raises:
         ValueError: records contradict --objective or each other, or the vocabulary is missing.
     """
-    objective = choose_objective(options.objective, list(record_sets.values()), trained)
-    tasks = {}
+    objective, tasks = choose_objective(options.objective, list(record_sets.values()), trained), {}
     for name, record_set in record_sets.items():
-        masker, most = None, options.masks.max_predictions_per_seq
-        if record_set.is_masked:
-            most = most or record_set.max_predictions_per_seq
+        masker, max_predictions = None, options.masks.max_predictions_per_seq
+        if record_set.max_predictions_per_seq:
+            max_predictions = max_predictions or record_set.max_predictions_per_seq
         elif tokens is None:
             raise OptionError("vocab_file", f"needed to mask the records of {record_set.files[0]}.")
         else:
-            most = most or most_predictions(max_seq_length, options.masks.masked_lm_prob)
+            prob = options.masks.masked_lm_prob
+            max_predictions = max_predictions or count_predictions(max_seq_length, prob)
             vocab = {token: index for index, token in enumerate(tokens)}
-            masker = DynamicMasker(vocab, options.masks, most)
-        tasks[name] = PretrainingTask(max_seq_length, most, objective, masker)
+            masker = DynamicMasker(vocab, options.masks, max_predictions)
+        tasks[name] = PretrainingTask(max_seq_length, max_predictions, objective, masker)
     return tasks
 
 
-def trained_objective(checkpoint: PretrainedCheckpoint | None) -> str | None:
-    """Return the objective of a bert_tf model, None if the files next to it do not state it."""
-    if checkpoint is None or checkpoint.task is None:
-        return None
-    task, _ = load_task(checkpoint)
-    return task.objective if isinstance(task, PretrainingTask) else None
+def choose_objective(
+    objective: str | None, record_sets: Sequence[RecordSet], trained: str | None = None
+) -> str:
+    """Return the objective: the flag's, else `trained`, else that of the first set.
+
+    Args:
+        objective: value of the flag.
+        trained: objective of a model that is only evaluated; used if all records allow it.
+
+    Raises:
+        ValueError: some records do not allow it.
+    """
+    if trained and all(trained in record_set.objectives for record_set in record_sets):
+        objective = objective or trained
+    objective = objective or record_sets[0].objectives[0]
+    for record_set in record_sets:
+        if objective not in record_set.objectives:
+            possible = " or ".join(record_set.objectives)
+            raise OptionError("objective", f"{record_set.files[0]} is for {possible}.")
+    return objective
 
 
-_LOGGED = (
-    *("masked_lm_loss", "masked_lm_perplexity", "masked_lm_accuracy"),
-    "next_sentence_accuracy",
-)
+def check_vocabulary(
+    record_set: RecordSet, tokens: Sequence[str] | None, vocab_file: str | None
+) -> None:
+    """Raise if the vocabulary is not that of the records. Records without a manifest pass.
+
+    Args:
+        tokens: the vocabulary in the order of the ids; None if unknown.
+        vocab_file: its file, if it has one.
+
+    Raises:
+        ValueError: the sha256 in the manifest is that of another vocabulary.
+    """
+    for path, manifest in record_set.manifests.items():
+        if tokens is not None and manifest.vocabulary["sha256"] != vocabulary_digest(tokens):
+            remedy = f"not the vocabulary in {path}: give {manifest.vocabulary['file']}."
+            raise DataError(vocab_file or "vocabulary of the checkpoint", remedy)
 
 
-def evaluate(run: PretrainingRun, task: PretrainingTask, files: Sequence[str]) -> dict[str, float]:
-    """Return and log the metrics of the current model."""
-    options, step = run.options, run.trainer.step
-    size, most = options.training.eval_batch_size, options.max_eval_steps
-    kept = run_model(run.trainer, task, RecordFiles(files), size, max_batches=most)
-    results = {"global_step": step, **task.metrics(kept)}
-    line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
-    data = "" if options.eval_file else " (of the training records; eval_file names held-out ones)"
-    logger.info("step %d: %s%s", step, line, data)
-    return results
+def match_case(record_set: RecordSet, do_lower_case: bool | None) -> bool | None:
+    """Return `do_lower_case` of the manifests, else the value of the flag or of other files.
 
-
-def set_limits(
-    config: BertConfig, task: PretrainingTask, is_masked: bool
-) -> dict[str, tuple[str, int]]:
-    """Return name -> (description, value) of the settings that the manifest must match."""
-    names = ["max_seq_length", *(["max_predictions_per_seq"] if is_masked else [])]
-    limits = {name: (name, getattr(task, name)) for name in names}
-    return {"vocab_size": ("`vocab_size` of the model", config.vocab_size), **limits}
-
-
-def find_vocabulary(
-    model: ModelOptions, checkpoint: PretrainedCheckpoint | None
-) -> tuple[str | None, Sequence[str] | None]:
-    """Return the file of the vocabulary and its tokens, None for what is unknown."""
-    vocab_file = model.vocab_file
-    if not vocab_file and model.bert_config_file:
-        vocab_file = file_beside(os.path.dirname(model.bert_config_file), "vocab.txt")
-    if not vocab_file and checkpoint is not None:
-        vocab_file = checkpoint.vocab_file
-    return vocab_file, sidecar.find_vocabulary(vocab_file, checkpoint)
+    Raises:
+        ValueError: two of them differ.
+    """
+    for path, manifest in record_set.manifests.items():
+        case = manifest.flags["do_lower_case"]
+        if do_lower_case not in (None, case):
+            sources = "the flag, other records, or a file next to checkpoint or vocabulary"
+            problem = f"{case} in {path}, but {do_lower_case} by {sources}."
+            raise OptionError("do_lower_case", problem)
+        do_lower_case = case
+    return do_lower_case

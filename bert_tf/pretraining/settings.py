@@ -1,78 +1,21 @@
 """Options of pre-training records: flags of `create_pretraining_data` and arguments of its workers.
 
-Those that decide the bytes of the records are noted in the manifest.
+The manifest has those that decide the bytes of the records.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from bert_tf.checkpoints.sidecar import find_case
-from bert_tf.options import OptionError, flag_values, option, require_packages
+from bert_tf.options import flag_values, option, require_packages
+from bert_tf.pretraining.masking import MaskingOptions, count_predictions
 from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.tokenization import load_vocab
 
 logger = logging.getLogger(__name__)
-
-MASKINGS = ("static", "none")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaskingOptions:
-    """Masks in records, or new masks in each epoch."""
-
-    do_whole_word_mask: bool = option(
-        "Mask all pieces of a word together.", group="Masking", default=False, on_resume="warn"
-    )
-    masked_lm_prob: float = option(
-        "Fraction of the tokens that is predicted.",
-        group="Masking",
-        default=0.15,
-        above=0,
-        max=1,
-        on_resume="warn",
-    )
-    mask_token_prob: float = option(
-        "Fraction of the predicted tokens that become [MASK].",
-        default=0.8,
-        min=0,
-        max=1,
-        on_resume="warn",
-    )
-    random_token_prob: float = option(
-        "Fraction of the predicted tokens that become random ones; the rest stays unchanged.",
-        default=0.1,
-        min=0,
-        max=1,
-        on_resume="warn",
-    )
-    max_predictions_per_seq: int | None = option(
-        "Most masked-LM predictions per sequence. Default: --max_seq_length times --masked_lm_prob, "
-        "rounded up, which is the reference's 20 for 128.",
-        group="Model",
-        default=None,
-        min=1,
-    )
-    max_ngram_size: int = option("Most neighbours that are masked together.", default=1, min=1)
-    segmented_text: bool = option(
-        "The input has spaces between Chinese words; --do_whole_word_mask then masks all characters of "
-        "a word together.",
-        default=False,
-    )
-
-    def __post_init__(self) -> None:
-        if exact(self.mask_token_prob) + exact(self.random_token_prob) > 1:
-            both = f"{self.random_token_prob} and mask_token_prob={self.mask_token_prob}"
-            raise OptionError("random_token_prob", f"{both} are more than 1 together.")
-
-
-def exact(value: float) -> Fraction:
-    """Return the number as it is written: a tenth for 0.1."""
-    return Fraction(repr(float(value)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +65,7 @@ class PretrainingDataOptions:
         "static: masked now, as in the reference; none: not masked, for masks made while training.",
         group="Masking",
         default="static",
-        choices=MASKINGS,
+        choices=("static", "none"),
     )
     input_file: str = option(
         "Plain UTF-8 text, one sentence per line, an empty line between documents: a comma list of "
@@ -158,13 +101,13 @@ class PretrainingDataOptions:
             )
 
 
-# Flags that do not decide on the bytes, and the vocabulary, of which the manifest has the hash.
-_NOT_NOTED = {"vocab_file", "input_file", "output_file", "num_workers", "runner", "runner_flags"}
+# Flags that do not decide the bytes, and the vocabulary, of which the manifest has the hash.
+_UNRECORDED = {"vocab_file", "input_file", "output_file", "num_workers", "runner", "runner_flags"}
 
 
-def noted_settings(options: PretrainingDataOptions) -> dict[str, Any]:
-    """Return the settings that the manifest notes."""
-    return {name: v for name, v in flag_values(options).items() if name not in _NOT_NOTED}
+def recorded_settings(options: PretrainingDataOptions) -> dict[str, Any]:
+    """Return the settings that the manifest has."""
+    return {name: v for name, v in flag_values(options).items() if name not in _UNRECORDED}
 
 
 def resolve_settings(options: PretrainingDataOptions) -> PretrainingDataOptions:
@@ -172,32 +115,18 @@ def resolve_settings(options: PretrainingDataOptions) -> PretrainingDataOptions:
 
     `max_predictions_per_seq` is None for records without masks.
     """
-    most = options.masks.max_predictions_per_seq
+    max_predictions = options.masks.max_predictions_per_seq
     if options.masking == "none":
-        most = None
-    elif most is None:
-        most = most_predictions(options.max_seq_length, options.masks.masked_lm_prob)
+        max_predictions = None
+    elif max_predictions is None:
+        max_predictions = count_predictions(options.max_seq_length, options.masks.masked_lm_prob)
+    do_lower_case = options.do_lower_case
+    if do_lower_case is None:
+        tokens = list(load_vocab(options.vocab_file))
+        do_lower_case = find_case(None, None, tokens, options.vocab_file) is not False
+        logger.info("do_lower_case = %s", do_lower_case)
     # `replace` would count as reading every flag.
-    masks = type(options.masks)(**{**vars(options.masks), "max_predictions_per_seq": most})
-    changed = {"do_lower_case": _find_case(options), "masks": masks}
-    return type(options)(**{**vars(options), **changed})
-
-
-def _find_case(options: PretrainingDataOptions) -> bool:
-    if options.do_lower_case is not None:
-        return options.do_lower_case
-    found = find_case(None, None, list(load_vocab(options.vocab_file)), options.vocab_file)
-    if found is None:
-        return True
-    logger.info("do_lower_case = %s, as the vocabulary is", found)
-    return found
-
-
-def most_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
-    """Return the predictions of a full sequence, rounded up.
-
-    >>> [most_predictions(128, 0.15), most_predictions(100, 0.15), most_predictions(5, 0.01)]
-    [20, 15, 1]
-    """
-    # Exact for the number as it is written: 0.15 * 100 is 15, not a little more.
-    return max(1, math.ceil(max_seq_length * exact(masked_lm_prob)))
+    masks = type(options.masks)(
+        **{**vars(options.masks), "max_predictions_per_seq": max_predictions}
+    )
+    return type(options)(**{**vars(options), "do_lower_case": do_lower_case, "masks": masks})

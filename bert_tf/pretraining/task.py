@@ -59,19 +59,19 @@ class PretrainingTask(Task):
         self.objective = objective
         self.features = pretraining_features(max_seq_length, max_predictions_per_seq, objective)
         self.losses = (masked_lm_loss(),)
-        if self._asks_about_pairs:
+        if self._has_pairs:
             self.losses += (next_sentence_loss(),)
         self._masker = masker
 
     @property
-    def _asks_about_pairs(self) -> bool:
+    def _has_pairs(self) -> bool:
         return self.objective != "mlm"
 
     @property
     def metric_keys(self) -> tuple[str, ...]:
-        of_pairs = ("next_sentence_accuracy", "next_sentence_loss")
-        of_words = ("loss", "masked_lm_loss", "masked_lm_accuracy", "masked_lm_perplexity")
-        return of_words + (of_pairs if self._asks_about_pairs else ())
+        pair_keys = ("next_sentence_accuracy", "next_sentence_loss")
+        word_keys = ("loss", "masked_lm_loss", "masked_lm_accuracy", "masked_lm_perplexity")
+        return word_keys + (pair_keys if self._has_pairs else ())
 
     def id_limits(self, config: BertConfig) -> dict[str, int]:
         return super().id_limits(config) | {
@@ -117,37 +117,38 @@ class PretrainingTask(Task):
         """Return sums per example, because the logits would be [B, P, V]."""
         weights = features["masked_lm_weights"]
         logits, ids = outputs["masked_lm_logits"], features["masked_lm_ids"]
-        right = tf.cast(tf.equal(_argmax(logits), ids), tf.float32)
-        kept = {
+        correct = tf.cast(tf.equal(_argmax(logits), ids), tf.float32)
+        sums = {
             "masked_lm_weight": tf.reduce_sum(weights, axis=1),
             "masked_lm_nll": tf.reduce_sum(weights * cross_entropy(logits, ids), axis=1),
-            "masked_lm_right": tf.reduce_sum(weights * right, axis=1),
+            "masked_lm_correct": tf.reduce_sum(weights * correct, axis=1),
         }
-        if self._asks_about_pairs:
+        if self._has_pairs:
             logits, labels = outputs["next_sentence_logits"], features["next_sentence_labels"]
-            right = tf.cast(tf.equal(_argmax(logits), labels), tf.float32)
-            kept |= {
+            correct = tf.cast(tf.equal(_argmax(logits), labels), tf.float32)
+            sums |= {
                 "next_sentence_nll": cross_entropy(logits, labels),
-                "next_sentence_right": right,
+                "next_sentence_correct": correct,
             }
-        return kept
+        return sums
 
-    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return the reference's keys, and the perplexity: e to the masked-LM loss.
 
         Losses are in nats, per masked position and per pair.
         """
         # Without a masked position both metrics are 0, as in the reference.
-        masked = kept["masked_lm_weight"].sum(dtype=np.float64) or 1.0
-        masked_lm_loss = float(kept["masked_lm_nll"].sum(dtype=np.float64) / masked)
+        total = {name: float(values.sum(dtype=np.float64)) for name, values in outputs.items()}
+        masked = total["masked_lm_weight"] or 1.0
+        masked_lm_loss = total["masked_lm_nll"] / masked
         results = {
             "loss": masked_lm_loss,
-            "masked_lm_accuracy": float(kept["masked_lm_right"].sum(dtype=np.float64) / masked),
+            "masked_lm_accuracy": total["masked_lm_correct"] / masked,
             "masked_lm_loss": masked_lm_loss,
         }
-        if self._asks_about_pairs:
-            accuracy = float(kept["next_sentence_right"].mean(dtype=np.float64))
-            next_sentence_loss = float(kept["next_sentence_nll"].mean(dtype=np.float64))
+        if self._has_pairs:
+            accuracy = float(outputs["next_sentence_correct"].mean(dtype=np.float64))
+            next_sentence_loss = float(outputs["next_sentence_nll"].mean(dtype=np.float64))
             results["loss"] += next_sentence_loss
             results["next_sentence_accuracy"] = accuracy
             results["next_sentence_loss"] = next_sentence_loss

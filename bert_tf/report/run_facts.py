@@ -15,7 +15,7 @@ from bert_tf.checkpoints.hub import SCHEME
 from bert_tf.data.records import count_records
 from bert_tf.files import file_facts
 from bert_tf.options import flag_values, flags_of
-from bert_tf.pretraining.manifest import manifests_of
+from bert_tf.pretraining.manifest import read_manifests
 
 _PATHS = ("_file", "_dir", "_checkpoint")  # endings of flags
 # Flags that a run that resumes does not use. `RunRecord.flags` keeps those of the first run.
@@ -86,7 +86,7 @@ def data_rows(flags: Mapping[str, Any], files: Sequence[str]) -> list[list[str]]
     rows = [[f"`--{name}`", code(without_folders(name, value))] for name, value in named]
     if not files:
         return rows
-    manifests = manifests_of(files)
+    manifests = read_manifests(files)
     records = {
         os.path.normpath(os.path.join(os.path.dirname(path), shard.file)): shard.records
         for path, manifest in manifests.items()

@@ -55,11 +55,11 @@ def test_records_have_what_their_objective_needs():
 
 
 @pytest.mark.parametrize(
-    "kept_in_memory, typecode", [(0, "H"), (400, "i"), (1 << 20, "H"), (1 << 20, "i")]
+    "max_bytes, typecode", [(0, "H"), (400, "i"), (1 << 20, "H"), (1 << 20, "i")]
 )
-def test_rows_in_a_file_are_the_same_as_rows_in_memory(kept_in_memory, typecode):
+def test_rows_in_a_file_are_the_same_as_rows_in_memory(max_bytes, typecode):
     specs = pretraining_features(5, 1)
-    rows = InstanceRows(specs, typecode=typecode, kept_in_memory=kept_in_memory)
+    rows = InstanceRows(specs, typecode=typecode, max_bytes=max_bytes)
     for number in range(2500):
         rows.append(array(typecode, [number, 1, 2]), 1, number % 2, [0], [number])
     order = list(range(2500))

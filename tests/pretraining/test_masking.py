@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_tf.options import make_options
-from bert_tf.pretraining.masking import Masker
+from bert_tf.pretraining.masking import Masker, MaskingOptions
 from bert_tf.pretraining.python_random import RandomWords
-from bert_tf.pretraining.settings import MaskingOptions
 from reference import pretraining_data as reference
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.pretraining.instances import pretraining_features
-from bert_tf.pretraining.masking import Masker
+from bert_tf.pretraining.masking import Masker, MaskingOptions
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.python_random import RandomWords
-from bert_tf.pretraining.settings import MaskingOptions
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]
 VOCAB = {w: i for i, w in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}

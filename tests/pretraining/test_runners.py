@@ -10,7 +10,7 @@ import pytest
 from helpers import cause_of
 from tiny_groups import command_with_small_groups, contents, corpus_of, run_groups, write_inputs
 
-from bert_tf.pretraining.manifest import read_manifest
+from bert_tf.pretraining.manifest import Manifest
 
 pytestmark = pytest.mark.night
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.night
 def test_what_a_worker_finds_wrong_is_raised_here_and_what_is_done_stays(tmp_path):
     write_inputs(tmp_path, {"a.txt": corpus_of(40), "b.txt": b"the dog\n" * 200 + b"\xff\n"})
     assert cause_of(run_groups, tmp_path, "out", num_workers=2) == f"{tmp_path}/b.txt:201"
-    manifest = read_manifest(f"{tmp_path}/out/x.manifest.json")
+    manifest = Manifest.read(f"{tmp_path}/out/x.manifest.json")
     assert manifest.num_groups == 4 and set(manifest.groups) == {0, 1, 2}
     assert not (tmp_path / "out/x-00003-of-00004").exists()
 
@@ -43,7 +43,7 @@ def test_a_run_that_is_killed_takes_its_workers_along_and_goes_on_when_started_a
     process = subprocess.Popen(**command, stderr=subprocess.PIPE, start_new_session=True)
     path = f"{tmp_path}/out/x.manifest.json"
     deadline = time.monotonic() + 120
-    while not (Path(path).exists() and read_manifest(path).groups):
+    while not (Path(path).exists() and Manifest.read(path).groups):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline, "no group after two minutes"
         time.sleep(0.01)

@@ -72,9 +72,9 @@ def test_figures_are_means_over_masked_positions_and_over_pairs():
     kept = {
         "masked_lm_weight": np.float32([3, 1]),
         "masked_lm_nll": np.float32([6, 1]),
-        "masked_lm_right": np.float32([2, 0]),
+        "masked_lm_correct": np.float32([2, 0]),
         "next_sentence_nll": np.float32([0.5, 1.5]),
-        "next_sentence_right": np.float32([1, 0]),
+        "next_sentence_correct": np.float32([1, 0]),
     }
     assert PretrainingTask(7, 2).metrics(kept) == {
         "masked_lm_loss": 7 / 4,
@@ -99,7 +99,7 @@ def test_the_figures_are_those_of_the_training_loss_up_to_its_epsilon():
 @pytest.mark.filterwarnings("error")
 def test_without_a_masked_position_the_figures_are_zero_as_in_the_reference():
     kept = {name: np.zeros(2, np.float32) for name in ("masked_lm_weight", "masked_lm_nll")}
-    kept |= {"masked_lm_right": np.zeros(2), "next_sentence_nll": np.ones(2)}
-    found = PretrainingTask(7, 2).metrics(kept | {"next_sentence_right": np.ones(2)})
+    kept |= {"masked_lm_correct": np.zeros(2), "next_sentence_nll": np.ones(2)}
+    found = PretrainingTask(7, 2).metrics(kept | {"next_sentence_correct": np.ones(2)})
     assert found["masked_lm_loss"] == found["masked_lm_accuracy"] == 0.0
     assert found["loss"] == found["next_sentence_loss"] == 1.0
