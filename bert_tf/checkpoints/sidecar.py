@@ -242,10 +242,8 @@ def validate_case_matches_checkpoint(
     path = os.fspath(init_checkpoint) if init_checkpoint else ""
     lower_cased, evidence = next(_case_evidence(path, vocab), (do_lower_case, ""))
     if lower_cased != do_lower_case:
-        target = f" for {path}" if path else ""
-        raise OptionError(
-            "do_lower_case", f"is {do_lower_case}, but {evidence}: give {lower_cased}{target}."
-        )
+        problem = f"is {do_lower_case}, but {evidence}: give {lower_cased}."
+        raise OptionError("do_lower_case", problem)
 
 
 def vocab_is_cased(vocab: Iterable[str]) -> bool | None:
