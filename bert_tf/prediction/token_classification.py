@@ -13,7 +13,7 @@ from bert_tf.data.word_splitting import WordSpan, split_words
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.text_model import Network, TextModel, check_text, without_padding
-from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
+from bert_tf.tasks.token_classification import TokenClassificationTask, split_by_sentence
 
 
 class TokenClassificationPredictor(TextModel):
@@ -63,7 +63,7 @@ class TokenClassificationPredictor(TextModel):
         records = list(self.task.records(sentences, self.tokenizer))
         outputs = self.task.decode(self._outputs(records))
         labels = self.task.entity_labels(outputs, "predictions")
-        probabilities = by_sentence(outputs, "probabilities")
+        probabilities = split_by_sentence(outputs, "probabilities")
         for sentence, row, certain in zip(sentences, labels, probabilities, strict=True):
             item, spans = prepared[sentence.document]
             for kind, first, last in find_entities(row):

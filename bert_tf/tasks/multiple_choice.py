@@ -71,10 +71,10 @@ class MultipleChoiceTask(ExampleTask):
     def rows(self, questions: Sequence[Question]) -> list[ChoiceRow]:
         for question in questions:
             if len(question.choices) > self.num_choices:
-                found = f"there are {len(question.choices)} choices, but the task has at most"
-                raise DataError(question.location, f"{found} {self.num_choices}.")
+                problem = f"{len(question.choices)} choices, but the task has {self.num_choices}."
+                raise DataError(question.location, problem)
         # A test set has no labels. Its records contain an unused 0.
-        return [ChoiceRow(each.text_a, each.choices, each.label or 0) for each in questions]
+        return [ChoiceRow(q.text_a, q.choices, q.label or 0) for q in questions]
 
     def records_key(self, questions: Iterable[Question], tokenizer: FullTokenizer) -> str:
         rows = ((question.text_a, question.choices, question.label) for question in questions)
@@ -89,9 +89,9 @@ class MultipleChoiceTask(ExampleTask):
     def learned_shapes(self, embedding_dim):
         return {"logits": (self.num_choices,)}
 
-    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return `eval_accuracy`, and `eval_loss` in nats."""
-        logits, labels = kept["logits"], kept["label_ids"]
+        logits, labels = outputs["logits"], outputs["label_ids"]
         loss = basic.mean_cross_entropy(logits, labels)
         accuracy = basic.accuracy(logits.argmax(axis=-1), labels)
         return {"eval_accuracy": accuracy, "eval_loss": loss, "loss": loss}

@@ -375,9 +375,9 @@ class Run(Generic[AnyTask, AnyOptions]):
         return dict(self._outputs[key])
 
     def write_lines(self, name: str, lines: Iterable[str]) -> None:
-        """Write a file of `output_dir`, such as the predictions of a set."""
+        """Write a file of `output_dir`, such as predictions; the lines end in a newline."""
         path = self.path(name)
-        write_text(path, "".join(f"{line}\n" for line in lines))
+        write_text(path, "".join(lines))
         logger.info("Wrote %s", path)
 
     def write_results(self, name: str, metrics: Metrics) -> dict[str, float]:

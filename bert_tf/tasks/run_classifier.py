@@ -180,12 +180,13 @@ def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "
     batch_size = run.options.fine_tuning.predict_batch_size
     logits = run.outputs(examples, f"predict{suffix}", batch_size)["logits"]
     rows = task.kind.scores(logits).tolist()
-    run.write_lines(f"test_results{suffix}.tsv", ("\t".join(map(str, row)) for row in rows))
+    run.write_lines(f"test_results{suffix}.tsv", ("\t".join(map(str, row)) + "\n" for row in rows))
     if task.labels:
         logger.info("  its columns: %s", ", ".join(task.labels))
     if glue_task and (submission := glue_task.splits[split].submission):
         predictions = task.kind.predictions(logits).tolist()
-        run.write_lines(submission, submission_lines(glue_task, predictions))
+        lines = submission_lines(glue_task, predictions)
+        run.write_lines(submission, (f"{line}\n" for line in lines))
 
 
 def read_data(

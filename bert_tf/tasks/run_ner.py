@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +27,6 @@ from bert_tf.data.label_schemes import (
 )
 from bert_tf.data.token_classification import Columns, Sentence, read_conll, relabel_lines
 from bert_tf.data.word_splitting import WordSpan, are_spaced, choose_rule, join_words, split_words
-from bert_tf.files import atomic_write, write_text
 from bert_tf.limits import DataError
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
 from bert_tf.options import ModelOptions, OptionError, option, require_files
@@ -107,14 +107,13 @@ class NerOptions:
         files = FILES if self.data_dir is None else dict.fromkeys(FILES, "data_dir")
         require_files(self, files)
 
+    def columns(self, split: str) -> Columns:
+        """Return the columns of a split; a test file may lack labels."""
+        return Columns(self.word_column, self.label_column, labelled=split != "test")
 
-_OVERALL = (
-    "global_step",
-    *(
-        f"eval_{n}"
-        for n in ("f1", "f1_of_text", "precision", "recall", "accuracy", "f1_macro", "loss")
-    ),
-)
+
+# The first rows of report.html.
+_METRICS = ("f1", "f1_of_text", "precision", "recall", "accuracy", "f1_macro", "loss")
 
 NerRun = Run[TokenClassificationTask, NerOptions]
 Splits = dict[str, list[Sentence]]
@@ -140,15 +139,9 @@ def run_ner(options: NerOptions) -> dict[str, float]:
     if options.feature_based:
         check_feature_layers(options.feature_layers, setup.config.num_hidden_layers)
     task, splits = read_data(options, setup.trained, setup.max_seq_length, setup.labels)
-    dev_labels = [sentence.labels or () for sentence in splits.get("dev", ())]
-    run: NerRun = start_fine_tuning(
-        setup,
-        task,
-        splits,
-        task.count_windows(splits.get("train", ()), setup.tokenizer),
-        metric_keys=task.metric_keys_of(dev_labels) if dev_labels else task.metric_keys,
-        learning_rates=learning_rates(options),
-    )
+    num_windows = task.count_windows(splits.get("train", ()), setup.tokenizer)
+    rates = learning_rates(options)
+    run: NerRun = start_fine_tuning(setup, task, splits, num_windows, learning_rates=rates)
 
     def dev_metrics() -> dict[str, float]:
         return task.metrics(run.outputs(splits["dev"], "eval", options.training.eval_batch_size))
@@ -169,74 +162,85 @@ def learning_rates(options: NerOptions) -> dict[str, float]:
 
 def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     """Return the metrics of the dev set. Write them and the predictions."""
-    task, options = run.task, run.options
-    logger.info("***** Running evaluation *****")
-    logger.info("  Num sentences = %d", len(sentences))
-    kept = run.outputs(sentences, "eval", options.training.eval_batch_size)
+    task = run.task
+    logger.info("***** Running evaluation on %d sentences *****", len(sentences))
+    outputs = run.outputs(sentences, "eval", run.options.training.eval_batch_size)
+    actual, predicted = (task.sentence_labels(outputs, n) for n in ("label_ids", "predictions"))
     gold = [label for sentence in sentences for label in sentence.labels or ()]
-    _write_predictions(run, kept, sentences[0].file, "eval", gold)
-    f1 = task.scores(kept).overall.f1
-    of_text = {} if task.word_labels else _compare_with_text(run, sentences, f1)
-    results = _write_scores(run, kept, "eval", of_text)
-    actual, predicted = (task.sentence_labels(kept, n) for n in ("label_ids", "predictions"))
-    make = word_sections if task.word_labels else entity_sections
-    sections = make(sentences, actual, predicted, task.scores(kept))
-    what = "Labels" if task.word_labels else "Entities"
-    title = f"{what} of {os.path.basename(sentences[0].file)}"
-    of_all = {name: value for name, value in results.items() if name in _OVERALL}
+    _write_predictions(run, predicted, sentences[0].file, "eval", gold)
+    scores = task.scores(outputs)
+    extra = {} if task.word_labels else _score_raw_text(run, sentences, scores.overall.f1)
+    results = _write_scores(run, outputs, "eval", extra)
+    make_sections = word_sections if task.word_labels else entity_sections
+    sections = make_sections(sentences, actual, predicted, scores)
+    title = (
+        f"{'Labels' if task.word_labels else 'Entities'} of {os.path.basename(sentences[0].file)}"
+    )
+    names = ("global_step", *(f"eval_{name}" for name in _METRICS))
+    facts = {name: results[name] for name in names if name in results}
     words = np.array([label for labels in actual for label in labels])
-    of_all |= {"sentences": len(sentences), "words": len(words)}
-    of_all["eval_accuracy_of_largest_class"] = largest_class(words)
-    run.write_report("run_ner", title, of_all, sections)
+    facts |= {"sentences": len(sentences), "words": len(words)}
+    facts["eval_accuracy_of_largest_class"] = largest_class(words)
+    run.write_report("run_ner", title, facts, sections)
     return results
 
 
 def predict(run: NerRun, sentences: Sequence[Sentence]) -> None:
     """Write the test file with predicted labels, and its metrics if it has labels."""
-    logger.info("***** Running prediction *****")
-    logger.info("  Num sentences = %d", len(sentences))
-    kept = run.outputs(sentences, "test", run.options.fine_tuning.predict_batch_size)
-    _write_predictions(run, kept, sentences[0].file, "test")
+    logger.info("***** Running prediction on %d sentences *****", len(sentences))
+    outputs = run.outputs(sentences, "test", run.options.fine_tuning.predict_batch_size)
+    predicted = run.task.sentence_labels(outputs, "predictions")
+    _write_predictions(run, predicted, sentences[0].file, "test")
     if sentences[0].labels is not None:
-        _write_scores(run, kept, "test", {})
+        _write_scores(run, outputs, "test")
+
+
+def _write_predictions(
+    run: NerRun,
+    predicted: Sequence[Sequence[str]],
+    source: str,
+    name: str,
+    gold: Sequence[str] | None = None,
+) -> None:
+    labels = [label for sentence in predicted for label in sentence]
+    columns = run.options.columns("test" if name == "test" else "dev")
+    lines = relabel_lines(source, labels, columns, gold)
+    run.write_lines(f"{name}_predictions.txt", (f"{line}\n" for line in lines))
 
 
 def _write_scores(
-    run: NerRun, kept: Mapping[str, np.ndarray], name: str, others: Mapping[str, float]
+    run: NerRun,
+    outputs: Mapping[str, np.ndarray],
+    name: str,
+    extra: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
-    scores = run.task.scores(kept)
-    if not run.task.word_labels and scores.overall.actual and not scores.overall.predicted:
-        logger.warning(
-            "Every prediction is O, but there are %d entities: the model has learned nothing else. "
-            "Train longer, or with another --learning_rate.",
-            scores.overall.actual,
-        )
-    text = format_word_report(scores) if run.task.word_labels else format_report(scores)
-    results = run.write_results(name, {**run.task.metrics(kept), **others})
-    write_text(run.path(f"{name}_report.txt"), text)
+    results = run.write_results(name, {**run.task.metrics(outputs), **extra})
+    make_text = format_word_report if run.task.word_labels else format_report
+    text = make_text(run.task.scores(outputs))
+    run.write_lines(f"{name}_report.txt", [text])
     for line in text.splitlines():
         logger.info("%s", line)
     return results
 
 
-def _compare_with_text(run: NerRun, sentences: Sequence[Sentence], f1: float) -> dict[str, float]:
+def _score_raw_text(run: NerRun, sentences: Sequence[Sentence], f1: float) -> dict[str, float]:
     """Return `eval_f1_of_text`, F1 of the joined words as raw text, if it differs by more than 0.01."""
     task = run.task
     with_spaces = are_spaced(sentence.words for sentence in sentences)
-    joined = []  # sentences with the words of the text
-    found, actual, predicted = [], set(), set()
+    actual, predicted = set(), set()
+    split_again, spans_by_number = [], {}
     for number, sentence in enumerate(sentences):
-        text, given = join_words(sentence.words, with_spaces)
-        actual |= _entities_in_text(number, sentence.labels or (), given)
+        text, word_spans = join_words(sentence.words, with_spaces)
+        actual |= _entities_in_text(number, sentence.labels or (), word_spans)
         if spans := split_words(text, task.word_splitting, task.whole_words):
             words = tuple(text[start:end] for start, end in spans)
-            joined.append(replace(sentence, words=words, labels=None))
-            found.append((number, spans))
-    if [sentence.words for sentence in joined] == [sentence.words for sentence in sentences]:
+            split_again.append(replace(sentence, words=words, labels=None))
+            spans_by_number[number] = spans
+    if [sentence.words for sentence in split_again] == [sentence.words for sentence in sentences]:
         return {}
-    kept = run.outputs(joined, "eval_text", run.options.training.eval_batch_size)
-    rows = task.sentence_labels(kept, "predictions")
-    for (number, spans), labels in zip(found, rows, strict=True):
+    outputs = run.outputs(split_again, "eval_text", run.options.training.eval_batch_size)
+    rows = task.sentence_labels(outputs, "predictions")
+    for (number, spans), labels in zip(spans_by_number.items(), rows, strict=True):
         predicted |= _entities_in_text(number, labels, spans)
     f1_of_text = Counts(len(actual & predicted), len(predicted), len(actual)).f1
     if abs(f1_of_text - f1) <= 0.01:
@@ -258,23 +262,6 @@ def _entities_in_text(
     }
 
 
-def _write_predictions(
-    run: NerRun,
-    kept: Mapping[str, np.ndarray],
-    source: str,
-    name: str,
-    gold: Sequence[str] | None = None,
-) -> None:
-    options = run.options
-    labels = [label for row in run.task.sentence_labels(kept, "predictions") for label in row]
-    columns = columns_of(options, "test" if name == "test" else "dev")
-    path = run.path(f"{name}_predictions.txt")
-    with atomic_write(path) as file:
-        for line in relabel_lines(source, labels, columns, gold):
-            file.write(line + "\n")
-    logger.info("Wrote %d predictions to %s", len(labels), path)
-
-
 # Usual file names of data sets, for --data_dir.
 FILE_NAMES: Mapping[str, Sequence[str]] = {
     "train": ("train.txt", "train.conll", "train.tsv", "eng.train", "wnut17train.conll"),
@@ -283,33 +270,23 @@ FILE_NAMES: Mapping[str, Sequence[str]] = {
 }
 
 
-def columns_of(options: NerOptions, split: str) -> Columns:
-    """Return the columns of a split; a test file may lack labels."""
-    return Columns(options.word_column, options.label_column, labelled=split != "test")
-
-
 def find_files(options: NerOptions) -> dict[str, str]:
     """Return split -> file of the splits that the run needs, from the flags or from `data_dir`.
 
     Raises:
         ValueError: a required file is missing; the message lists the files of the folder.
     """
-    found = {}
+    files = {}
     folder = options.data_dir or ""
     names = set(tf.io.gfile.listdir(folder)) if folder else set()
     for split, file in wanted_files(options).items():
-        if file:
-            found[split] = file
-            continue
-        matching = [name for name in FILE_NAMES[split] if name in names]
-        if not matching:
-            raise OptionError(
-                "data_dir",
-                f"{folder} has none of {', '.join(FILE_NAMES[split])}, but "
-                f"{', '.join(sorted(names)) or 'nothing'}. Name the file.",
-            )
-        found[split] = os.path.join(folder, matching[0])
-    return found
+        name = file or next((name for name in FILE_NAMES[split] if name in names), None)
+        if name is None:
+            usual, existing = ", ".join(FILE_NAMES[split]), ", ".join(sorted(names)) or "nothing"
+            text = f"{folder} has none of {usual}, but {existing}. Name the file."
+            raise OptionError("data_dir", text)
+        files[split] = file or os.path.join(folder, name)
+    return files
 
 
 def read_data(
@@ -329,41 +306,44 @@ def read_data(
         ValueError: a file is unreadable, empty or breaks the scheme, a label is unknown, or the task
             differs from `trained`.
     """
-    stated = options.label_scheme
-    if trained is not None and trained.word_labels and stated == "auto":
-        stated = WORDS
+    scheme = options.label_scheme
+    if trained is not None and trained.word_labels and scheme == "auto":
+        scheme = WORDS
+    is_stated = scheme != "auto"
     splits = {
-        split: read_conll(file, columns_of(options, split), stated)
+        split: read_conll(file, options.columns(split), scheme)
         for split, file in find_files(options).items()
     }
-    known = {"train": splits["train"]} if "train" in splits else splits
-    labelled = [row.labels for rows in known.values() for row in rows if row.labels is not None]
-    scheme = find_scheme(labelled) if stated == "auto" else stated
+    labeled = {"train": splits["train"]} if "train" in splits else splits
+    labels = [row.labels for rows in labeled.values() for row in rows if row.labels is not None]
+    if not is_stated:
+        scheme = find_scheme(labels)
     if options.training.do_train:
-        order = known_labels if trained is None else trained.labels
-        task = _new_task(options, splits["train"], scheme, order, max_seq_length)
+        known_labels = known_labels if trained is None else trained.labels
+        task = _make_task(options, splits["train"], scheme, known_labels, max_seq_length)
     elif trained is None:
         raise OptionError(
             "init_checkpoint",
             "it has no task.json, so its labels are unknown. Give a folder of run_ner, or --do_train.",
         )
     else:
-        labels = spelled_as(trained.labels, sorted({n for labels in labelled for n in labels}))
-        task = _adjusted(trained, labels, options, max_seq_length, stated)
+        names = spelled_as(trained.labels, sorted({n for row in labels for n in row}))
+        task = _adjust_task(trained, names, options, max_seq_length)
     for sentences in splits.values():
-        _check_labels(sentences, task.labels)
-        _check_scheme(sentences, task.crf or scheme, strict=stated != "auto")
+        for sentence in sentences:
+            task.label_ids(sentence)  # raises if a label is unknown
+        _check_scheme(sentences, task.crf or scheme, strict=is_stated)
     return task, splits
 
 
-def _new_task(
+def _make_task(
     options: NerOptions,
     sentences: Sequence[Sentence],
     scheme: str,
     known_labels: Sequence[str],
     max_seq_length: int,
 ) -> TokenClassificationTask:
-    labels = complete_labels((n for each in sentences for n in each.labels or ()), scheme)
+    labels = complete_labels((n for row in sentences for n in row.labels or ()), scheme)
     if len(labels) < 2:
         text = f"every label is {labels[0]!r}. Name their column with --label_column."
         raise DataError(sentences[0].file, text)
@@ -383,52 +363,31 @@ def _new_task(
 
 def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> None:
     """Raise if `strict` and labels break the scheme, else warn: they are read as conlleval does."""
-    found = [
+    violations = [
         f"{sentence.location(index)}: {why}"
         for sentence in sentences
         for index, why in find_violations(sentence.labels or (), scheme)
     ]
-    if not found:
+    if not violations:
         return
-    examples = "; ".join(found[:3])
+    text = f"{len(violations)} labels break {scheme}: {'; '.join(violations[:3])}."
     if strict:
-        raise OptionError(
-            "label_scheme",
-            f"{len(found)} labels break {scheme}: {examples}. Without it, conlleval's rule is used.",
-        )
-    logger.warning(
-        "%d labels break the scheme %s and are read as conlleval reads them: %s. If the scheme is "
-        "wrong, give --label_scheme.",
-        len(found),
-        scheme,
-        examples,
-    )
+        raise OptionError("label_scheme", f"{text} Without it, conlleval's rule is used.")
+    logger.warning("%s They are read as conlleval reads them; or give --label_scheme.", text)
 
 
-def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str]) -> None:
-    known = set(labels)
-    for sentence in sentences:
-        for index, label in enumerate(sentence.labels or ()):
-            if label not in known:
-                raise DataError(
-                    sentence.location(index),
-                    f"the label is {label!r}, but those of this model are {', '.join(labels)}.",
-                )
-
-
-def _adjusted(
+def _adjust_task(
     trained: TokenClassificationTask,
     labels: Sequence[str],
     options: NerOptions,
     max_seq_length: int,
-    stated: str,
 ) -> TokenClassificationTask:
     """Return the task of a trained model with this run's length and spelling of labels."""
     arguments = trained.arguments() | {"max_seq_length": max_seq_length, "labels": labels}
     if options.document_context:
         arguments["document_context"] = True
-    if stated != "auto":
-        arguments["word_labels"] = stated == WORDS
+    if options.label_scheme != "auto":
+        arguments["word_labels"] = options.label_scheme == WORDS
     if options.doc_stride is not None or max_seq_length != trained.max_seq_length:
         arguments["doc_stride"] = options.doc_stride
     return TokenClassificationTask(**arguments)

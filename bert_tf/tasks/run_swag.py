@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bert_tf.data.multiple_choice import Question, read_questions
-from bert_tf.files import atomic_write, json_line
+from bert_tf.files import json_line
 from bert_tf.limits import DataError
 from bert_tf.options import ModelOptions, require_files
 from bert_tf.report.multiple_choice import choice_sections
@@ -96,34 +96,29 @@ def read_data(options: SwagOptions) -> Splits:
 
 
 def answer(
-    run: SwagRun,
-    questions: Sequence[Question],
-    name: str,
-    batch_size: int,
+    run: SwagRun, questions: Sequence[Question], name: str, batch_size: int
 ) -> dict[str, float]:
     """Answer the set "eval" or "test". Return its metrics, or {} if an answer is unknown."""
-    logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
-    logger.info("  Num examples = %d", len(questions))
-    options, kept = run.options, run.outputs(questions, name, batch_size)
-    write_predictions(run.path(f"{name}_predictions.jsonl"), questions, kept["logits"])
+    logger.info("***** Running %s on %d questions *****", name, len(questions))
+    outputs = run.outputs(questions, name, batch_size)
+    run.write_lines(f"{name}_predictions.jsonl", prediction_lines(questions, outputs["logits"]))
     if any(question.label is None for question in questions):
         return {}
-    results = run.write_results(name, run.task.metrics(kept))
+    results = run.write_results(name, run.task.metrics(outputs))
     if name == "eval":
-        sections = choice_sections(questions, kept["logits"])
-        title = f"Choices of {os.path.basename(str(options.fine_tuning.eval_file))}"
+        sections = choice_sections(questions, outputs["logits"])
+        title = f"Choices of {os.path.basename(str(run.options.fine_tuning.eval_file))}"
         largest = largest_class(np.array([question.label for question in questions]))
-        shown = {"examples": len(questions), "eval_accuracy_of_largest_class": largest}
-        run.write_report("run_swag", title, results | shown, sections)
+        facts = {"examples": len(questions), "eval_accuracy_of_largest_class": largest}
+        run.write_report("run_swag", title, results | facts, sections)
     return results
 
 
-def write_predictions(path: str, questions: Sequence[Question], logits: np.ndarray) -> None:
-    """Write one JSON line per question. `logits` [questions, K] may have padding."""
-    with atomic_write(path) as file:
-        for question, row in zip(questions, softmax(logits), strict=True):
-            probabilities = [float(p) for p in row[: len(question.choices)]]
-            prediction = int(np.argmax(probabilities))
-            line = {"id": question.guid, "prediction": prediction, "probabilities": probabilities}
-            file.write(json_line(line))
-    logger.info("Wrote %d predictions to %s", len(questions), path)
+def prediction_lines(questions: Sequence[Question], logits: np.ndarray) -> Iterator[str]:
+    """Yield one line of JSON per question. `logits` [questions, K] may have padding."""
+    for question, row in zip(questions, softmax(logits), strict=True):
+        probabilities = row[: len(question.choices)].tolist()
+        prediction = int(np.argmax(probabilities))
+        yield json_line(
+            {"id": question.guid, "prediction": prediction, "probabilities": probabilities}
+        )

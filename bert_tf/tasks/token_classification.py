@@ -31,7 +31,7 @@ from bert_tf.data.label_schemes import (
     label_as_entity,
     parse_label,
 )
-from bert_tf.data.parallel import NUM_SPECIAL_TOKENS, Document, LabelledSentence, WordRecords
+from bert_tf.data.parallel import NUM_SPECIAL_TOKENS, Document, WordRecords
 from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.token_classification import Sentence
 from bert_tf.limits import DataError
@@ -39,7 +39,7 @@ from bert_tf.modeling.crf import best_labels, log_likelihood, log_marginals, sen
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.registry import TaskType, register_task
-from bert_tf.tasks.base import ExampleTask, Tensors, of_type
+from bert_tf.tasks.base import ExampleTask, Tensors, check_argument, of_type
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import (
     chains_of_words,
@@ -71,7 +71,6 @@ class TokenClassificationTask(ExampleTask):
 
     name = "token_classification"
     uses_pooler = False
-    best_metric = "eval_f1"
 
     def __init__(
         self,
@@ -86,17 +85,15 @@ class TokenClassificationTask(ExampleTask):
         word_splitting: str = "basic",
         whole_words: Sequence[str] = (),
     ):
+        is_valid = 1 < len(labels) == len(set(labels))
+        check_argument(is_valid, "labels", labels, "2 or more, all different")
         room = max_seq_length - NUM_SPECIAL_TOKENS
-        is_fitting = doc_stride is None or 1 <= doc_stride <= room
-        for name, value, expected, is_valid in (
-            ("labels", labels, "2 or more, all different", 1 < len(labels) == len(set(labels))),
-            ("max_seq_length", max_seq_length, "3 or more", room >= 1),
-            ("doc_stride", doc_stride, f"from 1 to {room}", is_fitting),
-        ):
-            if not is_valid:
-                raise ValueError(f"{name} is {value!r:.60}, but must be {expected}.")
+        check_argument(room >= 1, "max_seq_length", max_seq_length, "3 or more")
+        is_valid = doc_stride is None or 1 <= doc_stride <= room
+        check_argument(is_valid, "doc_stride", doc_stride, f"from 1 to {room}")
         assert crf in (None, *SCHEMES, WORDS)  # noqa: S101
         self.labels = tuple(labels)
+        self._ids = {label: index for index, label in enumerate(self.labels)}
         self.max_seq_length = max_seq_length
         self.document_context = document_context
         self.doc_stride = doc_stride
@@ -106,11 +103,10 @@ class TokenClassificationTask(ExampleTask):
             has_entities = any(label[:2] in ("B-", "I-") for label in labels)
             word_labels = not has_entities and None in map(parse_label, labels)
         self.word_labels = word_labels
-        if self.word_labels:
-            self.best_metric = "eval_accuracy"
+        self.best_metric = "eval_accuracy" if self.word_labels else "eval_f1"
         self.crf = crf
         self.word_splitting, self.whole_words = word_splitting, frozenset(whole_words)
-        self.features = token_classification_features(max_seq_length, with_ends=crf is not None)
+        self.features = _list_features(max_seq_length, with_ends=crf is not None)
         self.losses = (token_classification_loss() if crf is None else crf_loss(),)
 
     def arguments(self) -> dict[str, Any]:
@@ -152,7 +148,7 @@ class TokenClassificationTask(ExampleTask):
         Every word is predicted in exactly one window, in the order of the sentences. With a CRF, labels
         that break its scheme become those of the same entities.
         """
-        parts = _parts_of(self._documents(of_type(sentences, Sentence)))
+        parts = _group_documents(self._documents(of_type(sentences, Sentence)))
         make = self.record_maker(tokenizer)
         count, _ = write_parts(path, self.features, make, parts, num_workers)
         return count
@@ -175,35 +171,41 @@ class TokenClassificationTask(ExampleTask):
 
     def _documents(self, sentences: Iterable[Sentence]) -> Iterator[Document]:
         """Yield the texts to be split into windows: documents, or single sentences."""
-        ids = {label: index for index, label in enumerate(self.labels)}
         if not self.document_context:
-            yield from ([self._labelled(sentence, ids)] for sentence in sentences)
+            yield from ([(s.words, self.label_ids(s))] for s in sentences)
             return
         for _, document in groupby(sentences, key=lambda sentence: sentence.document):
-            yield [self._labelled(sentence, ids) for sentence in document]
+            yield [(s.words, self.label_ids(s)) for s in document]
 
-    def _labelled(self, sentence: Sentence, ids: Mapping[str, int]) -> LabelledSentence:
+    def label_ids(self, sentence: Sentence) -> list[int]:
+        """Return the label of each word as in the records; zeros without labels.
+
+        Raises:
+            DataError: a label is unknown; the message names the line.
+        """
         if sentence.labels is None:  # a test set, whose labels are unused
-            return sentence.words, [0] * len(sentence.words)
+            return [0] * len(sentence.words)
         labels = sentence.labels
         if self.crf is not None:  # others would have probability 0
             labels = convert_scheme(labels, self.crf)
-        for index, label in (*enumerate(sentence.labels), *enumerate(labels)):
-            if label not in ids:
-                problem = f"the label is {label!r}, but must be of {', '.join(self.labels)}."
-                raise DataError(sentence.location(index), problem)
-        return sentence.words, [ids[label] for label in labels]
+        for index, pair in enumerate(zip(sentence.labels, labels, strict=True)):
+            for label in pair:
+                if label not in self._ids:
+                    valid = ", ".join(self.labels)
+                    problem = f"the label is {label!r}, but those of this model are {valid}."
+                    raise DataError(sentence.location(index), problem)
+        return [self._ids[label] for label in labels]
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         logits = word_logits(outputs["logits"], features["word_positions"])
-        kept = {n: features[n] for n in ("label_ids", "label_weights", "sentence_starts")}
+        words = {n: features[n] for n in ("label_ids", "label_weights", "sentence_starts")}
         if self.crf is not None:
-            return {"logits": logits, "transitions": outputs["transitions"], **kept}
+            return {"logits": logits, "transitions": outputs["transitions"], **words}
         return {
             "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
             "probabilities": tf.reduce_max(tf.nn.softmax(logits), axis=-1),
             "losses": cross_entropy(logits, features["label_ids"]),
-            **kept,
+            **words,
         }
 
     def learned_shapes(self, embedding_dim):
@@ -214,37 +216,34 @@ class TokenClassificationTask(ExampleTask):
             return {"logits": log_marginals(chains_of_words(outputs, features))}
         return {"logits": word_logits(outputs["logits"], features["word_positions"])}
 
-    def decode(self, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def decode(self, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the predictions of the CRF for each whole sentence."""
         if self.crf is None:
-            return kept
-        found = {
-            name: value for name, value in kept.items() if name not in ("logits", "transitions")
-        }
-        is_predicted = kept["label_weights"] > 0
-        sentences = zip(by_sentence(kept, "logits"), by_sentence(kept, "label_ids"), strict=True)
-        decoded = decoded_sentences(list(sentences), kept["transitions"][0])
+            return outputs
+        sentences = zip(
+            *(split_by_sentence(outputs, name) for name in ("logits", "label_ids")), strict=True
+        )
+        results = dict(outputs)
+        del results["logits"], results["transitions"]
+        is_predicted = outputs["label_weights"] > 0
+        decoded = decode_sentences(list(sentences), outputs["transitions"][0])
         for name, values in decoded.items():
-            found[name] = np.zeros(is_predicted.shape, values.dtype)
-            found[name][is_predicted] = values
-        return found
+            results[name] = np.zeros(is_predicted.shape, values.dtype)
+            results[name][is_predicted] = values
+        return results
 
-    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return `eval_loss` in nats per word, and fractions from 0 to 1.
 
         The fractions are those of conlleval, or accuracy and macro F1 for labels of words.
         """
-        loss = float(np.average(kept["losses"], weights=kept["label_weights"]))
-        return {**self._fractions(self.scores(kept)), "eval_loss": loss, "loss": loss}
+        loss = float(np.average(outputs["losses"], weights=outputs["label_weights"]))
+        return {**self._fractions(self.scores(outputs)), "eval_loss": loss, "loss": loss}
 
     @property
     def metric_keys(self) -> tuple[str, ...]:
         """Keys of `metrics`. An evaluation lacks those of types that it neither has nor predicts."""
-        return self.metric_keys_of([self.labels])
-
-    def metric_keys_of(self, labels: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """Return the keys of `metrics` of sentences with these labels, for any predictions."""
-        return (*self._fractions(conlleval(labels, labels)), "eval_loss", "loss")
+        return (*self._fractions(conlleval([self.labels], [self.labels])), "eval_loss", "loss")
 
     def _fractions(self, scores: Scores) -> dict[str, float]:
         results = {"eval_accuracy": scores.accuracy}
@@ -257,41 +256,41 @@ class TokenClassificationTask(ExampleTask):
             results[f"eval_f1{ending}"] = counts.f1
         return results
 
-    def scores(self, kept: Mapping[str, np.ndarray]) -> Scores:
+    def scores(self, outputs: Mapping[str, np.ndarray]) -> Scores:
         """Return the metrics of conlleval over an evaluation set; by label for labels of words."""
-        return conlleval(*(self.entity_labels(kept, n) for n in ("label_ids", "predictions")))
+        return conlleval(*(self.entity_labels(outputs, n) for n in ("label_ids", "predictions")))
 
     @property
     def entity_label_names(self) -> tuple[str, ...]:
         """Labels as labels of entities; each word is an entity for labels of words."""
         return tuple(map(label_as_entity, self.labels)) if self.word_labels else self.labels
 
-    def entity_labels(self, kept: Mapping[str, np.ndarray], name: str) -> list[list[str]]:
+    def entity_labels(self, outputs: Mapping[str, np.ndarray], name: str) -> list[list[str]]:
         """Return `sentence_labels` with the names of `entity_label_names`."""
         names = self.entity_label_names
-        return [[names[label] for label in row] for row in by_sentence(kept, name)]
+        return [[names[label] for label in row] for row in split_by_sentence(outputs, name)]
 
-    def sentence_labels(self, kept: Mapping[str, np.ndarray], name: str) -> list[list[str]]:
+    def sentence_labels(self, outputs: Mapping[str, np.ndarray], name: str) -> list[list[str]]:
         """Return the labels of the words of each sentence, in the order of the file.
 
         Args:
-            kept: from `eval_outputs`, of all windows.
+            outputs: from `eval_outputs`, of all windows.
             name: "predictions" or "label_ids".
         """
-        return [[self.labels[label] for label in row] for row in by_sentence(kept, name)]
+        return [[self.labels[label] for label in row] for row in split_by_sentence(outputs, name)]
 
 
-def by_sentence(kept: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
+def split_by_sentence(outputs: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
     """Split an array [windows, W] of `eval_outputs` into one array per sentence."""
-    is_predicted = kept["label_weights"] > 0  # each word once
-    starts = np.flatnonzero(kept["sentence_starts"][is_predicted])
-    return np.split(kept[name][is_predicted], starts[1:])
+    is_predicted = outputs["label_weights"] > 0  # each word once
+    starts = np.flatnonzero(outputs["sentence_starts"][is_predicted])
+    return np.split(outputs[name][is_predicted], starts[1:])
 
 
-_DECODED_TOGETHER = 64  # sentences
+_SENTENCES_AT_ONCE = 64
 
 
-def decoded_sentences(
+def decode_sentences(
     sentences: Sequence[tuple[np.ndarray, np.ndarray]], transitions: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Return the best labels of whole sentences by a CRF.
@@ -305,18 +304,18 @@ def decoded_sentences(
             labels, `losses`, whose sum over a sentence is -log p(actual labels).
     """
     lengths = [len(labels) for _, labels in sentences]
-    found: list[dict[str, np.ndarray]] = [{}] * len(sentences)
-    for rows in group_by_length(lengths, _DECODED_TOGETHER):
+    results: list[dict[str, np.ndarray]] = [{}] * len(sentences)
+    for rows in group_by_length(lengths, _SENTENCES_AT_ONCE):
         shape = (len(rows), lengths[rows[-1]])
         logits = np.zeros((*shape, len(transitions) - 1), np.float32)
         labels = np.zeros(shape, np.int32)
-        for place, row in enumerate(rows):
-            logits[place, : lengths[row]], labels[place, : lengths[row]] = sentences[row]
+        for index, row in enumerate(rows):
+            logits[index, : lengths[row]], labels[index, : lengths[row]] = sentences[row]
         counts = np.array([lengths[row] for row in rows])
-        outputs = _decode(logits, transitions, labels, counts)
-        for place, row in enumerate(rows):
-            found[row] = {n: value[place, : lengths[row]].numpy() for n, value in outputs.items()}
-    return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+        batch = _decode(logits, transitions, labels, counts)
+        for index, row in enumerate(rows):
+            results[row] = {n: value[index, : lengths[row]].numpy() for n, value in batch.items()}
+    return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
 
 
 @functools.partial(tf.function, reduce_retracing=True, autograph=False)
@@ -333,9 +332,7 @@ def _decode(logits, transitions, labels, counts) -> dict[str, tf.Tensor]:
     }
 
 
-def token_classification_features(
-    max_seq_length: int, with_ends: bool = False
-) -> tuple[FeatureSpec, ...]:
+def _list_features(max_seq_length: int, with_ends: bool = False) -> tuple[FeatureSpec, ...]:
     """Return the features of a window of words.
 
     `word_positions`: positions of the first piece of each word, 0 for padding. `label_weights`: 1 for
@@ -353,7 +350,7 @@ def token_classification_features(
     )
 
 
-def _parts_of(documents: Iterable[Document]) -> Iterator[list[Document]]:
+def _group_documents(documents: Iterable[Document]) -> Iterator[list[Document]]:
     """Yield lists of documents with at least CHUNK_SIZE sentences, and the rest."""
     part: list[Document] = []
     num_sentences = 0

@@ -12,7 +12,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.label_schemes import find_violations
 from bert_tf.data.token_classification import Sentence
 from bert_tf.tasks.metrics import f1_macro
-from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
+from bert_tf.tasks.token_classification import TokenClassificationTask, split_by_sentence
 from bert_tf.tokenization import FullTokenizer
 
 # ids: 0 [PAD], 1 [UNK], 2 [CLS], 3 [SEP], 4 a, 5 ##b, 6 c
@@ -249,8 +249,8 @@ def test_a_sentence_in_several_windows_is_labelled_as_a_whole(written, document_
     assert "logits" not in kept and "transitions" not in kept
     total = 0.0
     for own, actual, found, certain in zip(
-        *(by_sentence(windows, name) for name in ("logits", "label_ids")),
-        *(by_sentence(kept, name) for name in ("predictions", "probabilities")),
+        *(split_by_sentence(windows, name) for name in ("logits", "label_ids")),
+        *(split_by_sentence(kept, name) for name in ("predictions", "probabilities")),
         strict=True,
     ):
         assert not list(find_violations([LABELS[label] for label in found], "iob2"))
