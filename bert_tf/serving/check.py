@@ -79,21 +79,23 @@ class ExportCheck:
         tolerance = TOLERANCES[self._precision]
         for signature, request, expected in self._expected:
             answers = runtime.ask(signature, dict(request))
-            found = differences.setdefault(signature, {})
+            largest = differences.setdefault(signature, {})
             for name, value in expected.items():
                 answer = answers[name]
                 difference = np.inf
                 if answer.shape == value.shape:
                     difference = float(np.abs(answer - value).max(initial=0))
-                most = tolerance * max(1.0, float(np.abs(value).max(initial=0)))
-                if not difference <= most:  # also if it is nan
+                allowed = tolerance * max(1.0, float(np.abs(value).max(initial=0)))
+                if not difference <= allowed:  # also if it is nan
                     raise ValueError(
                         f"{name} of {signature} differs from the model by {difference:.3g} (allowed: "
-                        f"{most:.3g}), so nothing is exported."
+                        f"{allowed:.3g}), so nothing is exported."
                     )
-                found[name] = max(difference, found.get(name, 0.0))
-        largest = max((d for found in differences.values() for d in found.values()), default=0.0)
-        logger.info("The export answers as the model: largest difference %.3g", largest)
+                largest[name] = max(difference, largest.get(name, 0.0))
+        values = [value for named in differences.values() for value in named.values()]
+        logger.info(
+            "The export answers as the model: largest difference %.3g", max(values, default=0.0)
+        )
         return {"differences": differences}
 
 
@@ -106,9 +108,9 @@ def _batch(
     served: Served, tokenizer: FullTokenizer, texts: Sequence[str], names: Iterable[str]
 ) -> dict[str, np.ndarray]:
     """Return the texts as pairs of ids, short ones padded, under the names of a signature on ids."""
-    found = dict(tokenizer(texts, [*texts[2:], *texts[:2]], max_length=served.max_seq_length))
+    batch = dict(tokenizer(texts, [*texts[2:], *texts[:2]], max_length=served.max_seq_length))
     if len(served.ids_shape) == 3:  # choices
-        found = {name: ids[None] for name, ids in found.items()}
-    found |= dict.fromkeys(POSITIONS, np.full((len(texts), 2), [1, 2], np.int32))
-    found |= {other: found[name] for other, name in zip(INPUTS, INPUT_NAMES, strict=True)}
-    return {name: np.asarray(found[name], np.int32) for name in names}
+        batch = {name: ids[None] for name, ids in batch.items()}
+    batch |= dict.fromkeys(POSITIONS, np.full((len(texts), 2), [1, 2], np.int32))
+    batch |= {alias: batch[name] for alias, name in zip(INPUTS, INPUT_NAMES, strict=True)}
+    return {name: np.asarray(batch[name], np.int32) for name in names}

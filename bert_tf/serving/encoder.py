@@ -54,21 +54,25 @@ class ServedEncoder(Served):
         self._pieces = trained.tokenizer.convert_ids_to_tokens(range(len(self.vocabulary)))
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
-        found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
-        embedding = sentence_embedding(found, input_mask, self.pooling)
+        tensors = self.call_model(
+            input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids
+        )
+        embedding = sentence_embedding(tensors, input_mask, self.pooling)
         if self.normalize:
             embedding = tf.math.l2_normalize(embedding, axis=-1)
         outputs = {"embedding": embedding}
         if self.layers:
-            layers = [found["all_encoder_layers"][index] for index in self.layers]
+            layers = [tensors["all_encoder_layers"][index] for index in self.layers]
             outputs["layer_features"] = tf.cast(tf.stack(layers, axis=1), tf.float32)
         return outputs
 
     def hugging_face(self, input_ids, input_mask, segment_ids) -> Outputs:
-        found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
+        tensors = self.call_model(
+            input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids
+        )
         return {
-            "last_hidden_state": tf.cast(found["sequence_output"], tf.float32),
-            "pooler_output": tf.cast(found["pooled_output"], tf.float32),
+            "last_hidden_state": tf.cast(tensors["sequence_output"], tf.float32),
+            "pooler_output": tf.cast(tensors["pooled_output"], tf.float32),
         }
 
     def single(self, text_a) -> Outputs:

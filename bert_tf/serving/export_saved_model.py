@@ -245,8 +245,8 @@ def _check(options: ExportOptions) -> None:
     """Raise, before the model is loaded, if the export would fail. Log warnings."""
     check_backend()
     check_new_folder(options.export_dir, "export_dir")
-    wanted = {"onnx": ["onnx", "onnxruntime", "tf2onnx"], "openvino": ["openvino"]}
-    modules = wanted.get(options.format, [])
+    packages = {"onnx": ["onnx", "onnxruntime", "tf2onnx"], "openvino": ["openvino"]}
+    modules = packages.get(options.format, [])
     if options.format == "openvino" and options.precision == INT8:
         modules.append("nncf")
     require_packages("format", modules, options.format)
@@ -293,12 +293,12 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
 
 def _quantize(options: ExportOptions, served: Served, ids: Sequence[Ids]) -> Quantization:
     """Return the products of the model in 8-bit integers. Log the errors of those that are not."""
-    found = quantize(served, ids)
-    kept = ", ".join(f"{name} ({found.errors[name]:.1%})" for name in found.kept)
-    logger.info("%d of %d products and tables in int8", len(found.replacements), len(found.errors))
-    if kept:
-        logger.info("  in %s, with their errors in int8: %s", options.dtype, kept)
-    return found
+    result = quantize(served, ids)
+    count, total = len(result.replacements), len(result.errors)
+    logger.info("%d of %d products and tables in int8", count, total)
+    if floats := ", ".join(f"{name} ({result.errors[name]:.1%})" for name in result.in_floats):
+        logger.info("  in %s, with their errors in int8: %s", options.dtype, floats)
+    return result
 
 
 def _log(options: ExportOptions, values: Mapping[str, Any]) -> None:

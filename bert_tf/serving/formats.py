@@ -31,7 +31,7 @@ import tensorflow as tf
 from bert_tf.files import atomic_folder
 from bert_tf.options import OptionError
 from bert_tf.prediction.runtimes import FILES, openvino_name, preserve_logging
-from bert_tf.serving.saved_model import described, metadata, write_beside
+from bert_tf.serving.saved_model import describe_signature, metadata, write_beside
 from bert_tf.serving.served import TOKENS, Served, Signature
 
 # The signature of a file, and the function that writes it.
@@ -65,7 +65,7 @@ def write_file(
     """
     convert = {"tflite": _to_tflite, "onnx": _to_onnx, "openvino": _to_openvino}[format]
     function, write = convert(served, precision, calibration)
-    signature = described(function)
+    signature = describe_signature(function)
     # Inputs other than ids are weights, which the file contains.
     signature["inputs"] = {name: signature["inputs"][name] for name in served.ids_specs()}
     with atomic_folder(export_dir, "export_dir") as folder, tempfile.TemporaryDirectory() as local:
@@ -130,9 +130,9 @@ def _converted(served: Served, function: Any) -> Any:
     )
     of_input = {f"weight_{number}": variable for number, variable in enumerate(served.parameters)}
     for node in model.graph.node:
-        for place, name in enumerate(node.input):
+        for index, name in enumerate(node.input):
             if name in of_input:
-                node.input[place] = of_input[name].path
+                node.input[index] = of_input[name].path
     ids = [value for value in model.graph.input if value.name not in of_input]
     used = [of_input[value.name] for value in model.graph.input if value.name in of_input]
     del model.graph.input[:]
@@ -148,7 +148,7 @@ def _without_erfc(graph: Any, node: Any, name: str, _: Any) -> None:
     Runtimes recognize this form, with a division, as GELU.
     """
     (scaled,), (output,) = node.inputs, node.output
-    negative = next(each for each in scaled.inputs if each.type == "Neg")
+    negative = next(node for node in scaled.inputs if node.type == "Neg")
     of_output = {"shapes": [graph.get_shape(output)], "dtypes": [graph.get_dtype(output)]}
     graph.remove_node(name)
     root = graph.make_const(f"{name}/root", np.array(math.sqrt(2.0), np.float32))

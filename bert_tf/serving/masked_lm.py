@@ -90,11 +90,11 @@ class ServedMaskFiller(Served):
             tf.reduce_sum(tf.cast(is_mask, tf.int64), axis=1),
             validate=False,
         )
-        found = self.tokens(**packed, masked_lm_positions=positions.to_tensor())
+        outputs = self.tokens(**packed, masked_lm_positions=positions.to_tensor())
         is_filled = tf.ones_like(positions).to_tensor()[:, :, tf.newaxis] > 0
         return {
-            "token": tf.where(is_filled, found["token"], ""),
-            "probability": tf.where(is_filled, found["probability"], 0.0),
+            "token": tf.where(is_filled, outputs["token"], ""),
+            "probability": tf.where(is_filled, outputs["probability"], 0.0),
         }
 
     def _encode(self, text: tf.Tensor) -> tf.RaggedTensor:

@@ -101,7 +101,7 @@ def checked_ids(
     Args:
         names: of input_ids, input_mask and segment_ids. Other inputs are positions in their rows.
     """
-    first, *others = names
+    first, *rest = names
     max_length = config.max_position_embeddings
     sizes = {first: "vocab_size", names[2]: "type_vocab_size"}
 
@@ -110,24 +110,24 @@ def checked_ids(
         rule = f"but the model has {max_length} positions (`max_position_embeddings`). Truncate the ids."
         data = [f"`{first}` has this length:", shape[-1], rule]
         checks = [tf.debugging.Assert(shape[-1] <= max_length, data)]
-        for name in others:
-            found = tf.shape(ids[name])
-            data = [f"`{first}` has this shape:", shape, f"but `{name}` has this:", found]
+        for name in rest:
+            actual = tf.shape(ids[name])
+            data = [f"`{first}` has this shape:", shape, f"but `{name}` has this:", actual]
             data.append("Pad all inputs to one shape.")
-            checks.append(tf.debugging.Assert(tf.reduce_all(tf.equal(found, shape)), data))
+            checks.append(tf.debugging.Assert(tf.reduce_all(tf.equal(actual, shape)), data))
         for name, field in sizes.items():
-            last, (least, most) = getattr(config, field) - 1, _range(ids[name])
+            last, (smallest, largest) = getattr(config, field) - 1, _range(ids[name])
             rule = f"`{name}` must be from 0 to {last} (`{field}` - 1), but is from"
-            is_valid = (least >= 0) & (most <= last)
-            checks.append(tf.debugging.Assert(is_valid, [rule, least, "to", most]))
-        for name in (each for each in ids if each not in names):
-            rows, (least, most) = tf.shape(ids[name])[0], _range(ids[name])
+            is_valid = (smallest >= 0) & (largest <= last)
+            checks.append(tf.debugging.Assert(is_valid, [rule, smallest, "to", largest]))
+        for name in (extra for extra in ids if extra not in names):
+            rows, (smallest, largest) = tf.shape(ids[name])[0], _range(ids[name])
             before, between = f"`{first}` has this many rows:", f"but `{name}` has this many:"
             data = [before, shape[0], between, rows, "Send the positions of each row."]
             checks.append(tf.debugging.Assert(rows == shape[0], data))
-            data = [f"`{name}` is from", least, "to", most, f"but `{first}` has this length:"]
+            data = [f"`{name}` is from", smallest, "to", largest, f"but `{first}` has this length:"]
             data += [shape[1], "Count from 0 in each row."]
-            checks.append(tf.debugging.Assert((least >= 0) & (most < shape[1]), data))
+            checks.append(tf.debugging.Assert((smallest >= 0) & (largest < shape[1]), data))
         with tf.control_dependencies(checks):
             return function(**{name: tf.identity(value) for name, value in ids.items()})
 

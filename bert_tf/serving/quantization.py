@@ -35,13 +35,13 @@ from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
 logger = logging.getLogger(__name__)
 
 
-MOST_TEXTS = 300  # NNCF's usual number of samples
+MAX_TEXTS = 300  # NNCF's usual number of samples
 
 Ids = dict[str, np.ndarray]
 
 
 def calibration_ids(served: Served, requests: Iterable[Mapping[str, Any]]) -> list[Ids]:
-    """Return the ids of at most MOST_TEXTS requests. The sample is the same in every call.
+    """Return the ids of at most MAX_TEXTS requests. The sample is the same in every call.
 
     Args:
         served: takes text.
@@ -49,21 +49,21 @@ def calibration_ids(served: Served, requests: Iterable[Mapping[str, Any]]) -> li
 
     Returns:
         Inputs of the model by name: int32 [1, S] or [1, K, S], trimmed to the (longest) text. Long
-        texts have a row for each window, and at most MOST_TEXTS rows are returned.
+        texts have a row for each window, and at most MAX_TEXTS rows are returned.
     """
     texts, count = _sample(requests)
-    rows = [row for inputs in recorded_ids(served, texts) for row in _rows(inputs)]
-    most = min(len(rows), MOST_TEXTS)
-    rows = [rows[place * len(rows) // most] for place in range(most)]
+    rows = [row for inputs in record_ids(served, texts) for row in _rows(inputs)]
+    size = min(len(rows), MAX_TEXTS)
+    rows = [rows[index * len(rows) // size] for index in range(size)]
     different = min(count, len({row["input_ids"].tobytes() for row in rows}))
     logger.info(
         "Calibration with %d different texts of %d; about %d are needed",
-        *(different, count, MOST_TEXTS),
+        *(different, count, MAX_TEXTS),
     )
     return rows
 
 
-def recorded_ids(served: Served, requests: list[Mapping[str, Any]]) -> list[Ids]:
+def record_ids(served: Served, requests: list[Mapping[str, Any]]) -> list[Ids]:
     """Return the ids that the model gets for each request, windows of long texts included.
 
     Args:
@@ -92,16 +92,16 @@ def recorded_ids(served: Served, requests: list[Mapping[str, Any]]) -> list[Ids]
 
 
 def _sample(requests: Iterable[Any]) -> tuple[list[Any], int]:
-    """Return at most MOST_TEXTS of the requests, each with equal probability, and their number."""
+    """Return at most MAX_TEXTS of the requests, each with equal probability, and their number."""
     rng = random.Random(0)
-    kept: list[Any] = []
+    sample: list[Any] = []
     count = 0
     for count, request in enumerate(requests, start=1):
-        if len(kept) < MOST_TEXTS:
-            kept.append(request)
-        elif (place := rng.randrange(count)) < MOST_TEXTS:
-            kept[place] = request
-    return kept, count
+        if len(sample) < MAX_TEXTS:
+            sample.append(request)
+        elif (index := rng.randrange(count)) < MAX_TEXTS:
+            sample[index] = request
+    return sample, count
 
 
 def _rows(inputs: Ids) -> Iterator[Ids]:
@@ -119,7 +119,7 @@ def _rows(inputs: Ids) -> Iterator[Ids]:
 
 
 INT8 = "int8"
-MOST_ERROR = 0.1  # of a product, relative; products above stay in floats
+MAX_ERROR = 0.1  # of a product, relative; products above stay in floats
 
 _ROWS = 512  # inputs of a product on which its error is measured
 _PARTS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.2)  # of the smallest and the largest value
@@ -134,7 +134,7 @@ class _Recorder:
     def __init__(self, affine: Affine, rows_per_call: int):
         self.affine = affine
         self._rows_per_call = rows_per_call
-        self._kept: list[np.ndarray] = []
+        self._inputs: list[np.ndarray] = []
         self.low = self.high = np.zeros(affine.kernel.shape[0], np.float32)
 
     def __call__(self, inputs: tf.Tensor, addend: tf.Tensor | None = None) -> tf.Tensor:
@@ -143,11 +143,11 @@ class _Recorder:
             self.low = np.minimum(self.low, rows.min(axis=0))
             self.high = np.maximum(self.high, rows.max(axis=0))
             step = max(1, len(rows) // self._rows_per_call)
-            self._kept.append(rows[::step][: self._rows_per_call])
+            self._inputs.append(rows[::step][: self._rows_per_call])
         return self.affine(inputs, addend)
 
     def rows(self) -> np.ndarray:
-        return np.concatenate(self._kept)
+        return np.concatenate(self._inputs)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Quantization:
     largest_weight: int
 
     @property
-    def kept(self) -> list[str]:
+    def in_floats(self) -> list[str]:
         """Names of what is not replaced."""
         return [name for name in self.errors if name not in self.replacements]
 
@@ -184,17 +184,19 @@ def largest_weight() -> int:
 
 
 def quantize(served: Served, batches: Sequence[Ids]) -> Quantization:
-    """Return the products of a model in 8-bit integers, except those with an error above MOST_ERROR.
+    """Return the products of a model in 8-bit integers, except those with an error above MAX_ERROR.
 
     Args:
         served: the model, in float32. It is unchanged afterwards.
         batches: as `calibration.calibration_ids` returns them.
     """
-    found, hidden_act = products(served.model), served.config.hidden_act
+    named_products, hidden_act = products(served.model), served.config.hidden_act
     table, words_error = _quantized_words(served.model)
     rows = max(1, -(-_ROWS // len(batches)))
-    recorders = {name: _Recorder(product.joined(), rows) for name, product in found.items()}
-    for name, product in found.items():
+    recorders = {
+        name: _Recorder(product.joined(), rows) for name, product in named_products.items()
+    }
+    for name, product in named_products.items():
         product.layer.affine = recorders[name]
     progress = Progress("measure", len(batches), unit="texts")
     try:
@@ -202,24 +204,24 @@ def quantize(served: Served, batches: Sequence[Ids]) -> Quantization:
             served.call_model(**{name: tf.constant(value) for name, value in batch.items()})
             progress.update(number)
     finally:
-        for product in found.values():
+        for product in named_products.values():
             product.layer.affine = None
     affines: dict[str, QuantizedAffine] = {}
-    most = largest_weight()
+    max_weight = largest_weight()
     errors = {} if table is None else {WORDS: words_error}
-    progress = Progress("quantize", len(found), unit="products")
-    for number, name in enumerate(found, start=1):
+    progress = Progress("quantize", len(named_products), unit="products")
+    for number, name in enumerate(named_products, start=1):
         activation = ACTIVATIONS.get(hidden_act) if name.endswith("/intermediate") else None
         fused = () if activation is None else (activation,)
         powers = () if name.endswith("/output") else _POWERS
-        affines[name], errors[name] = _quantized(recorders.pop(name), powers, fused, most)
+        affines[name], errors[name] = _quantized(recorders.pop(name), powers, fused, max_weight)
         progress.update(number)
-    keep = [name for name in errors if errors[name] > MOST_ERROR]
+    floats = [name for name in errors if errors[name] > MAX_ERROR]
     replacements: dict[str, QuantizedAffine | QuantizedTable] = {}
-    if table is not None and WORDS not in keep:
+    if table is not None and WORDS not in floats:
         replacements[WORDS] = table
-    replacements |= _linked({n: a for n, a in affines.items() if n not in keep})
-    return Quantization(replacements, errors, most)
+    replacements |= _linked({n: a for n, a in affines.items() if n not in floats})
+    return Quantization(replacements, errors, max_weight)
 
 
 def _quantized_words(model: keras.Model) -> tuple[QuantizedTable | None, float]:
@@ -261,12 +263,12 @@ def _linked(affines: dict[str, QuantizedAffine]) -> dict[str, QuantizedAffine]:
 
 
 def _quantized(
-    recorder: _Recorder, powers: Sequence[float], fused: Sequence[str], most: int
+    recorder: _Recorder, powers: Sequence[float], fused: Sequence[str], max_weight: int
 ) -> tuple[QuantizedAffine, float]:
     """Return the product with the smallest error on the kept rows, and this error.
 
     Args:
-        most: the largest integer of the kernel.
+        max_weight: the largest integer of the kernel.
         powers: of SmoothQuant, to try in addition to no factors.
         fused: operations after the bias.
     """
@@ -276,13 +278,13 @@ def _quantized(
     best = np.inf
     for factors in (None, *(_factors(recorder, kernel, power) for power in powers)):
         scale = np.float32(1) if factors is None else factors
-        integers, largest = quantized_kernel((kernel.T / scale).T, most)
+        integers, largest = quantized_kernel((kernel.T / scale).T, max_weight)
         rounded = integers * (largest / 127)
         ends = float((recorder.low * scale).min()), float((recorder.high * scale).max())
         error, low, high = _best_range(rows * scale, rounded, expected, *ends)
         if error < best:
-            best, found = error, (integers, largest, rounded, low, high, factors)
-    integers, largest, rounded, low, high, factors = found
+            best, choice = error, (integers, largest, rounded, low, high, factors)
+    integers, largest, rounded, low, high, factors = choice
     seen = quantized_inputs(rows * (1 if factors is None else factors), low, high)
     bias_error = (seen.astype(np.float32) @ rounded - expected).mean(axis=0)
     affine = QuantizedAffine(
@@ -309,8 +311,8 @@ def _best_range(
 
     _, low_part, high_part = min(error(part, part) for part in _PARTS)
     _, _, high_part = min(error(low_part, part) for part in _PARTS)
-    found, low_part, high_part = min(error(part, high_part) for part in _PARTS)
-    return found, *rounded_range(low * low_part, high * high_part)
+    smallest, low_part, high_part = min(error(part, high_part) for part in _PARTS)
+    return smallest, *rounded_range(low * low_part, high * high_part)
 
 
 def _factors(recorder: _Recorder, kernel: np.ndarray, power: float) -> np.ndarray:

@@ -64,14 +64,14 @@ def write_saved_model(
     replacements = {} if quantization is None else quantization.replacements
     served.prepare("onednn" if for_cpu and is_bfloat16 else "plain", replacements)
     functions = served.signatures(signatures or default_signatures(served))
-    others = [functions[name] for name in functions if name in (TF_EXAMPLE, HUGGING_FACE)]
-    found = functions if TEXT in functions or not others else {TEXT: others[0], **functions}
+    foreign = [functions[name] for name in functions if name in (TF_EXAMPLE, HUGGING_FACE)]
+    named = functions if TEXT in functions or not foreign else {TEXT: foreign[0], **functions}
     with atomic_folder(export_dir, "export_dir") as folder:
-        tf.saved_model.save(served, folder, signatures=found)
+        tf.saved_model.save(served, folder, signatures=named)
         extra = os.path.join(folder, EXTRA)
         values = metadata(served, precision) | {
             "format": "saved_model",
-            "signatures": {name: described(function) for name, function in found.items()},
+            "signatures": {name: describe_signature(function) for name, function in named.items()},
             "custom_ops": custom_operations(os.path.join(folder, "saved_model.pb")),
         }
         if quantization is not None:
@@ -132,13 +132,13 @@ def custom_operations(saved_model_file: str) -> list[str]:
     with tf.io.gfile.GFile(saved_model_file, "rb") as file:
         graph = SavedModel.FromString(file.read()).meta_graphs[0].graph_def
     nodes = [graph.node, *(function.node_def for function in graph.library.function)]
-    used = {node.op for some in nodes for node in some}
+    used = {node.op for part in nodes for node in part}
     functions = {function.signature.name for function in graph.library.function}
     names = [name for name in used - functions if not name.startswith("_")]  # TensorFlow's own
     return sorted(name for name in names if not hasattr(tf.raw_ops, name))
 
 
-def described(function: Signature) -> dict[str, Any]:
+def describe_signature(function: Signature) -> dict[str, Any]:
     """Return names, dtypes and shapes of the inputs and outputs of a signature."""
 
     def spec(tensor: tf.TensorSpec) -> dict[str, Any]:
@@ -146,10 +146,10 @@ def described(function: Signature) -> dict[str, Any]:
 
     inputs, outputs = function.structured_input_signature[1], function.structured_outputs
     if not inputs:  # the function has positional arguments
-        inputs = {each.name: each for each in function.structured_input_signature[0]}
+        inputs = {tensor.name: tensor for tensor in function.structured_input_signature[0]}
     return {
-        "inputs": {name: spec(each) for name, each in inputs.items()},
-        "outputs": {name: spec(each) for name, each in outputs.items()},
+        "inputs": {name: spec(tensor) for name, tensor in inputs.items()},
+        "outputs": {name: spec(tensor) for name, tensor in outputs.items()},
     }
 
 
@@ -163,7 +163,8 @@ def _write_warm_up(
     shapes = [[1] * (rank - 1) + [length] for length in lengths]
     dtypes = {
         signature: {
-            name: tf.as_dtype(spec["dtype"]) for name, spec in described(function)["inputs"].items()
+            name: tf.as_dtype(spec["dtype"])
+            for name, spec in describe_signature(function)["inputs"].items()
         }
         for signature, function in signatures.items()
     }
@@ -172,8 +173,8 @@ def _write_warm_up(
         examples[signature] = [
             {n: np.full(shape, n not in _SEGMENTS, np.int32) for n in names} for shape in shapes
         ]
-    asked = {name: requests for name, requests in examples.items() if name in signatures}
-    write_warmup_requests(folder, model_name, asked, dtypes)
+    requests = {name: rows for name, rows in examples.items() if name in signatures}
+    write_warmup_requests(folder, model_name, requests, dtypes)
 
 
 def _model_name(export_dir: str) -> str:

@@ -163,18 +163,18 @@ class Served(tf.Module, abc.ABC):
     def signatures(self, names: Sequence[str]) -> dict[str, Signature]:
         """Return the signatures with these names."""
         text, ids = self.text_functions(), self.ids_functions()
-        found = {}
+        signatures = {}
         for name in names:
             if name in ids:
                 function, by_name = ids[name]
                 shaped = INPUTS if name == HUGGING_FACE else INPUT_NAMES
                 checked = checked_ids(function, shaped, self.config)
-                found[name] = _graph(checked).get_concrete_function(**by_name)
+                signatures[name] = _graph(checked).get_concrete_function(**by_name)
             else:
                 function, specs = from_examples(*text[TEXT]) if name == TF_EXAMPLE else text[name]
                 checked = _checked_texts(function, specs)
-                found[name] = _graph(checked).get_concrete_function(*specs)
-        return found
+                signatures[name] = _graph(checked).get_concrete_function(*specs)
+        return signatures
 
     def numeric_tokens(self, weights_are_inputs: bool = False) -> Any:
         """Return `tokens` as a graph without strings and variables, for other runtimes.
@@ -266,8 +266,8 @@ class _Untracked:
     the C API find variables without values. The module therefore holds TensorFlow's own variables.
     """
 
-    def __init__(self, kept: Any):
-        self.object = kept
+    def __init__(self, value: Any):
+        self.object = value
 
 
 def _graph(function: Callable[..., Outputs]):
@@ -284,9 +284,9 @@ def _checked_texts(function: Callable[..., Outputs], specs: Sequence[tf.TensorSp
         for spec, shape in zip(specs, shapes, strict=True):
             # `tf.rank` would be the constant of the spec, but servers accept other shapes.
             rank = tf.reduce_sum(tf.cast(shape >= 0, tf.int32))
-            wanted = "1: one text" if spec.shape.rank == 1 else "2: a row of texts"
+            expected = "1: one text" if spec.shape.rank == 1 else "2: a row of texts"
             data = [f"`{spec.name}` has this many dimensions:", rank]
-            data.append(f"but must have {wanted} for each example.")
+            data.append(f"but must have {expected} for each example.")
             ranks.append(tf.debugging.Assert(tf.equal(rank, spec.shape.rank), data))
         with tf.control_dependencies(ranks):
             sizes = [tf.identity(shape)[0] for shape in shapes]

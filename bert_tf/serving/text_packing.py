@@ -67,8 +67,8 @@ def first_values(ids: tf.RaggedTensor, length) -> tf.RaggedTensor:
     """Return the first `length` (a number, or int64 [B]) values of each row."""
     lengths = tf.minimum(ids.row_lengths(), tf.cast(length, tf.int64))
     position = tf.ragged.range(ids.row_lengths()).flat_values
-    kept = position < tf.gather(lengths, ids.value_rowids())
-    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ids.flat_values, kept), lengths)
+    is_first = position < tf.gather(lengths, ids.value_rowids())
+    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ids.flat_values, is_first), lengths)
 
 
 _NEVER = -1e30  # score of impossible answers
@@ -107,8 +107,8 @@ def graph_document_windows(
     def part(ids: tf.RaggedTensor, slides: tf.Tensor) -> tf.RaggedTensor:
         slides = tf.gather(slides, owner)
         first = tf.gather(ids.row_starts(), owner) + tf.where(slides, start, 0)
-        places = tf.ragged.range(first, first + tf.where(slides, length, tf.gather(short, owner)))
-        return places.with_values(tf.gather(ids.flat_values, places.flat_values))
+        indexes = tf.ragged.range(first, first + tf.where(slides, length, tf.gather(short, owner)))
+        return indexes.with_values(tf.gather(ids.flat_values, indexes.flat_values))
 
     inputs = pack_ragged(
         part(ids_a, a_slides),
@@ -165,18 +165,18 @@ def graph_windows(
     offset = tf.gather(query_ids.row_lengths(), owner) + 2
     width = tf.shape(inputs["input_ids"], tf.int64)[1]
     # [W, S], in the window's part of the passage
-    place = tf.range(width)[None, :] - offset[:, None]
-    is_passage = (place >= 0) & (place < length[:, None])
-    context = tf.minimum(place, length[:, None] - 1 - place)
+    position = tf.range(width)[None, :] - offset[:, None]
+    is_passage = (position >= 0) & (position < length[:, None])
+    context = tf.minimum(position, length[:, None] - 1 - position)
     # The first of equal windows wins. Other scores differ by more.
     score = tf.cast(context, tf.float64) + 0.01 * tf.cast(length, tf.float64)[:, None]
     score -= 1e-9 * tf.cast(tf.range(tf.size(owner)), tf.float64)[:, None]
     where = tf.where(is_passage)
-    token = tf.gather_nd(first_token[:, None] + place, where)
+    token = tf.gather_nd(first_token[:, None] + position, where)
     scores = tf.gather_nd(score, where)
     best = tf.math.unsorted_segment_max(scores, token, tf.size(passage_ids.flat_values, tf.int64))
     is_best = tf.equal(scores, tf.gather(best, token))
-    is_max_context = tf.scatter_nd(where, tf.cast(is_best, tf.int32), tf.shape(place, tf.int64))
+    is_max_context = tf.scatter_nd(where, tf.cast(is_best, tf.int32), tf.shape(position, tf.int64))
     return GraphWindows(inputs, counts, offset, first_token, is_max_context > 0, is_passage)
 
 
@@ -211,8 +211,8 @@ def best_spans(
     end = start + tf.gather(length, position, batch_dims=1)
 
     by_question = tf.RaggedTensor.from_row_lengths(score, windows.counts, validate=False)
-    most = tf.maximum(by_question.bounding_shape(axis=1, out_type=tf.int64), 1)  # no question: 1
-    window = tf.argmax(by_question.to_tensor(4 * _NEVER, shape=[-1, most]), axis=-1)
+    longest = tf.maximum(by_question.bounding_shape(axis=1, out_type=tf.int64), 1)  # no question: 1
+    window = tf.argmax(by_question.to_tensor(4 * _NEVER, shape=[-1, longest]), axis=-1)
     window += by_question.row_starts()
     null = by_question.with_values(start_logits[:, 0] + end_logits[:, 0])
     return GraphSpans(
@@ -229,5 +229,5 @@ def _among_best(
     """Set all logits to `_NEVER` unless allowed and among the best of their window."""
     logits = tf.where(is_real, tf.cast(logits, tf.float32), _NEVER)
     count = tf.minimum(n_best_size, tf.shape(logits)[1])
-    least = tf.math.top_k(logits, count).values[:, -1:]
-    return tf.where(allowed & (logits >= least), logits, _NEVER)
+    lowest = tf.math.top_k(logits, count).values[:, -1:]
+    return tf.where(allowed & (logits >= lowest), logits, _NEVER)

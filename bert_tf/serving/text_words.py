@@ -59,22 +59,22 @@ def split_words(
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
         bits = word_breaks(ideographs=rule == "basic").look_up(decoded.values)
         separators = tf.bitwise.bitwise_and(bits, SEPARATOR)
-        places, ends = tf.range(tf.size(bits, tf.int64)), decoded.row_splits[1:] - 1
+        indexes, ends = tf.range(tf.size(bits, tf.int64)), decoded.row_splits[1:] - 1
         if rule == "characters":
             bits = tf.where(separators == 0, ALONE, SEPARATOR)
         elif rule == "whitespace":
             bits = separators
         elif rule == "outer_punctuation":
-            chunks = split_letters(tf.bitwise.bitwise_or(decoded.values, separators), ends, places)
+            chunks = split_letters(tf.bitwise.bitwise_or(decoded.values, separators), ends, indexes)
             is_mark = tf.gather(bits, chunks.source) != 0
             marks = tf.where(_outer_marks(chunks.letters, is_mark, whole_words), ALONE, 0)
             bits = tf.tensor_scatter_nd_update(separators, chunks.source[:, None], marks)
-        found = split_letters(tf.bitwise.bitwise_or(decoded.values, bits), ends, places)
-        words = tf.strings.unicode_encode(found.letters, "UTF-8")
-        words = tf.RaggedTensor.from_row_splits(words, found.splits, validate=False)
+        split = split_letters(tf.bitwise.bitwise_or(decoded.values, bits), ends, indexes)
+        words = tf.strings.unicode_encode(split.letters, "UTF-8")
+        words = tf.RaggedTensor.from_row_splits(words, split.splits, validate=False)
         text_starts = tf.gather(decoded.row_starts(), words.value_rowids())
-        starts = tf.gather(found.source, found.letters.row_starts())
-        ends = tf.gather(found.source, found.letters.row_limits() - 1) + 1
+        starts = tf.gather(split.source, split.letters.row_starts())
+        ends = tf.gather(split.source, split.letters.row_limits() - 1) + 1
         return PlacedWords(words, starts - text_starts, ends - text_starts)
 
 
@@ -94,9 +94,9 @@ def _outer_marks(
         known = tf.sort(_hashes(whole_words))
 
         def is_whole(start, end):
-            found = _hashes(tf.strings.substr(texts, start, end - start, unit="UTF8_CHAR"))
-            place = tf.minimum(tf.searchsorted(known, found), len(whole_words) - 1)
-            return tf.cast(tf.gather(known, place) == found, tf.int64)
+            hashes = _hashes(tf.strings.substr(texts, start, end - start, unit="UTF8_CHAR"))
+            index = tf.minimum(tf.searchsorted(known, hashes), len(whole_words) - 1)
+            return tf.cast(tf.gather(known, index) == hashes, tf.int64)
 
         last += is_whole(first, last + 1)
         first -= is_whole(tf.maximum(first - 1, 0), last) * tf.sign(first)
@@ -143,9 +143,9 @@ def graph_word_windows(
     predicted = border - tf.concat([[0], border], axis=0)[: tf.size(owner)]  # words of each window
     window = tf.repeat(tf.range(tf.size(owner, tf.int64)), predicted)
     position = offsets[:-1] - tf.gather(offsets, tf.gather(starts, window))
-    places = tf.ragged.range(tf.gather(offsets, starts), tf.gather(offsets, ends))
-    values = tf.gather(pieces.values, places.values)
-    return WordWindows(places.with_values(values), window, position)
+    indexes = tf.ragged.range(tf.gather(offsets, starts), tf.gather(offsets, ends))
+    values = tf.gather(pieces.values, indexes.values)
+    return WordWindows(indexes.with_values(values), window, position)
 
 
 def _window_bounds(offsets, first_word, last_word, max_tokens: int, stride: int):
@@ -178,6 +178,6 @@ def _window_bounds(offsets, first_word, last_word, max_tokens: int, stride: int)
     return [tf.transpose(tf.reshape(array.stack(), [-1, batch])) for array in state[3:]]
 
 
-def _first_at_least(values: tf.Tensor, least: tf.Tensor) -> tf.Tensor:
+def _first_at_least(values: tf.Tensor, minimum: tf.Tensor) -> tf.Tensor:
     """Return `bisect_left` of each value."""
-    return tf.searchsorted(values, least, out_type=tf.int64)
+    return tf.searchsorted(values, minimum, out_type=tf.int64)

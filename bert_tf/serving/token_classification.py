@@ -87,8 +87,8 @@ class ServedTagger(Served):
             return tf.argmax(probabilities, axis=-1), tf.reduce_max(probabilities, axis=-1)
         counts = tf.cast(words.row_lengths(), tf.int32)
         rows = words.with_values(logits).to_tensor()  # [B, W, L]
-        found = best_labels(sentence_chains(rows, self.model.crf(rows), counts))
-        labels, certain = (tf.boolean_mask(each, tf.sequence_mask(counts)) for each in found)
+        decoded = best_labels(sentence_chains(rows, self.model.crf(rows), counts))
+        labels, certain = (tf.boolean_mask(values, tf.sequence_mask(counts)) for values in decoded)
         return tf.cast(labels, tf.int64), certain
 
     def _logits(self, words: tf.RaggedTensor) -> tf.Tensor:
@@ -107,18 +107,18 @@ class ServedTagger(Served):
             None if stride is None else min(stride, room),
         )
         logits = self.call_in_parts(self._emissions, self.pack(windows.pieces, None))["logits"]
-        places = tf.stack([windows.window, windows.position + 1], axis=1)  # after [CLS]
-        return tf.gather_nd(logits, places)
+        indexes = tf.stack([windows.window, windows.position + 1], axis=1)  # after [CLS]
+        return tf.gather_nd(logits, indexes)
 
     def _emissions(self, input_ids, input_mask, segment_ids) -> Outputs:
         return {"logits": self.tokens(input_ids, input_mask, segment_ids)["logits"]}
 
     def words(self, words) -> Outputs:
         is_word = tf.strings.length(words) > 0
-        given = tf.RaggedTensor.from_row_lengths(
+        ragged_words = tf.RaggedTensor.from_row_lengths(
             tf.boolean_mask(words, is_word), tf.reduce_sum(tf.cast(is_word, tf.int64), axis=1)
         )
-        labels, certain = self._labelled(given)
+        labels, certain = self._labelled(ragged_words)
         where, shape = tf.where(is_word), tf.shape(words, tf.int64)
         names = tf.gather(self.task.labels, labels)
         empty = tf.fill(shape, "")
@@ -131,22 +131,22 @@ class ServedTagger(Served):
         text = valid_utf8(text)
         placed = split_words(text, self.task.word_splitting, sorted(self.task.whole_words))
         labels, certain = self._labelled(placed.words)
-        found = self._rules.find(labels, placed.words.row_splits)
-        start = tf.gather(placed.starts, found.first)
-        end = tf.gather(placed.ends, found.last)
+        entities = self._rules.find(labels, placed.words.row_splits)
+        start = tf.gather(placed.starts, entities.first)
+        end = tf.gather(placed.ends, entities.last)
         part = tf.strings.substr(
-            tf.gather(text, found.text),
+            tf.gather(text, entities.text),
             tf.cast(start, tf.int32),
             tf.cast(end - start, tf.int32),
             unit="UTF8_CHAR",
         )
-        least = tf.math.unsorted_segment_min(
-            tf.boolean_mask(certain, found.entity >= 0),
-            tf.boolean_mask(found.entity, found.entity >= 0),
-            tf.size(found.first),
+        lowest = tf.math.unsorted_segment_min(
+            tf.boolean_mask(certain, entities.entity >= 0),
+            tf.boolean_mask(entities.entity, entities.entity >= 0),
+            tf.size(entities.first),
         )
         counts = tf.math.bincount(
-            tf.cast(found.text, tf.int32), minlength=tf.size(text), dtype=tf.int64
+            tf.cast(entities.text, tf.int32), minlength=tf.size(text), dtype=tf.int64
         )
 
         def table(values, nothing):
@@ -155,11 +155,11 @@ class ServedTagger(Served):
 
         kind, part_name = ("label", "word") if self.task.word_labels else ("type", "entity")
         return {
-            kind: table(tf.gather(self._rules.types, tf.gather(labels, found.first)), ""),
+            kind: table(tf.gather(self._rules.types, tf.gather(labels, entities.first)), ""),
             "start": table(start, -1),
             "end": table(end, -1),
             part_name: table(part, ""),
-            "probability": table(least, 0.0),
+            "probability": table(lowest, 0.0),
         }
 
     def text_functions(self):
@@ -211,9 +211,9 @@ class _EntityRules:
             for before in labels
         ]
         return cls(
-            np.array([*rows, [bool(found) for found in alone]]),
-            np.array([bool(found) for found in alone]),
-            np.array([found[0].type if found else "" for found in alone], object),
+            np.array([*rows, [bool(names) for names in alone]]),
+            np.array([bool(names) for names in alone]),
+            np.array([names[0].type if names else "" for names in alone], object),
         )
 
     def find(self, labels: tf.Tensor, splits: tf.Tensor) -> _Entities:

@@ -15,7 +15,7 @@ from bert_tf.options import OptionError, make_options
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.prediction.text_model import pad_rows
 from bert_tf.serving.export_saved_model import ExportOptions, read_calibration
-from bert_tf.serving.quantization import MOST_TEXTS, calibration_ids, largest_weight, quantize
+from bert_tf.serving.quantization import MAX_TEXTS, calibration_ids, largest_weight, quantize
 from bert_tf.training import strategy
 
 MOODS = [line.split("\t")[0] for line in (DATA / "moods/train.tsv").read_text().splitlines()[1:40]]
@@ -133,11 +133,11 @@ def test_calibration_ids_are_those_of_the_python_classes(tmp_path, kind):
 
 @pytest.mark.night
 def test_calibration_ids_of_many_texts_are_the_same_each_time():
-    many = [{"text_a": ["cat " * (number % 17 + 1)]} for number in range(MOST_TEXTS + 100)]
+    many = [{"text_a": ["cat " * (number % 17 + 1)]} for number in range(MAX_TEXTS + 100)]
     drawn = [calibration_ids(served("encoder"), iter(many)) for _ in range(2)]
     lengths = [[row["input_ids"].shape[1] for row in rows] for rows in drawn]
-    assert lengths[0] == lengths[1] and len(lengths[0]) == MOST_TEXTS
-    assert lengths[0] != [number % 17 + 3 for number in range(MOST_TEXTS)]  # not the first ones
+    assert lengths[0] == lengths[1] and len(lengths[0]) == MAX_TEXTS
+    assert lengths[0] != [number % 17 + 3 for number in range(MAX_TEXTS)]  # not the first ones
 
 
 def test_calibration_file_refuses_what_is_no_input(tmp_path):
