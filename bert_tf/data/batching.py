@@ -76,7 +76,7 @@ def read_epochs(
 # Feature with the positions of a batch's examples in the stream, from 0; int32 [B].
 RECORD_NUMBER = "record_number"
 
-_POOL_BATCHES = 50
+MAX_POOL_BATCHES = 50
 _POOL_RECORDS = 16_384  # at most, unless a batch alone has more; about 1 kB each
 _MOST_LENGTHS = 32  # different S, each of which needs a compilation
 
@@ -87,14 +87,9 @@ def choose_pool_size(batch_size: int, num_records: int) -> int:
     A pool that crosses the end of an epoch can contain an example twice, and so can its batches.
 
     Args:
-        num_records: of the data set. Above `max_pool_records` any value gives the same result.
+        num_records: of the data set. Above `MAX_POOL_BATCHES * batch_size` the result is constant.
     """
-    return max(1, min(_POOL_BATCHES, _POOL_RECORDS // batch_size, num_records // batch_size))
-
-
-def max_pool_records(batch_size: int) -> int:
-    """Return the number of records above which `choose_pool_size` is constant."""
-    return max(_POOL_BATCHES * batch_size, batch_size)
+    return max(1, min(MAX_POOL_BATCHES, _POOL_RECORDS // batch_size, num_records // batch_size))
 
 
 def length_step(max_seq_length: int) -> int:

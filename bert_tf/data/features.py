@@ -79,14 +79,15 @@ def check_specs(specs: Sequence[FeatureSpec]) -> None:
     names = [spec.name for spec in specs]
     outputs = [spec.output for spec in specs if spec.role == "label"]
     for spec in specs:
-        wrong = {
-            "a feature of the same name": names.count(spec.name) > 1,
-            "another label of its output": spec.role == "label" and outputs.count(spec.output) > 1,
-            "no label of its output": spec.role == "weight" and spec.output not in (None, *outputs),
-        }
-        if any(wrong.values()):
-            problem = next(problem for problem, is_wrong in wrong.items() if is_wrong)
-            raise ValueError(f"Feature `{spec.name}` (output {spec.output!r}): there is {problem}.")
+        if names.count(spec.name) > 1:
+            problem = "another feature has this name"
+        elif spec.role == "label" and outputs.count(spec.output) > 1:
+            problem = "its output has another label"
+        elif spec.role == "weight" and spec.output not in (None, *outputs):
+            problem = "its output has no label"
+        else:
+            continue
+        raise ValueError(f"Feature `{spec.name}` (output {spec.output!r}): {problem}.")
 
 
 def encode_example(specs: Sequence[FeatureSpec], values: Mapping[str, Any]) -> bytes:
@@ -101,10 +102,9 @@ def encode_example(specs: Sequence[FeatureSpec], values: Mapping[str, Any]) -> b
     Raises:
         ValueError: a value is missing, unknown, of another length, or not a number of that dtype.
     """
-    names = {spec.name for spec in specs}
-    if values.keys() != names:
-        wrong = "`, `".join(sorted(values.keys() ^ names))
-        raise ValueError(f"`{wrong}` is missing in the example, or not declared by a FeatureSpec.")
+    if differing := values.keys() ^ {spec.name for spec in specs}:
+        names = "`, `".join(sorted(differing))
+        raise ValueError(f"`{names}` is missing in the example, or not declared by a FeatureSpec.")
     example = tf.train.Example()
     features = example.features.feature
     for spec in specs:
@@ -155,13 +155,11 @@ def split(
     for label in labels:
         output = str(label.output)  # every label has one
         loss_shape = tf.shape(y[output])
-        weights = [tf.ones(loss_shape if label.dtype == "int32" else loss_shape[:1])]
-        weights += [
-            tf.cast(features[spec.name], tf.float32)
-            for spec in specs
-            if spec.role == "weight" and spec.output in (output, None)
-        ]
-        sample_weight[output] = _product(weights)
+        product = tf.ones(loss_shape if label.dtype == "int32" else loss_shape[:1])
+        for spec in specs:
+            if spec.role == "weight" and spec.output in (output, None):
+                product = _multiply(product, tf.cast(features[spec.name], tf.float32))
+        sample_weight[output] = product
     return x, y, sample_weight
 
 
@@ -215,11 +213,11 @@ def _flat_list(spec: FeatureSpec, value: Any) -> list:
     return flat
 
 
-def _product(weights: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Multiply tensors [B, ...], extending lower ranks by axes of 1 at the end."""
-    rank = max(weight.shape.rank for weight in weights)
-    product = 1.0
-    for weight in weights:
-        missing = [1] * (rank - weight.shape.rank)
-        product *= tf.reshape(weight, tf.concat([tf.shape(weight), missing], 0))
-    return product
+def _multiply(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Multiply tensors [B, ...], extending the lower rank by axes of 1 at the end."""
+    rank = max(one.shape.rank, other.shape.rank)
+    one, other = (
+        tf.reshape(weight, tf.concat([tf.shape(weight), [1] * (rank - weight.shape.rank)], 0))
+        for weight in (one, other)
+    )
+    return one * other

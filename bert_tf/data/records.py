@@ -19,20 +19,25 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import __version__
-from bert_tf.data import batching
-from bert_tf.data.batching import read_epochs
+from bert_tf.data.batching import (
+    MAX_POOL_BATCHES,
+    RECORD_NUMBER,
+    bucket_by_length,
+    choose_pool_size,
+    read_epochs,
+)
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
 from bert_tf.data.parallel import map_in_order
 from bert_tf.files import atomic_path, detect_compression, write_text
-from bert_tf.limits import DataError, join_names, read_whole
+from bert_tf.limits import DataError, join_names, read_json
 from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
 
 Part = TypeVar("Part")
 
-_CHECKED_RECORDS = 100  # per file, for invalid ids, before a model is built
-_INVALID_ID = "a record contains an id that the model does not have"  # in TensorFlow's error
+
+# ----------------------------------------------------------------------------------------- checks
 
 
 def count_records(files: Sequence[str], limit: int | None = None) -> int:
@@ -50,31 +55,32 @@ def count_records(files: Sequence[str], limit: int | None = None) -> int:
     return count
 
 
-def check_records(
-    files: Sequence[str],
-    specs: Sequence[FeatureSpec],
-    id_limits: Mapping[str, int] | None = None,
-) -> None:
-    """Check the first records of each file before a model is built on them.
-
-    Args:
-        id_limits: feature -> number of valid ids, checked in the first hundred records. `read_records`
-            checks all.
+def check_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:
+    """Check the first record of each file before a model is built on them.
 
     Raises:
-        ValueError: a feature or id does not fit, all files are empty, or one is damaged. The message
-            names file, feature, found and expected values, and the remedy.
+        ValueError: a feature does not fit, all files are empty, or one is damaged. The message names
+            the file, the feature and the remedy.
     """
     check_specs(specs)
-    empty = True
-    for file in files:
-        for number, record in _first_records(file, _CHECKED_RECORDS if id_limits else 1):
-            if number == 1:
-                _check_first_record(file, record, specs)
-            _check_ids(f"{file}: record {number}", record, id_limits or {})
-            empty = False
-    if empty:
+    records = {file: record for file in files if (record := _first_record(file)) is not None}
+    if not records:
         raise ValueError(f"No record found in {summarize_files(files)}. Write the records again.")
+    for file, features in records.items():
+        for spec in specs:
+            expected = (
+                math.prod(spec.shape),
+                "int64_list" if spec.dtype == "int32" else "float_list",
+            )
+            actual = features.get(spec.name, (0, "missing"))
+            if actual != expected:
+                problem = "has {} values ({})".format(*actual)
+                raise DataError(
+                    file,
+                    f"`{spec.name}` {problem}, but must have {expected[0]} ({expected[1]}). Use the "
+                    "max_seq_length and max_predictions_per_seq of the records, or make them again. "
+                    f"Features: {join_names(sorted(features))}.",
+                )
 
 
 def feature_sizes(file: str) -> dict[str, int]:
@@ -83,120 +89,77 @@ def feature_sizes(file: str) -> dict[str, int]:
     Raises:
         ValueError: the file is damaged.
     """
-    for _, record in _first_records(file, 1):
-        features = _features(record, f"{file}: record 1").items()
-        return {name: len(_values(feature)) for name, feature in features}
-    return {}
+    return {name: size for name, (size, _) in (_first_record(file) or {}).items()}
+
+
+def _first_record(file: str) -> dict[str, tuple[int, str]] | None:
+    """Return feature -> number and kind of its values, of a file's first record; None if empty."""
+    with explain_read_errors([file]):
+        records = tf.data.TFRecordDataset(file, detect_compression(file))
+        record = next(records.take(1).as_numpy_iterator(), None)
+    if record is None:
+        return None
+    try:
+        features = tf.train.Example.FromString(record).features.feature
+    except Exception as error:  # DecodeError, whose module differs between protobuf versions
+        raise DataError(file, "its first record is not a tf.train.Example.") from error
+    sizes = {}
+    for name, feature in features.items():
+        kind = feature.WhichOneof("kind")
+        sizes[name] = (len(getattr(feature, kind).value), kind) if kind else (0, "empty")
+    return sizes
+
+
+_INVALID_ID = "is no id of the model: use the vocabulary and the labels of the records"
+# In messages of `assert_ids` and of TensorFlow's parser.
+_READ_ERRORS = (_INVALID_ID, "Could not parse example", "Name: <unknown>")
+
+
+def assert_ids(features: Mapping[str, tf.Tensor], id_limits: Mapping[str, int]) -> None:
+    """Add an operation to `tf.data` that fails if a batch contains an invalid id.
+
+    Args:
+        id_limits: feature -> number of valid ids, from 0.
+    """
+    for name in id_limits.keys() & features.keys():
+        # Without its sign, a negative id is larger than any limit.
+        max_id = tf.reduce_max(tf.bitcast(features[name], tf.uint32))
+        limit = id_limits[name]
+        tf.debugging.Assert(
+            max_id < limit, [f"`{name}` of a record is not below {limit}, so it {_INVALID_ID}"]
+        )
 
 
 @contextmanager
-def explain_read_errors(
-    files: Sequence[str], id_limits: Mapping[str, int] | None = None
-) -> Iterator[None]:
-    """Name the file in errors of iteration over `read_records`, which TensorFlow's errors do not.
-
-    Args:
-        id_limits: those of `read_records`.
+def explain_read_errors(files: Sequence[str]) -> Iterator[None]:
+    """Name the files in errors of iteration over `read_records`, which TensorFlow's errors do not.
 
     Raises:
-        ValueError: a record cannot be read or has an invalid id (the message has file and record
-            number), or cannot be parsed (the message has the files).
+        ValueError: a file is damaged, or a record cannot be parsed or has an invalid id.
     """
     try:
         yield
     except tf.errors.DataLossError as error:
         for file in files:
-            number = 0
             try:
                 for _ in tf.data.TFRecordDataset(file, detect_compression(file)):
-                    number += 1
+                    pass
             except tf.errors.DataLossError:
-                location = f"{file}: record {number + 1}"
-                raise DataError(location, "damaged, or not a TFRecord file.") from error
+                raise DataError(file, "damaged, or not a TFRecord file.") from error
         raise
     except tf.errors.InvalidArgumentError as error:
-        if _INVALID_ID in error.message:
-            for file in files:
-                for number, record in _first_records(file, -1):
-                    _check_ids(f"{file}: record {number}", record, id_limits or {})
-            limits = ", ".join(
-                f"`{name}` below {limit}" for name, limit in (id_limits or {}).items()
-            )
-            problem = f"A batch contains an id that the model does not have: ids are {limits}."
-        elif any(words in error.message for words in _PARSER_WORDS):
-            what = error.message.split("Name: ")[-1].split("\n")[0]
-            problem = f"A record in {summarize_files(files)} differs from the first one ({what})."
-        else:
+        if not any(words in error.message for words in _READ_ERRORS):
             raise
-        raise ValueError(problem) from error
-
-
-# Words of errors from TensorFlow's parser of examples.
-_PARSER_WORDS = ("Could not parse example", "Name: <unknown>")
-
-
-def _first_records(file: str, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the number (from 1) and the data of a file's first records; of all if `limit` is -1."""
-    with explain_read_errors([file]):
-        records = tf.data.TFRecordDataset(file, detect_compression(file)).take(limit)
-        yield from enumerate(records.as_numpy_iterator(), 1)
-
-
-def _features(record: bytes, location: str) -> Mapping[str, Any]:
-    """Return the features of a serialized example, by name."""
-    try:
-        return tf.train.Example.FromString(record).features.feature
-    except Exception as error:  # DecodeError, whose module differs between protobuf versions
-        raise DataError(location, "not a tf.train.Example.") from error
-
-
-def _values(feature: tf.train.Feature) -> Sequence[Any]:
-    kind = feature.WhichOneof("kind")
-    return getattr(feature, kind).value if kind else ()
-
-
-def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) -> None:
-    features = _features(record, f"{file}: record 1")
-    for spec in specs:
-        if spec.name not in features:
-            names = join_names(sorted(features)) or "none"
-            raise DataError(file, f"feature `{spec.name}` is missing; record 1 has {names}.")
-        feature = features[spec.name]
-        kind = "int64_list" if spec.dtype == "int32" else "float_list"
-        found = (len(_values(feature)), feature.WhichOneof("kind"))
-        expected = (math.prod(spec.shape), kind)
-        if found != expected:
-            wrong = f"has {found[0]} values ({found[1]}) in record 1, but {expected[0]} ({kind})"
-            remedy = "Make the records again with the settings of this run."
-            if len(spec.shape) == 1:
-                is_masked = spec.name.startswith("masked_lm_")
-                setting = "max_predictions_per_seq" if is_masked else "max_seq_length"
-                again = f"make the records again with {setting}={spec.shape[0]}"
-                remedy = f"Use {setting}={found[0]}, or {again}."
-            raise DataError(file, f"feature `{spec.name}` {wrong} are expected. {remedy}")
-
-
-def _check_ids(location: str, record: bytes, id_limits: Mapping[str, int]) -> None:
-    features = _features(record, location)
-    for name, limit in id_limits.items():
-        beyond = [number for number in features[name].int64_list.value if not 0 <= number < limit]
-        if beyond:
-            problem = f"`{name}` is {beyond[0]}, but the model's ids are 0 to {limit - 1}. Use the"
-            raise DataError(location, f"{problem} vocabulary and the labels of the records.")
-
-
-def assert_ids(features: Mapping[str, tf.Tensor], id_limits: Mapping[str, int]) -> None:
-    """Add an operation to `tf.data` that fails if a batch contains an invalid id."""
-    names = [name for name in id_limits if name in features]
-    if names:  # without its sign, a negative id is larger than any limit
-        most = [tf.reduce_max(tf.bitcast(features[name], tf.uint32)) for name in names]
-        limits = tf.constant([id_limits[name] for name in names], tf.uint32)
-        tf.debugging.Assert(tf.reduce_all(tf.stack(most) < limits), [_INVALID_ID])
+        cause = error.message.splitlines()[0]
+        raise DataError(summarize_files(files), f"{cause:.400}") from error
 
 
 def summarize_files(files: Sequence[str]) -> str:
     """Return at most three names and the number of others, for messages."""
     return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+
+
+# -------------------------------------------------------------------------------- write and read
 
 
 # Records (serialized, about 1 kB each) from which the next one is drawn. The reference has 100.
@@ -275,9 +238,9 @@ def read_records(
         shuffle_buffer: records in the buffer.
         by_length: batch examples of similar length (batching.py). With `shuffle` the batches are in
             random order. Otherwise they go from short to long, with the feature
-            `batching.RECORD_NUMBER`, each example's position in the files.
+            `RECORD_NUMBER`, each example's position in the files.
         id_limits: feature -> number of valid ids. Other ids stop the iteration, because XLA would take
-            the nearest valid one and a GPU return zeros or NaN. `explain_read_errors` names the record.
+            the nearest valid one and a GPU return zeros or NaN.
 
     Returns:
         Dataset of dicts name -> tensor [B, *shape], of known cardinality.
@@ -291,9 +254,8 @@ def read_records(
     # A whole pool must be read before a part of it can be skipped.
     pool = 1
     if by_length:
-        pool = batching.choose_pool_size(
-            batch_size, num_records or count_records(files, batching.max_pool_records(batch_size))
-        )
+        count = num_records or count_records(files, MAX_POOL_BATCHES * batch_size)
+        pool = choose_pool_size(batch_size, count)
     first_pool, skip_in_pool = divmod(skip_batches, pool)
     skip_records = first_pool * pool * batch_size
 
@@ -313,7 +275,7 @@ def read_records(
     records = epochs.flat_map(epoch_records).skip(skip_records)  # before parsing, which costs more
     parse = parse_examples(specs)
     if by_length:
-        records = batching.bucket_by_length(
+        records = bucket_by_length(
             records,
             specs,
             batch_size=batch_size,
@@ -326,7 +288,7 @@ def read_records(
     def features(serialized, number=None):
         parsed = parse(serialized)
         assert_ids(parsed, id_limits or {})
-        return parsed if shuffle or not by_length else {**parsed, batching.RECORD_NUMBER: number}
+        return parsed if shuffle or not by_length else {**parsed, RECORD_NUMBER: number}
 
     dataset = (
         records.batch(batch_size, drop_remainder=drop_remainder or repeat)
@@ -344,9 +306,8 @@ def read_records(
 CHUNK_SIZE = 1000  # examples that become records at once
 
 
-def split_chunks(examples: Sequence[Part], size: int | None = None) -> Iterator[Sequence[Part]]:
-    """Yield the examples in chunks of `size` (default: CHUNK_SIZE)."""
-    size = size or CHUNK_SIZE
+def split_chunks(examples: Sequence[Part], size: int = CHUNK_SIZE) -> Iterator[Sequence[Part]]:
+    """Yield the examples in chunks of `size`; the last may be smaller."""
     for start in range(0, len(examples), size):
         yield examples[start : start + size]
 
@@ -383,11 +344,11 @@ def content_key(tokenizer: FullTokenizer, settings: Any, rows: Iterable[Any]) ->
         rows: for each example in order, the values in its records, as JSON values.
     """
     vocabulary = list(tokenizer.vocab.items())
-    about = [__version__, settings, tokenizer.do_lower_case, vocabulary]
-    found = hashlib.sha256(json.dumps(about).encode())
+    header = [__version__, settings, tokenizer.do_lower_case, vocabulary]
+    digest = hashlib.sha256(json.dumps(header).encode())
     for row in rows:
-        found.update(json.dumps(row).encode() + b"\n")
-    return found.hexdigest()
+        digest.update(json.dumps(row).encode() + b"\n")
+    return digest.hexdigest()
 
 
 def make_once(path: str, key: str, write: Callable[[str], int]) -> int:
@@ -397,16 +358,16 @@ def make_once(path: str, key: str, write: Callable[[str], int]) -> int:
         key: hash of its content.
         write: path -> number of records written.
     """
-    note = f"{path}.json"
-    if tf.io.gfile.exists(note):
+    key_file = f"{path}.json"
+    if tf.io.gfile.exists(key_file):
         if tf.io.gfile.exists(path):
-            found = json.loads(read_whole(note))
-            if (found["key"], found["size"]) == (key, tf.io.gfile.stat(path).length):
-                logger.info("Using the %d records of %s", found["num_records"], path)
-                return found["num_records"]
-        tf.io.gfile.remove(note)  # or it could describe another file
+            saved = read_json(key_file)
+            if (saved["key"], saved["size"]) == (key, tf.io.gfile.stat(path).length):
+                logger.info("Using the %d records of %s", saved["num_records"], path)
+                return saved["num_records"]
+        tf.io.gfile.remove(key_file)  # or it could describe another file
     num_records = write(path)
     logger.info("Wrote %d records to %s", num_records, path)
     size = tf.io.gfile.stat(path).length
-    write_text(note, json.dumps({"key": key, "num_records": num_records, "size": size}) + "\n")
+    write_text(key_file, json.dumps({"key": key, "num_records": num_records, "size": size}) + "\n")
     return num_records

@@ -302,7 +302,7 @@ def read_data(
     if training.do_eval:
         check_best_metric(training.best_metric, tasks["eval"].metric_keys)
     for name, task in tasks.items():
-        check_records(record_sets[name].files, task.record_features, task.id_limits(config))
+        check_records(record_sets[name].files, task.record_features)
         masks = "are masked now" if task.record_features != task.features else "have masks"
         logger.info("The %s records %s. The objective is %s.", name, masks, task.objective)
     if training.do_train:

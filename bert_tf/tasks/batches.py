@@ -87,7 +87,7 @@ class RecordFiles:
             max_batches: maximum number of batches; with "bucketed" the shortest examples.
         """
         lengths = possible_lengths(self.lengths, trainer.strategy)
-        by_length, id_limits = lengths == "bucketed", _id_limits(trainer, task)
+        by_length = lengths == "bucketed"
         dataset = read_records(
             self.files,
             task.record_features,
@@ -96,12 +96,12 @@ class RecordFiles:
             repeat=False,
             drop_remainder=False,
             by_length=by_length,
-            id_limits=id_limits,
+            id_limits=_id_limits(trainer, task),
         )
         dataset = task.complete(dataset, seed=0)  # the same at every evaluation
         dataset = without_needless_padding(dataset, task, lengths)
         numbered = _with_record_number(outputs) if by_length else outputs
-        with explain_read_errors(self.files, id_limits):
+        with explain_read_errors(self.files):
             columns = trainer.predict(
                 dataset, numbered, batch_size, label=label, max_batches=max_batches
             )

@@ -288,7 +288,7 @@ class Run(Generic[AnyTask, AnyOptions]):
             CheckpointHook(self.output_dir, *saving),
             evaluation,
         ]
-        with explain_read_errors(source.files, task.id_limits(config)):
+        with explain_read_errors(source.files):
             trainer.train(
                 stream,
                 self.last_step,

@@ -78,9 +78,6 @@ def test_pool_batches_are_an_epoch_at_most_and_one_at_least():
     assert batching.choose_pool_size(32, num_records=7) == 1
     assert batching.choose_pool_size(4096, num_records=10**6) == 4
     assert batching.choose_pool_size(10**6, num_records=10**7) == 1
-    for size in (1, 32, 4096, 10**6):
-        most = batching.max_pool_records(size)
-        assert batching.choose_pool_size(size, most) == batching.choose_pool_size(size, most * 100)
 
 
 def test_in_buckets_keeps_the_records_of_each_pool(files):
