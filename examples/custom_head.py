@@ -1,21 +1,22 @@
 # %% [markdown]
-# # A head and a task of your own, in one file
+# # A type of task of your own, in one file
 #
 # The question: how many animals does a sentence mention? The head gives each token a number, and the
 # answer is their sum. The model therefore also shows which words it counted.
 #
-# A task defines the content of an example, its model, the losses and the metrics. bert_tf's training
-# loop does the rest: batches by length, mixed precision, several devices, checkpoints, exact resume,
-# and keeping the best weights. After `register_task`, `bert_tf.load` answers with the trained folder.
+# The file has what each type of task in bert_tf has: data, a head, a task (features, loss, metrics), a
+# program, answers to raw text, and an export. Batches by length, mixed precision, several devices,
+# checkpoints, exact resume, the best weights, the model card and TF Serving come with them.
 #
-#     python examples/custom_head.py
-#     python examples/custom_head.py --init_checkpoint=uncased_L-12_H-768_A-12 --learning_rate=3e-5
+#     python examples/custom_head.py          # makes data, trains, answers, exports: about a minute
+#     python examples/custom_head.py --do_train --train_file=train.tsv --do_eval --eval_file=dev.tsv \
+#         --init_checkpoint=uncased_L-12_H-768_A-12 --output_dir=output
 
 # %%
-import argparse
-import os
 import random
+import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import keras
@@ -24,7 +25,46 @@ import tensorflow as tf
 from keras import ops
 
 import bert_tf
+from bert_tf import cli
+from bert_tf.data.features import sequence_specs
+from bert_tf.data.parallel import SentenceRecords, SentenceRow
+from bert_tf.data.records import content_key
+from bert_tf.data.tables import read_table
+from bert_tf.options import ModelOptions, make_options, require_files
 from bert_tf.prediction.text_model import TextModel
+from bert_tf.serving.served import TEXT, Served, texts_spec
+from bert_tf.tasks.base import ExampleTask
+from bert_tf.tasks.options import FILES, FineTuningOptions, wanted_files
+from bert_tf.tasks.run import start_fine_tuning
+from bert_tf.tasks.setup import resolve
+from bert_tf.training.options import DeviceOptions, TrainingOptions
+
+# %% [markdown]
+# ## The data
+#
+# A table with the columns `text` and `count`. `SentenceRow` is an example of one or two texts with a
+# label; any other class will do, with a `record_maker` of its own.
+
+# %%
+ANIMALS = ("dog", "cat", "horse", "bird", "fox", "sheep")
+OTHERS = ("house", "tree", "car", "river", "stone", "boat")
+
+
+def write_table(path, size, rng):
+    """Write sentences with 0 to 4 animals."""
+    rows = ["text\tcount"]
+    for _ in range(size):
+        words = rng.sample(ANIMALS, rng.randint(0, 4)) + rng.sample(OTHERS, rng.randint(1, 3))
+        rng.shuffle(words)
+        text = "i saw " + ", ".join(f"a {word}" for word in words)
+        rows.append(f"{text}\t{sum(word in ANIMALS for word in words)}")
+    Path(path).write_text("\n".join(rows), encoding="utf-8")
+
+
+def read_examples(path):
+    rows = enumerate(read_table(path))
+    return [SentenceRow(number, row["text"], None, float(row["count"])) for number, row in rows]
+
 
 # %% [markdown]
 # ## The head
@@ -36,7 +76,6 @@ from bert_tf.prediction.text_model import TextModel
 
 
 # %%
-@keras.saving.register_keras_serializable(package="examples")
 class BertForCounting(bert_tf.ConfiguredModel):
     """A number of things in a text.
 
@@ -65,113 +104,96 @@ class BertForCounting(bert_tf.ConfiguredModel):
 
 
 # %%
-class CountingTask(bert_tf.Task):
+def squared_errors(outputs, features):
+    errors = (outputs["counts"] - features["label_ids"]) ** 2
+    return tf.reduce_sum(tf.cast(features["is_real_example"], tf.float32) * errors)
+
+
+def num_real(features):
+    return tf.reduce_sum(tf.cast(features["is_real_example"], tf.float32))
+
+
+class CountingTask(ExampleTask):
     """Regression of a count from a sentence."""
 
     name = "counting"
-    best_metric = "eval_loss"
+    example_type = SentenceRow
 
     def __init__(self, max_seq_length):
         self.max_seq_length = max_seq_length
         self.features = (
-            *(
-                bert_tf.FeatureSpec(n, (max_seq_length,))
-                for n in ("input_ids", "input_mask", "segment_ids")
-            ),
-            bert_tf.FeatureSpec("how_many", dtype="float32", role="label", output="counts"),
+            *sequence_specs((max_seq_length,)),
+            bert_tf.FeatureSpec("label_ids", dtype="float32", role="label", output="counts"),
             bert_tf.FeatureSpec("is_real_example", role="weight", output="counts"),
         )
-        self.losses = (bert_tf.Loss("loss", self._squared_errors, self._num_real),)
-
-    @staticmethod
-    def _num_real(features):
-        return tf.reduce_sum(tf.cast(features["is_real_example"], tf.float32))
-
-    @staticmethod
-    def _squared_errors(outputs, features):
-        errors = (outputs["counts"] - features["how_many"]) ** 2
-        return tf.reduce_sum(tf.cast(features["is_real_example"], tf.float32) * errors)
+        self.losses = (bert_tf.Loss("loss", squared_errors, num_real),)
 
     def build_model(self, config, dtype=None):
         return BertForCounting(config, dtype=dtype)
 
+    def record_maker(self, tokenizer):
+        return SentenceRecords(tokenizer, self.max_seq_length, self.record_names, None, "float32")
+
+    def records_key(self, examples, tokenizer):
+        return content_key(tokenizer, self.values(), examples)
+
     def eval_outputs(self, outputs, features):
-        return {"counts": outputs["counts"], "how_many": features["how_many"]}
+        return {"counts": outputs["counts"], "label_ids": features["label_ids"]}
 
-    def metrics(self, kept):
-        errors = kept["counts"] - kept["how_many"]
-        return {
-            "eval_loss": float(np.mean(errors**2)),
-            "eval_exact": float(np.mean(np.abs(errors) < 0.5)),  # right when rounded
-        }
+    def metrics(self, outputs):
+        errors = outputs["counts"] - outputs["label_ids"]
+        exact = np.abs(errors) < 0.5  # right when rounded
+        return {"eval_loss": float(np.mean(errors**2)), "eval_exact": float(np.mean(exact))}
 
 
 # %% [markdown]
-# ## The data
+# ## The program
 #
-# The training loop reads TFRecords, which are written once.
+# Its flags are the groups that all fine-tuning programs have; a field made with `bert_tf.options.option`
+# adds one. It reads from top to bottom: start, read the data, train, evaluate, predict. The same command
+# resumes an interrupted run. (`bert_tf.Trainer` is the shorter way, without flags.)
+
 
 # %%
-ANIMALS = ("dog", "cat", "horse", "bird", "fox", "sheep")
-OTHERS = ("house", "tree", "car", "river", "stone", "boat")
+@dataclass(frozen=True, kw_only=True)
+class CountingOptions:
+    devices: DeviceOptions
+    training: TrainingOptions
+    model: ModelOptions
+    fine_tuning: FineTuningOptions
+
+    def __post_init__(self):
+        require_files(self, FILES)
 
 
-def sentence(rng):
-    """Return a sentence and the number of animals in it, 0 to 4."""
-    words = rng.sample(ANIMALS, rng.randint(0, 4)) + rng.sample(OTHERS, rng.randint(1, 3))
-    rng.shuffle(words)
-    return "i saw " + ", ".join(f"a {word}" for word in words), sum(w in ANIMALS for w in words)
+def run_counting(options):
+    """Train, evaluate and predict, as the options set."""
+    setup = resolve(options, "counting")
+    splits = {split: read_examples(file) for split, file in wanted_files(options).items()}
+    run = start_fine_tuning(setup, CountingTask(setup.max_seq_length), splits)
 
+    def dev_metrics():
+        outputs = run.outputs(splits["dev"], "eval", options.training.eval_batch_size)
+        return run.task.metrics(outputs)
 
-def write_records(task, tokenizer, path, examples):
-    with bert_tf.RecordWriter(path, task.features) as writer:
-        for text, count in examples:
-            batch = tokenizer(text, max_length=task.max_seq_length, pad_to_max_length=True)
-            inputs = {name: rows[0].tolist() for name, rows in batch.items()}
-            writer.write({**inputs, "how_many": count, "is_real_example": 1})
+    if "train" in splits:
+        run.train(splits["train"], dev_metrics if "dev" in splits else None)
+    if "dev" in splits:
+        run.write_results("eval", dev_metrics())
+    if "test" in splits:
+        outputs = run.outputs(splits["test"], "test", options.fine_tuning.predict_batch_size)
+        run.write_lines("test_results.tsv", (f"{count:.2f}\n" for count in outputs["counts"]))
 
 
 # %% [markdown]
-# ## The training
+# ## Answers and export
 #
-# `bert_tf.Trainer` takes the flags shared by all programs as arguments, with their defaults.
+# `prepare` turns a text into ids, `answer` the outputs into plain values. `Served` has the TensorFlow
+# functions of a SavedModel: on text, with the tokenizer inside, and on ids.
 
 
 # %%
-def train(output_dir, init_checkpoint, learning_rate, num_train_steps):
-    """Train and evaluate; afterwards `output_dir` has the same files as with run_classifier."""
-    task, rng = CountingTask(max_seq_length=32), random.Random(1)
-    model = {"init_checkpoint": init_checkpoint}
-    if not init_checkpoint:
-        vocab_file = Path(bert_tf.__file__).parents[1] / "vocab/uncased_30522/vocab.txt"
-        tokenizer = bert_tf.FullTokenizer(vocab_file)
-        config = bert_tf.BertConfig.from_name("tiny", vocab_size=len(tokenizer.vocab))
-        model = {"config": config, "tokenizer": tokenizer}
-    trainer = bert_tf.Trainer(
-        task,
-        output_dir=output_dir,
-        num_train_steps=num_train_steps,
-        learning_rate=learning_rate,
-        **model,
-    )
-    files = {name: os.path.join(output_dir, f"{name}.tf_record") for name in ("train", "eval")}
-    for name, count in (("train", 512), ("eval", 100)):
-        write_records(task, trainer.tokenizer, files[name], [sentence(rng) for _ in range(count)])
-    results = trainer.fit(files["train"], evaluate=files["eval"])
-    for name, value in results.items():
-        print(f"{name:<12} {value:.3f}" if isinstance(value, float) else f"{name:<12} {value}")
-
-
-# %% [markdown]
-# ## The answers
-#
-# `prepare` turns a text into ids, `answer` the outputs into plain values. The registered type makes
-# `bert_tf.load` and the predict program answer with a trained folder, in a process that imports this
-# module.
-
-
-# %%
-class CountingModel(TextModel):
+class CountingPredictor(TextModel):
     """Text -> {"count": number, "of_tokens": [[WordPiece, its contribution], ...]}."""
 
     columns = ("count",)
@@ -183,43 +205,68 @@ class CountingModel(TextModel):
         answers = []
         for sequence, outputs in zip(prepared, self.run(prepared), strict=True):
             tokens = self.tokenizer.convert_ids_to_tokens(sequence.input_ids)
-            adds = outputs["of_tokens"][: len(tokens)].tolist()
-            contributions = [list(pair) for pair in zip(tokens, adds, strict=True)]
-            answers.append({"count": float(outputs["counts"]), "of_tokens": contributions})
+            pairs = zip(tokens, outputs["of_tokens"].tolist(), strict=False)  # ends with padding
+            answers.append({"count": float(outputs["counts"]), "of_tokens": list(map(list, pairs))})
         return answers
 
     def short(self, answer):
         return f"{answer['count']:.1f}"
 
 
+class ServedCounter(Served):
+    """Texts or ids -> the outputs of `BertForCounting`."""
+
+    def text_functions(self):
+        return {TEXT: (self.count, [texts_spec("text")])}
+
+    def count(self, text):
+        return self.tokens(**self.pack(self.tokenizer(text), None))
+
+    def tokens(self, **ids):
+        return self.call_model(**ids)
+
+
 bert_tf.register_task(
     bert_tf.TaskType(
         name="counting",
         task=CountingTask,
-        predictor=CountingModel,
+        predictor=CountingPredictor,
+        served=ServedCounter,
         usage='predict(["i saw a dog, a house, a bird"])',
     )
 )
 
 
+# %% [markdown]
+# From here on `bert_tf.load`, `bert_tf.export` and the programs predict and export_saved_model know the
+# type, in each process that imports this module.
+
+
 # %%
-def show(output_dir, text):
-    """Print the contribution of each WordPiece."""
-    (answer,) = bert_tf.load(output_dir).predict([text])
-    print(f"\n{text!r}: {answer['count']:.2f}")
-    for piece, value in answer["of_tokens"]:
-        print(f"  {piece:<8} {value:+.2f} {'#' * max(0, round(20 * value))}")
+def demo(folder, num_train_epochs=8.0):
+    """Train on made-up tables, answer with the run and with its export."""
+    train, dev, config = f"{folder}/train.tsv", f"{folder}/dev.tsv", f"{folder}/bert_config.json"
+    write_table(train, 512, random.Random(1))
+    write_table(dev, 100, random.Random(2))
+    bert_tf.BertConfig.from_name("tiny", vocab_size=30522).to_json_file(config)
+    vocab = str(Path(bert_tf.__file__).parents[1] / "vocab/uncased_30522/vocab.txt")
+    files = {"train_file": train, "eval_file": dev, "bert_config_file": config, "vocab_file": vocab}
+    steps = {"learning_rate": 1e-3, "num_train_epochs": num_train_epochs, "max_seq_length": 32}
+    actions = {"do_train": True, "do_eval": True, "output_dir": f"{folder}/output"}
+    run_counting(make_options(CountingOptions, **files, **steps, **actions))
+    bert_tf.export(f"{folder}/output", f"{folder}/exported/1")
+    text = "i saw a dog, a house, a bird, a river"
+    for model_dir in ("output", "exported/1"):
+        (answer,) = bert_tf.load(f"{folder}/{model_dir}").predict([text])
+        print(f"\n{model_dir}, {text!r}: {answer['count']:.2f}")
+        for piece, value in answer["of_tokens"]:
+            print(f"  {piece:<8} {value:+.2f} {'#' * max(0, round(20 * value))}")
 
 
 # %%
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Trains a head of its own.")
-    parser.add_argument("--init_checkpoint", help="folder, TF1 checkpoint or hf://org/name")
-    parser.add_argument("--learning_rate", type=float, default=1e-3)
-    parser.add_argument("--num_train_steps", type=int, default=120)
-    parser.add_argument("--output_dir", help="default: a temporary folder")
-    arguments = parser.parse_known_args()[0]  # a notebook has arguments of its own
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = arguments.output_dir or temporary
-        train(folder, arguments.init_checkpoint, arguments.learning_rate, arguments.num_train_steps)
-        show(folder, "i saw a dog, a house, a bird, a river")
+    if len(sys.argv) > 1 and "ipykernel" not in sys.modules:
+        cli.run(CountingOptions, run_counting)
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            demo(temporary)

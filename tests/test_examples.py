@@ -1,5 +1,6 @@
 """The examples run as they stand, without anything to download, and do what they say."""
 
+import ast
 import dataclasses
 import gzip
 import json
@@ -9,12 +10,14 @@ import re
 import runpy
 from pathlib import Path
 
+import house_measures
 import numpy as np
 import pytest
-from helpers import output_of
+from helpers import output_of, read_results, refused
 from models import golden
 
 import bert_tf
+from bert_tf.options import make_options
 from bert_tf.registry import TYPES
 
 pytestmark = pytest.mark.night
@@ -109,32 +112,45 @@ def test_keras_fit_learns_and_the_saved_model_says_so():
 
 @pytest.mark.weekly
 def test_the_custom_head_counts_and_leaves_a_folder(tmp_path):
-    printed = run("custom_head.py", f"--output_dir={tmp_path}")
-    assert float(re.search(r"^eval_exact +([\d.]+)$", printed, re.M)[1]) > 0.9
-    adds = {
-        piece: float(value) for piece, value in re.findall(r"^  (\S+) +([+-][\d.]+)", printed, re.M)
-    }
+    custom = runpy.run_path(str(EXAMPLES / "custom_head.py"))
+    try:
+        custom["demo"](str(tmp_path))
+        (answer,) = bert_tf.load(tmp_path / "output").predict(["a dog, a bird, a house, a river"])
+    finally:
+        del TYPES["counting"]
+    adds = dict(answer["of_tokens"])
     assert min(adds["dog"], adds["bird"]) > max(adds["house"], adds["river"])
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert read_results(tmp_path / "output")["eval_exact"] > 0.9
+    card = (tmp_path / "output/README.md").read_text(encoding="utf-8")
     assert "# BERT, counting" in card and "`eval_exact`" in card and 'predict(["i saw' in card
 
 
-def test_register_task_makes_load_answer_with_the_custom_head(tmp_path, eagerly):
+def test_a_new_type_of_task_needs_150_lines_and_no_change_of_the_package(tmp_path, capsys):
+    source = (EXAMPLES / "custom_head.py").read_text(encoding="utf-8")
+    assert house_measures.count_code_lines(source, ast.parse(source)) <= 150
     custom = runpy.run_path(str(EXAMPLES / "custom_head.py"))
+    entry = TYPES["counting"]
     try:
-        custom["train"](str(tmp_path), None, 1e-3, 2)
-        (answer,) = bert_tf.load(tmp_path).predict(["a dog"])
+        custom["demo"](str(tmp_path), num_train_epochs=0.1)
+        assert "exported/1, 'i saw a dog" in capsys.readouterr().out
+        (answer,) = bert_tf.load(tmp_path / "output").predict(["a dog"])
         contributions = [value for _, value in answer["of_tokens"]]
         assert len(contributions) == 4
         assert answer["count"] == pytest.approx(sum(contributions), abs=1e-4)
-        with pytest.raises(ValueError) as error:
-            bert_tf.export(tmp_path, tmp_path / "served")
-        assert "head=encoder" in str(error.value)
+        (exported,) = bert_tf.load(tmp_path / "exported/1").predict(["a dog"])
+        assert exported["count"] == pytest.approx(answer["count"], abs=1e-4)
+        values = {"output_dir": str(tmp_path / "output"), "do_predict": True}
+        values["predict_file"] = str(tmp_path / "dev.tsv")
+        custom["run_counting"](make_options(custom["CountingOptions"], **values))
+        assert len((tmp_path / "output/test_results.tsv").read_text().splitlines()) == 100
         with pytest.raises(ValueError, match="`name`"):
-            bert_tf.register_task(dataclasses.replace(TYPES["counting"], name="other"))
+            bert_tf.register_task(dataclasses.replace(entry, name="other"))
+        bert_tf.register_task(dataclasses.replace(entry, served=None))
+        with refused("head"):
+            bert_tf.export(tmp_path / "output", tmp_path / "served")
     finally:
         del TYPES["counting"]
-    assert bert_tf.load(tmp_path).task is None
+    assert bert_tf.load(tmp_path / "output").task is None
 
 
 def test_search_finds_the_text_of_the_query(tmp_path):

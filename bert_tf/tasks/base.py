@@ -173,8 +173,8 @@ class ExampleTask(Task):
         return tuple(spec.name for spec in self.record_features)
 
     def rows(self, examples: Sequence[Any]) -> Sequence[Any]:
-        """Return the examples as `record_maker` takes them."""
-        raise NotImplementedError
+        """Return the examples as `record_maker` takes them; default: as they are."""
+        return examples
 
     @abc.abstractmethod
     def record_maker(
@@ -186,13 +186,13 @@ class ExampleTask(Task):
     def records_key(self, examples: Sequence[Any], tokenizer: FullTokenizer) -> str:
         """Return a hash of everything that determines the records."""
 
-    @abc.abstractmethod
     def learned_shapes(self, embedding_dim: int) -> dict[str, tuple[int, ...]]:
-        """Return name -> shape of the `learned_outputs` of an example.
+        """Return name -> shape of the `learned_outputs` of an example, for a task with a teacher.
 
         Args:
             embedding_dim: E of the teacher, for embeddings.
         """
+        raise NotImplementedError
 
     def learned_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         """Return the outputs [B, ...] that a student learns, of the teacher or of the student itself."""
