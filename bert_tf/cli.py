@@ -56,7 +56,7 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
     """
     define_flags(options_class)
     if getattr(options_class, "only_answers", False):
-        from bert_tf.modeling.inference_layout import keep_packed_kernels
+        from bert_tf.modeling.inference import keep_packed_kernels
 
         keep_packed_kernels()
 

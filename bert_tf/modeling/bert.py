@@ -14,9 +14,10 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling.attention import attention_bias
 from bert_tf.modeling.configured_model import ConfiguredModel
-from bert_tf.modeling.embeddings import Embeddings, truncated_normal
+from bert_tf.modeling.embeddings import Embeddings
 from bert_tf.modeling.heads import gather_positions
 from bert_tf.modeling.inputs import checked_inputs
+from bert_tf.modeling.layers import dense
 from bert_tf.modeling.transformer import TransformerBlock
 
 
@@ -88,13 +89,7 @@ class BertModel(ConfiguredModel):
             bidirectional_lstm(config.hidden_size // 2, f"bilstm_{index}", policy)
             for index in range(config.num_bilstm_layers)
         ]
-        self.pooler = keras.layers.Dense(
-            config.hidden_size,
-            activation="tanh",
-            kernel_initializer=truncated_normal(config),
-            name="dense",
-            dtype=policy,
-        )
+        self.pooler = dense(config, config.hidden_size, policy, activation="tanh")
         with keras.name_scope(self.name):
             self.embeddings.build()
             with keras.name_scope("encoder"):
@@ -122,6 +117,7 @@ class BertModel(ConfiguredModel):
             attention_mask = _same_sequence(inputs["sequence_ids"])
         embedding_output = inputs.get("embedding_output")
         if embedding_output is None:
+            self._check_length(input_ids.shape[1])
             embedding_output = self.embeddings(
                 input_ids, segment_ids, inputs.get("position_ids"), training=training
             )
@@ -152,6 +148,14 @@ class BertModel(ConfiguredModel):
         if self.output_attentions:
             outputs["attention_probs"] = attention_probs
         return outputs
+
+    def _check_length(self, length: int | None) -> None:
+        limit = self.config.max_position_embeddings
+        if length is not None and length > limit:
+            raise ValueError(
+                f"The sequence length is {length}, but the model has {limit} positions "
+                f"(`max_position_embeddings`): use max_seq_length={limit} or less."
+            )
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "output_attentions": self.output_attentions}

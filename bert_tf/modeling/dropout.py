@@ -12,15 +12,17 @@ the same values. Outside such a scope (`Model.fit`) the layer is Keras' Dropout.
 from __future__ import annotations
 
 import contextlib
-import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import keras
 from keras import ops
 
+from bert_tf.modeling.layers import current_form, has_forms, layer_forms
+
 _GOLDEN_RATIO = 0x9E3779B1  # 2^32 divided by the golden ratio
-_SCOPE = threading.local()  # the replicas of a step run in separate threads
 
 
 @contextlib.contextmanager
@@ -31,28 +33,46 @@ def dropout_seed(seed, compiled: bool = True) -> Iterator[None]:
         seed: uint32 scalar tensor (or int), different for each step and replica.
         compiled: False to compute the masks without XLA, with the same bits but more slowly.
     """
-    previous = getattr(_SCOPE, "seed", None), getattr(_SCOPE, "compiled", True)
-    _SCOPE.seed, _SCOPE.compiled = seed, compiled
-    try:
+    form = _SeededDropout(seed, _compiled_drop if compiled else _plain_drop)
+    with layer_forms({Dropout: form}, training=True):
         yield
-    finally:
-        _SCOPE.seed, _SCOPE.compiled = previous
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dropout(keras.layers.Dropout):
     """Layer that drops a fraction `rate` of the values in training and rescales the others."""
 
+    @has_forms
     def call(self, inputs, training=False):
-        if getattr(_SCOPE, "seed", None) is None or not training or self.rate == 0:
-            return super().call(inputs, training=training)
-        return _drop(inputs, self.key(), self.rate)
+        return super().call(inputs, training=training)
 
     def key(self):
         """Return the key of this layer's mask within `dropout_seed`, a uint32 scalar."""
         # The path is unique and the same in every process. A layer that is not built has only a name.
         salt = zlib.crc32((self.path or self.name).encode())
-        return mix(ops.bitwise_xor(ops.cast(_SCOPE.seed, "uint32"), _uint32(salt)))
+        seed = current_form(Dropout, training=True).seed
+        return mix(ops.bitwise_xor(ops.cast(seed, "uint32"), _uint32(salt)))
+
+
+@dataclass(frozen=True, eq=False)
+class _SeededDropout:
+    """Dropout with the mask of a seed."""
+
+    seed: Any
+    drop: Callable  # (values, key, rate) -> values
+
+    def __call__(self, layer: Dropout, x):
+        if layer.rate == 0:
+            return x
+        drop, key, rate = self.drop, layer.key(), layer.rate
+
+        @ops.custom_gradient
+        def apply(x):
+            # Dropout is linear in x. The key gives the gradient's mask, so the mask need not be kept.
+            # (XLA keeps it where it compiles both passes as one function.)
+            return drop(x, key, rate), lambda upstream: drop(upstream, key, rate)
+
+        return apply(x)
 
 
 def fold_in(seed, number):
@@ -105,15 +125,3 @@ if keras.config.backend() == "tensorflow":
     _compiled_drop = tf.function(_plain_drop, jit_compile=True, autograph=False)
 else:
     _compiled_drop = _plain_drop
-
-
-def _drop(x, key, rate: float):
-    function = _compiled_drop if _SCOPE.compiled else _plain_drop
-
-    @ops.custom_gradient
-    def drop(x):
-        # Dropout is linear in x. The key gives the gradient's mask, so the mask need not be kept. (XLA
-        # keeps it where it compiles both passes as one function.)
-        return function(x, key, rate), lambda upstream: function(upstream, key, rate)
-
-    return drop(x)

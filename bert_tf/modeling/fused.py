@@ -5,28 +5,33 @@ LayerNorm; bias and GELU; scale, mask, softmax, dropout. TensorFlow runs them on
 fast bfloat16 products they take longer than the products. Here each chain is one XLA function that
 reads its inputs once. The products stay outside because oneDNN runs them on AMX and XLA does not.
 
-Layers call these functions within `with fused_parts(True):`, which the training loop opens on CPUs.
-Elsewhere, and under other backends, they compute the plain formulas with the same dropout masks
-(dropout.py). The results agree except for rounding.
+`fused_parts` replaces the `call` of three layers in training by forms that use these functions. The
+training loop opens it on CPUs. Elsewhere, and under other backends, the layers compute the plain
+formulas with the same dropout masks (dropout.py). The results agree except for rounding.
 
-Shapes: R rows (B*S), H hidden, I intermediate, N heads, F and T positions. The functions compute in
-float32 for any dtype of inputs and outputs.
+Shapes: B batch, S sequence, R rows (B*S), H hidden, I intermediate, N heads, D size per head, F and T
+positions, P predictions, V vocabulary. The functions compute in float32 for any dtype of inputs and
+outputs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import threading
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
+from bert_tf.compat import stored_value
 from bert_tf.modeling.dropout import scaled_mask
+from bert_tf.modeling.embeddings import Embeddings, rows_of_positions
+from bert_tf.modeling.heads import MaskedLMHead, gather_positions
+from bert_tf.modeling.layers import layer_forms, reshape_like
+from bert_tf.modeling.transformer import ResidualOutput, TransformerBlock
 
-_SCOPE = threading.local()  # the replicas of a step run in separate threads
 ACTIVATIONS = ("gelu", "gelu_erf")  # supported by `bias_activation`
 _ON_TENSORFLOW = keras.config.backend() == "tensorflow"
 
@@ -36,26 +41,106 @@ if _ON_TENSORFLOW:
 
 @contextlib.contextmanager
 def fused_parts(used: bool) -> Iterator[None]:
-    """Make layers that are called inside use the functions of this file, if `used`.
+    """Make layers that are called inside in training use the functions of this file, if `used`.
 
-    Has no effect under backends other than TensorFlow, which have their own compiler.
+    Open it within `dropout_seed`. It has no effect under backends other than TensorFlow, which have
+    their own compiler.
     """
-    previous = getattr(_SCOPE, "used", False)
-    _SCOPE.used = used and _ON_TENSORFLOW
-    try:
+    forms: dict[type, Callable] = {
+        Embeddings: _embeddings,
+        TransformerBlock: _block,
+        MaskedLMHead: _masked_lm,
+    }
+    with layer_forms(forms if used and _ON_TENSORFLOW else {}, training=True):
         yield
-    finally:
-        _SCOPE.used = previous
 
 
-def are_used() -> bool:
-    """Return True if the call is within `fused_parts(True)`."""
-    return getattr(_SCOPE, "used", False)
+# ---- The layers
 
 
-def float32(variable: keras.Variable):
-    """Return the stored value of a variable. Reading it in a layer would round it to bfloat16."""
-    return tf.convert_to_tensor(variable._value)
+def _embeddings(layer: Embeddings, input_ids, segment_ids, position_ids=None):
+    """Compute `Embeddings.call` in float32, rounded once at the end."""
+    words = ops.take(stored_value(layer.word_embeddings), input_ids, axis=0)  # [B, S, H]
+    one_hot = ops.one_hot(segment_ids, layer.config.type_vocab_size)
+    segments = ops.matmul(one_hot, stored_value(layer.token_type_embeddings))  # [B, S, H]
+    table = stored_value(layer.position_embeddings)
+    positions = rows_of_positions(table, position_ids, ops.shape(input_ids)[1])
+    summed = words + segments + positions
+    outputs = norm_dropout(
+        ops.reshape(summed, (-1, layer.config.hidden_size)),
+        stored_value(layer.layer_norm.gamma),
+        stored_value(layer.layer_norm.beta),
+        layer.dropout.key(),
+        layer.compute_dtype,
+        rate=layer.dropout.rate,
+        epsilon=layer.layer_norm.epsilon,
+    )
+    return ops.reshape(outputs, ops.shape(summed))
+
+
+def _block(block: TransformerBlock, hidden, bias):
+    """Compute `TransformerBlock.call`."""
+    attention, config = block.self_attention, block.config
+    heads, size = config.num_attention_heads, config.size_per_head
+    batch, length = ops.shape(hidden)[:2]
+    rows = ops.reshape(hidden, (-1, config.hidden_size))  # [R, H]
+
+    weights = [ops.convert_to_tensor(layer.kernel) for layer in attention.projections]
+    offset = [stored_value(layer.bias) for layer in attention.projections]
+    joined = ops.matmul(rows, ops.concatenate(weights, axis=1))  # [R, 3H]
+    joined = add_bias(joined, ops.concatenate(offset, axis=0))
+    joined = ops.reshape(joined, (batch, length, 3, heads, size))
+    query, key, value = ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
+    probabilities = masked_softmax_dropout(
+        ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, F, T]
+        bias,
+        attention.dropout.key(),
+        factor=1.0 / math.sqrt(size),
+        rate=attention.dropout.rate,
+    )
+    context = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # [B, F, N, D]
+    context = reshape_like(
+        ops.reshape(context, (batch, length, config.hidden_size)), rows
+    )  # [R, H]
+
+    attended, residual = _residual_output(block.attention_output, context, rows)
+    if config.hidden_act in ACTIVATIONS:
+        intermediate = bias_activation(
+            ops.matmul(attended, ops.convert_to_tensor(block.intermediate.kernel)),
+            stored_value(block.intermediate.bias),
+            activation=config.hidden_act,
+        )  # [R, I]
+    else:
+        intermediate = block.intermediate(attended)
+    outputs, _ = _residual_output(block.feed_forward_output, intermediate, residual)
+    return ops.reshape(outputs, ops.shape(hidden)), probabilities
+
+
+def _residual_output(layer: ResidualOutput, inputs, residual):
+    """Compute `ResidualOutput.call`, twice as `bias_dropout_norm` does."""
+    return bias_dropout_norm(
+        ops.matmul(inputs, ops.convert_to_tensor(layer.dense.kernel)),
+        stored_value(layer.dense.bias),
+        residual,
+        stored_value(layer.layer_norm.gamma),
+        stored_value(layer.layer_norm.beta),
+        layer.dropout.key(),
+        rate=layer.dropout.rate,
+        epsilon=layer.layer_norm.epsilon,
+    )
+
+
+def _masked_lm(head: MaskedLMHead, sequence_output, masked_lm_positions, word_embeddings):
+    """Compute `MaskedLMHead.call` as `Logits` [B, P, V]."""
+    hidden = gather_positions(sequence_output, masked_lm_positions)  # [B*P, H]
+    hidden = head.layer_norm(head.dense(hidden))
+    table = tf.cast(word_embeddings, hidden.dtype)
+    product = tf.matmul(hidden, table, transpose_b=True)  # [B*P, V]
+    shape = (*ops.shape(masked_lm_positions), head.config.vocab_size)
+    return Logits(ops.reshape(product, shape), tf.convert_to_tensor(head.output_bias))
+
+
+# ---- Their parts
 
 
 def _compiled(function: Callable) -> Callable:
@@ -264,11 +349,6 @@ class Logits(NamedTuple):
 
     product: Any
     bias: Any
-
-
-def tied_logits(hidden, table, bias) -> Logits:
-    """Return hidden [R, H] times table [L, H], and bias float32 [L], as `Logits`."""
-    return Logits(tf.matmul(hidden, tf.cast(table, hidden.dtype), transpose_b=True), bias)
 
 
 def cross_entropy(logits: Logits, labels):

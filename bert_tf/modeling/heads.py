@@ -14,10 +14,8 @@ import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling import fused
-from bert_tf.modeling.activations import get_activation
 from bert_tf.modeling.dropout import Dropout
-from bert_tf.modeling.embeddings import layer_norm, truncated_normal
+from bert_tf.modeling.layers import dense, has_forms, layer_norm, truncated_normal
 
 
 class Head(keras.layers.Layer):
@@ -141,35 +139,23 @@ class MaskedLMHead(Head):
     def build_variables(self):
         config = self.config
         self.output_bias = self.variable("output_bias", (config.vocab_size,), "zeros")
-        self.dense = keras.layers.Dense(
-            config.hidden_size,
-            activation=get_activation(config.hidden_act),
-            kernel_initializer=truncated_normal(config),
-            name="dense",
-            dtype=self.dtype_policy,
+        self.dense = dense(
+            config, config.hidden_size, self.dtype_policy, activation=config.hidden_act
         )
         self.layer_norm = layer_norm(config, self.dtype_policy)
         with keras.name_scope("transform"):
             self.dense.build((None, config.hidden_size))
             self.layer_norm.build((None, config.hidden_size))
 
+    @has_forms
     def call(self, sequence_output, masked_lm_positions, word_embeddings, training=False):
-        """[B, S, H], int32 [B, P], [V, H] -> float32 [B, P, V].
-
-        In training with fused parts (fused.py), `fused.Logits` of that shape.
-        """
+        """[B, S, H], int32 [B, P], [V, H] -> float32 [B, P, V]."""
         hidden = gather_positions(sequence_output, masked_lm_positions)  # [B*P, H]
         hidden = self.layer_norm(self.dense(hidden))
-        batch, predictions = ops.shape(masked_lm_positions)[0], ops.shape(masked_lm_positions)[1]
-        shape = (batch, predictions, self.config.vocab_size)
-        if training and fused.are_used():
-            bias = fused.float32(self.output_bias)
-            logits = fused.tied_logits(hidden, word_embeddings, bias)
-            return logits._replace(product=ops.reshape(logits.product, shape))
         table = ops.cast(word_embeddings, hidden.dtype)
         logits = ops.matmul(hidden, ops.transpose(table))  # [B*P, V]
         logits = ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
-        return ops.reshape(logits, shape)
+        return ops.reshape(logits, (*ops.shape(masked_lm_positions), self.config.vocab_size))
 
 
 def gather_positions(sequence, positions):

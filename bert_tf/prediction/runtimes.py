@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.limits import read_json
-from bert_tf.modeling.quantized import OVERFLOW_FREE
+from bert_tf.modeling.int8 import OVERFLOW_FREE
 from bert_tf.prediction.model_folder import TrainedModel, with_settings
 from bert_tf.tasks.load import make_task
 from bert_tf.tokenization import FullTokenizer

@@ -11,8 +11,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-from tensorflow.python.framework import op_def_registry
-
+from bert_tf.compat import has_operation
 from bert_tf.data.tables import TableOptions
 from bert_tf.files import (
     check_new_folder,
@@ -20,9 +19,9 @@ from bert_tf.files import (
     file_facts,
     list_checkpoint_files,
 )
+from bert_tf.modeling.int8 import OPERATION
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.modeling.pooling import POOLINGS, parse_layers
-from bert_tf.modeling.quantized import OPERATION
 from bert_tf.options import (
     ModelOptions,
     OptionError,
@@ -251,7 +250,7 @@ def _check(options: ExportOptions) -> None:
         modules.append("nncf")
     require_packages("format", modules, options.format)
     is_int8 = (options.format, options.precision) == ("saved_model", INT8)
-    if is_int8 and op_def_registry.get(OPERATION) is None:
+    if is_int8 and not has_operation(OPERATION):
         raise OptionError(
             "precision", f"int8 needs a TensorFlow for x86 CPUs: {OPERATION} is missing."
         )

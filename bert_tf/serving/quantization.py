@@ -18,8 +18,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.inference_layout import WORDS, Affine, products
-from bert_tf.modeling.quantized import (
+from bert_tf.modeling.inference import WORDS, Affine, InferenceEncoder, products
+from bert_tf.modeling.int8 import (
     ACTIVATIONS,
     OVERFLOW_FREE,
     QuantizedAffine,
@@ -155,7 +155,7 @@ class Quantization:
     """The products of an encoder, and its table of words, in 8-bit integers.
 
     Args:
-        replacements: name in `inference_layout.products`, or `WORDS` -> its replacement.
+        replacements: name in `inference.products`, or `WORDS` -> its replacement.
         errors: name of each, replaced or not -> root of the mean squared error of its outputs from 8-bit
             integers, divided by that of the outputs. The bias is not yet corrected.
         largest_weight: the largest integer of the kernels.
@@ -194,18 +194,13 @@ def quantize(served: Served, batches: Sequence[Ids]) -> Quantization:
     table, words_error = _quantized_words(served.model)
     rows = max(1, -(-_ROWS // len(batches)))
     recorders = {
-        name: _Recorder(product.joined(), rows) for name, product in named_products.items()
+        name: _Recorder(Affine.join(layers), rows) for name, layers in named_products.items()
     }
-    for name, product in named_products.items():
-        product.layer.affine = recorders[name]
     progress = Progress("measure", len(batches), unit="texts")
-    try:
+    with InferenceEncoder(served.model, replacements=recorders).forms():
         for number, batch in enumerate(batches, start=1):
             served.call_model(**{name: tf.constant(value) for name, value in batch.items()})
             progress.update(number)
-    finally:
-        for product in named_products.values():
-            product.layer.affine = None
     affines: dict[str, QuantizedAffine] = {}
     max_weight = largest_weight()
     errors = {} if table is None else {WORDS: words_error}

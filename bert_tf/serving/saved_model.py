@@ -46,7 +46,7 @@ def write_saved_model(
 ) -> dict[str, Any]:
     """Write a SavedModel; return its metadata. The folder appears when complete.
 
-    In bfloat16 the graph is the one that oneDNN computes fastest (modeling/inference_layout.py), unless
+    In bfloat16 the graph is the one that oneDNN computes fastest (modeling/inference.py), unless
     this machine has a GPU, for which TensorFlow lacks its LayerNorm.
 
     Args:

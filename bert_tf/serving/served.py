@@ -6,6 +6,7 @@ Shapes: B batch, S sequence.
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -16,8 +17,8 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.batching import length_step
-from bert_tf.modeling.inference_layout import Layout, prepare_to_answer
-from bert_tf.modeling.quantized import QuantizedAffine, QuantizedTable
+from bert_tf.modeling.inference import InferenceEncoder, Layout
+from bert_tf.modeling.int8 import QuantizedAffine, QuantizedTable
 from bert_tf.options import OptionError
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.runtimes import TEXT, TOKENS
@@ -64,6 +65,7 @@ class Served(tf.Module, abc.ABC):
     def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
         super().__init__()
         self._model, self._source = _Untracked(trained.model), _Untracked(None)
+        self._encoder = _Untracked(None)  # until `prepare`, the model's layers compute
         self.task, self.checkpoint = trained.task, trained.checkpoint
         tokenizer = trained.tokenizer
         self._set_parameters(trained.model.weights)
@@ -98,8 +100,9 @@ class Served(tf.Module, abc.ABC):
         layout: Layout = "plain",
         quantized: Mapping[str, QuantizedAffine | QuantizedTable] | None = None,
     ) -> None:
-        """Prepare the weights, before anything is traced; see `inference_layout.prepare_to_answer`."""
-        self._set_parameters(prepare_to_answer(self.model, layout, quantized))
+        """Use the encoder for inference, before anything is traced; see `InferenceEncoder`."""
+        self._encoder = _Untracked(InferenceEncoder(self.model, layout, quantized))
+        self._set_parameters(self._encoder.object.variables)
 
     def _set_parameters(self, parameters: Sequence[keras.Variable]) -> None:
         self._parameters = _Untracked(list(parameters))
@@ -209,7 +212,9 @@ class Served(tf.Module, abc.ABC):
                 list(inputs.values()),
                 [],
             )
-        return self.model(inputs, training=False)
+        encoder = self._encoder.object
+        with contextlib.nullcontext() if encoder is None else encoder.forms():
+            return self.model(inputs, training=False)
 
     def call_in_parts(
         self, function: Callable[..., Outputs], inputs: Mapping[str, tf.Tensor]

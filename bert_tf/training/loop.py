@@ -24,7 +24,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.inference_layout import check_no_kept_kernels
+from bert_tf.modeling.inference import check_no_kept_kernels
 from bert_tf.training import checkpoints
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimizers import AdamByPath

@@ -10,7 +10,7 @@ from export_kinds import folder, served, write_lines
 from models import DATA, golden
 
 import bert_tf
-from bert_tf.modeling.inference_layout import WORDS, products
+from bert_tf.modeling.inference import WORDS, products
 from bert_tf.options import OptionError, make_options
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.prediction.text_model import pad_rows

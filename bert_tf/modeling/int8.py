@@ -7,7 +7,7 @@ each output:
     x W + b  ~  (high - low) / 255 * q W + (low * sum_in W + b)
 
 `_QuantizedMatMul` computes the product, the bias, the activation and the conversion to floats in one
-operation of oneDNN. TensorFlow's CPU wheels have it without a public name in Python.
+operation of oneDNN. TensorFlow's CPU wheels have it without a public name in Python (compat.py).
 
 A few columns of the inputs have much larger values than the others. Factors move a part of this
 difference into the kernel (SmoothQuant, arXiv 2211.10438), so that one range suits all columns.
@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import op_def_library
 
-from bert_tf.modeling.inference_layout import by_rows
+from bert_tf.compat import apply_operation
+from bert_tf.modeling.inference import by_rows
 
 OPERATION = "_QuantizedMatMul"
 # Processors without an instruction for 8 bits add two products in 16 bits, which has room for
@@ -79,7 +79,7 @@ class QuantizedAffine:
         arguments = [quantized, tf.bitcast(self.kernel.value, tf.qint8), self.bias.value]
         dtype = floats if self.result is None else tf.quint8
         fused = [*self.fused, *([] if addend is None else ["Add"])]
-        *_, operation, _ = op_def_library._apply_op_helper(
+        outputs = apply_operation(
             OPERATION,
             name="QuantizedMatMul",
             device_inputs=arguments if addend is None else [*arguments, addend],
@@ -100,7 +100,6 @@ class QuantizedAffine:
             output_quant_mode="MIN_FIRST",
             leakyrelu_alpha=0.2,
         )
-        outputs = operation.outputs[0]
         outputs.set_shape([inputs.shape[0], self.kernel.shape[1]])
         return outputs if self.result is None else tf.bitcast(outputs, tf.uint8)  # a type of Keras
 

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.activations import get_activation
-from bert_tf.modeling.inference_layout import FEW_ROWS
-from bert_tf.modeling.quantized import (
+from bert_tf.modeling.inference import FEW_ROWS
+from bert_tf.modeling.int8 import (
     ACTIVATIONS,
     OVERFLOW_FREE,
     QuantizedAffine,
@@ -16,6 +15,7 @@ from bert_tf.modeling.quantized import (
     quantized_kernel,
     rounded_range,
 )
+from bert_tf.modeling.layers import get_activation
 from bert_tf.training.strategy import int8_instruction, precision_for_cpu
 
 # The sums of 8 bits overflow on processors without an instruction for these.

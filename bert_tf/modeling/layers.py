@@ -1,0 +1,128 @@
+"""What all layers share: base class, initializer, LayerNorm, activations, and other forms of a `call`.
+
+The `call` of a layer is the formula of the paper. The training loop and exported models compute the same
+in other forms, fused.py and inference.py: within
+
+    with layer_forms({TransformerBlock: function}, training=True):
+        outputs = model(inputs, training=True)
+
+each TransformerBlock computes `function(layer, *inputs)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+
+_NONE: Mapping[tuple[type, bool], Callable] = MappingProxyType({})
+_FORMS = ContextVar("layer_forms", default=_NONE)
+
+
+@contextlib.contextmanager
+def layer_forms(forms: Mapping[type, Callable], training: bool) -> Iterator[None]:
+    """Make layers that are called inside with this `training` compute with `forms`, by their class."""
+    token = _FORMS.set({**_FORMS.get(), **{(kind, training): forms[kind] for kind in forms}})
+    try:
+        yield
+    finally:
+        _FORMS.reset(token)
+
+
+def current_form(kind: type, training: bool) -> Any:
+    """Return the form of a class of layers within `layer_forms`, or None."""
+    return _FORMS.get().get((kind, training))
+
+
+def has_forms(call: Callable) -> Callable:
+    """Let `layer_forms` replace this `call` of a layer, a method with the argument `training`."""
+
+    @functools.wraps(call)
+    def current(layer, *inputs, training=False):
+        form = current_form(type(layer), bool(training))
+        if form is None:
+            return call(layer, *inputs, training=training)
+        return form(layer, *inputs)
+
+    return current
+
+
+class ConfiguredLayer(keras.layers.Layer):
+    """A layer with a `BertConfig`, which Keras saves as a dict."""
+
+    config: BertConfig
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]):
+        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
+
+
+def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
+    """Return the initializer of kernels and tables: normal, cut at two standard deviations."""
+    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+
+
+def layer_norm(config: BertConfig, dtype) -> keras.layers.LayerNormalization:
+    """Return a LayerNorm over the last axis, computed in float32 under every precision."""
+    return keras.layers.LayerNormalization(
+        epsilon=config.layer_norm_eps, name="LayerNorm", dtype=dtype
+    )
+
+
+def dense(config: BertConfig, size: int, dtype, name: str = "dense", activation: str = "linear"):
+    """Return Keras' layer x W + b with `size` outputs, and an activation by its name in `BertConfig`."""
+    return keras.layers.Dense(
+        size,
+        activation=get_activation(activation),
+        kernel_initializer=truncated_normal(config),
+        name=name,
+        dtype=dtype,
+    )
+
+
+def gelu(x):
+    """Compute the reference's "gelu", the Gaussian error linear unit with the tanh approximation.
+
+    0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+    """
+    return ops.gelu(x, approximate=True)
+
+
+def gelu_erf(x):
+    """Compute the exact Gaussian error linear unit, x Phi(x): Hugging Face's "gelu"."""
+    return ops.gelu(x, approximate=False)
+
+
+_ACTIVATIONS = {
+    "gelu": gelu,
+    "gelu_erf": gelu_erf,
+    "relu": ops.relu,
+    "tanh": ops.tanh,
+    "linear": keras.activations.linear,
+}
+
+
+def get_activation(name: str) -> Callable:
+    """Return the function for a `hidden_act` of `BertConfig`, which checked the name."""
+    return _ACTIVATIONS[name]
+
+
+def reshape_like(inputs, example):
+    """Reshape `inputs` like `example`, so that TensorFlow can fuse their sum with a product."""
+    # It fuses equal shapes only, and numbers of rows that are computed separately count as different.
+    if keras.config.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.reshape(inputs, tf.shape(example))
+    return ops.reshape(inputs, ops.shape(example))
