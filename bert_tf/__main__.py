@@ -61,9 +61,8 @@ def main() -> None:
 
     module_name, options_name = PROGRAMS[name]
     module = import_module(f"bert_tf.{module_name}")
-    sys.modules["__main__"].__doc__ = module.__doc__  # the beginning of --help
     sys.argv[:2] = [name]
-    cli.run(getattr(module, options_name), getattr(module, name))
+    cli.run(getattr(module, options_name), getattr(module, name), module.__doc__)
 
 
 def _summary(program: str) -> str:

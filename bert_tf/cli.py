@@ -18,6 +18,7 @@ from typing import Any
 from absl import app, flags
 from absl import logging as absl_logging
 
+import __main__
 from bert_tf.options import GROUPS, Flag, flag_values, flags_of, make_options
 from bert_tf.quiet import ignore_broken_pipe
 from bert_tf.removed_flags import REMOVED
@@ -47,10 +48,14 @@ _TENSORFLOW_USER_ERRORS = (
 )
 
 
-def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
+def run(
+    options_class: type, workflow: Callable[[Any], Any], description: str | None = None
+) -> None:
     """Define the flags of `options_class`, and call `workflow` with its instance.
 
     An options class with a true `only_answers` declares that the process changes no weight.
+
+    `description`, by default the docstring of the script, is the beginning of --help.
 
     Exit with 0 on success, with 1 and one message for invalid input, and with 130 on Ctrl-C.
     """
@@ -87,13 +92,17 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         return 0
 
     def parse(argv: Sequence[str]) -> Sequence[str]:
+        text = description or __main__.__doc__ or ""
         if {"--help", "-help", "-h"} & set(argv[1:]):
             with ignore_broken_pipe():
-                print(help_text(options_class))
+                print(text.rstrip(), help_text(options_class), sep="\n")
+            sys.exit(0)
+        if {"--helpfull", "-helpfull"} & set(argv[1:]):
+            with ignore_broken_pipe():
+                print(text.rstrip(), "\nflags:", flags.FLAGS.get_help(), sep="\n")
             sys.exit(0)
         try:
-            with ignore_broken_pipe():  # of --helpfull
-                return flags.FLAGS(argv)
+            return flags.FLAGS(argv)
         except flags.UnrecognizedFlagError as error:
             name = error.flagname.removeprefix("no")
             name = error.flagname if error.flagname in REMOVED else name
@@ -107,7 +116,7 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
 
 
 def help_text(options_class: type) -> str:
-    """Return the docstring of the program and its flags that have a `group`, by group."""
+    """Return the flags that have a `group`, by group."""
     groups: dict[str, list[str]] = {group: [] for group in GROUPS}
     for flag in _flags(options_class):
         if "group" not in flag.metadata:
@@ -118,8 +127,7 @@ def help_text(options_class: type) -> str:
         lines = textwrap.wrap(text, 98, initial_indent="  ", subsequent_indent="      ")
         groups[flag.metadata["group"]].extend(lines)
     shown = [line for name, lines in groups.items() if lines for line in ("", f"{name}:", *lines)]
-    description = sys.modules["__main__"].__doc__ or ""
-    return "\n".join([description.rstrip(), *shown, "", "All flags: --helpfull"])
+    return "\n".join([*shown, "", "All flags: --helpfull"])
 
 
 def recorded(options: Any, unread: set[str]) -> Any:

@@ -20,7 +20,7 @@ ROOT = Path(bert_tf.__file__).parent
 
 # A part may import itself and what stands before it.
 ORDER = [
-    *("quiet", "compat", "removed_flags", "limits", "options", "config", "characters", "packing"),
+    *("quiet", "removed_flags", "limits", "options", "config", "characters", "packing"),
     *("tokenization", "registry", "files", "checkpoints", "report"),
     *("modeling", "data", "training", "tasks", "pretraining", "pretrained"),
     *("prediction", "serving", "embeddings", "versions", "cli", "__main__"),

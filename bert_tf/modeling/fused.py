@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from bert_tf.compat import stored_value
+from bert_tf.modeling.compat import stored_value
 from bert_tf.modeling.dropout import scaled_mask
 from bert_tf.modeling.embeddings import Embeddings, rows_of_positions
 from bert_tf.modeling.heads import MaskedLMHead, gather_positions

@@ -25,7 +25,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.compat import apply_operation
+from bert_tf.modeling.compat import apply_operation
 from bert_tf.modeling.inference import by_rows
 
 OPERATION = "_QuantizedMatMul"

@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-from bert_tf.compat import has_operation
 from bert_tf.data.tables import TableOptions
 from bert_tf.files import (
     check_new_folder,
@@ -19,6 +18,7 @@ from bert_tf.files import (
     file_facts,
     list_checkpoint_files,
 )
+from bert_tf.modeling.compat import has_operation
 from bert_tf.modeling.int8 import OPERATION
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.modeling.pooling import POOLINGS, parse_layers
