@@ -42,7 +42,7 @@ import numpy as np  # noqa: E402
 import training  # noqa: E402
 
 from bert_tf.config import BertConfig  # noqa: E402
-from bert_tf.modeling.flops import flops_per_token  # noqa: E402
+from bert_tf.modeling.bert import flops_per_token  # noqa: E402
 
 PACKAGES = {  # framework, the first part of a side's name -> what it needs
     "tensorflow": ("tensorflow", "keras"),

@@ -13,7 +13,7 @@ that other load affects both. Prints medians.
 
 The ceiling is the speed of the bfloat16 product [4096, 768] x [768, 3072] in a TensorFlow graph, which
 takes turns as another side. "of ceiling" is the fraction that a step's matrix products reach
-(modeling/flops.py, real tokens only).
+(modeling/bert.py, real tokens only).
 """
 
 import argparse
@@ -288,7 +288,7 @@ def keras_hub_step(side: str, arguments: argparse.Namespace):
 
 def flops_of_step(arguments: argparse.Namespace) -> float:
     """Return the FLOPs of the matrix products of a step, for real tokens only."""
-    from bert_tf.modeling.flops import flops_per_token
+    from bert_tf.modeling.bert import flops_per_token
 
     lengths = make_batch(arguments.task, arguments.batch_size, arguments.max_seq_length)[
         "input_mask"

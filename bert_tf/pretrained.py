@@ -102,7 +102,7 @@ def _with_labels(
 ) -> tuple[PretrainedCheckpoint, BertConfig, dict[str, Any]]:
     """Return the checkpoint, its config, and the arguments of a matching classifier."""
     if "labels" in kwargs:
-        kwargs = {**kwargs, "labels": models.checked_labels(kwargs["labels"])}
+        kwargs = {**kwargs, "labels": models.normalize_labels(kwargs["labels"])}
     theirs: Sequence[str] = ()
     if known is not None and known.name == head.name:
         # Folders of older versions may have numbers.

@@ -16,7 +16,7 @@ from bert_tf.modeling.attention import attention_bias
 from bert_tf.modeling.configured_model import ConfiguredModel
 from bert_tf.modeling.embeddings import Embeddings
 from bert_tf.modeling.heads import gather_positions
-from bert_tf.modeling.inputs import checked_inputs
+from bert_tf.modeling.inputs import normalize_inputs
 from bert_tf.modeling.layers import dense
 from bert_tf.modeling.transformer import TransformerBlock
 
@@ -102,7 +102,7 @@ class BertModel(ConfiguredModel):
         self.built = True
 
     def call(self, inputs: Mapping[str, Any], training=None) -> dict[str, Any]:
-        inputs = checked_inputs(inputs)
+        inputs = normalize_inputs(inputs)
         input_ids = ops.cast(inputs["input_ids"], "int32")
         input_mask = inputs.get("input_mask")
         segment_ids = inputs.get("segment_ids")
@@ -213,3 +213,23 @@ def bidirectional_lstm(
         name="lstm",
     )
     return _Bidirectional(lstm, name=name, dtype=dtype)
+
+
+def flops_per_token(config: BertConfig, length: int, predictions_per_token: float = 0.0) -> float:
+    """Count the operations of the matrix products for one token, forward and backward.
+
+    Backward counts twice forward. Element-wise operations are not counted, as usual.
+
+    Args:
+        length: tokens that a token attends to.
+        predictions_per_token: masked-LM predictions as a fraction of the tokens; 0 without that head.
+
+    >>> base = BertConfig.from_name("base", vocab_size=30522)
+    >>> round(flops_per_token(base, 128, 20 / 128) / 1e6)  # millions
+    546
+    """
+    hidden, vocabulary = config.hidden_size, config.vocab_size
+    projections = 4 * hidden * hidden + 2 * hidden * config.intermediate_size
+    attention = 2 * length * hidden
+    head = predictions_per_token * (hidden * hidden + hidden * vocabulary)
+    return 6.0 * (config.num_hidden_layers * (projections + attention) + head)

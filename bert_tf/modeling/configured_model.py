@@ -115,32 +115,29 @@ class ConfiguredModel(keras.Model):
         """Export the model as Keras does, by default with all of `exported_inputs`.
 
         Lists of outputs are numbered: `all_encoder_layers_0`, `all_encoder_layers_1`, ...
-
-        Raises:
-            ValueError: `input_signature` is missing, and Keras' backend is not TensorFlow.
         """
         model: keras.Model = self
         if input_signature is None:
-            if (backend := keras.config.backend()) != "tensorflow":
-                raise ValueError(
-                    f"Keras' backend is {backend}: give `input_signature`, or set "
-                    "KERAS_BACKEND=tensorflow."
-                )
             inputs = {
                 name: keras.Input(batch_shape=shape, dtype="int32", name=name)
                 for name, shape in self.exported_inputs.items()
             }
-            model = keras.Model(inputs, _numbered(self(inputs)), name=self.name)
+            outputs: dict[str, Any] = {}
+            for name, value in self(inputs).items():
+                if isinstance(value, list):
+                    outputs |= {f"{name}_{index}": part for index, part in enumerate(value)}
+                else:
+                    outputs[name] = value
+            model = keras.Model(inputs, outputs, name=self.name)
         keras.Model.export(model, filepath, format, verbose, input_signature, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        policy = keras.saving.serialize_keras_object(self.dtype_policy)
         frozen = [variable.path for variable in self.weights if not variable.trainable]
         values = {
             "config": self.config.to_dict(),
             "name": self.name,
             "trainable": self.trainable,
-            "dtype": policy,
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
         }
         if frozen and self.trainable:
             values["frozen"] = frozen
@@ -153,8 +150,6 @@ class ConfiguredModel(keras.Model):
         values = dict(config)
         trainable, frozen = values.pop("trainable", True), values.pop("frozen", ())
         task = values.pop("task", None)
-        if isinstance(values.get("dtype"), dict):
-            values["dtype"] = keras.saving.deserialize_keras_object(values["dtype"])
         model = cls(BertConfig.from_dict(values.pop("config")), **values)
         if not trainable:
             model.trainable = False
@@ -165,17 +160,6 @@ class ConfiguredModel(keras.Model):
             make_task = import_module("bert_tf.tasks.load").make_task
             model.task = make_task(task, f"The saved {cls.__name__}")
         return model
-
-
-def _numbered(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outputs with one name for each value of a list."""
-    found: dict[str, Any] = {}
-    for name, value in outputs.items():
-        if isinstance(value, list):
-            found |= {f"{name}_{index}": part for index, part in enumerate(value)}
-        else:
-            found[name] = value
-    return found
 
 
 # Functions of Keras that take probabilities by default; losses of their classes have `from_logits`, or
@@ -198,14 +182,15 @@ def _check_loss(loss: Any, outputs: Any) -> None:
     names = sorted(outputs) if isinstance(outputs, Mapping) else []
     if isinstance(loss, list | tuple):
         loss = dict(zip(names, loss, strict=False))  # in the order of Keras
-    for output in filter(lambda name: name.endswith("logits"), names):
-        given = loss.get(output) if isinstance(loss, Mapping) else loss
-        given = keras.losses.get(given) if isinstance(given, str) else given
-        takes_logits = isinstance(given, keras.losses.Loss) and given.get_config().get(
+    for name in (name for name in names if name.endswith("logits")):
+        output_loss = loss.get(name) if isinstance(loss, Mapping) else loss
+        if isinstance(output_loss, str):
+            output_loss = keras.losses.get(output_loss)
+        config = output_loss.get_config() if isinstance(output_loss, keras.losses.Loss) else {}
+        if getattr(output_loss, "fn", output_loss) in _OF_PROBABILITIES and not config.get(
             "from_logits"
-        )
-        if getattr(given, "fn", given) in _OF_PROBABILITIES and not takes_logits:
+        ):
             raise ValueError(
-                f"`loss` takes the logits in `{output}` for probabilities. Compile with a loss of "
+                f"`loss` takes the logits in `{name}` for probabilities. Compile with a loss of "
                 "keras.losses that has from_logits=True."
             )

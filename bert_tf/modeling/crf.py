@@ -132,11 +132,11 @@ def log_likelihood(chains: Chains, label_ids, is_known):
         ops.concatenate([ops.where(is_possible, chains.words, NEVER), chains.words], axis=0),
         *(ops.concatenate([part, part], axis=0) for part in chains[1:]),
     )
-    with_labels, of_all = ops.split(_log_sums(both), 2, axis=0)
+    with_labels, of_all = ops.split(_log_partition(both), 2, axis=0)
     return with_labels - of_all
 
 
-def _log_sums(chains: Chains):
+def _log_partition(chains: Chains):
     """Return the logarithm of the sum over all paths of each row, float32 [B]."""
     scores, _ = _scan(_after, _nothing_before(chains), chains, keep=False)
     return ops.logsumexp(scores, axis=-1)
@@ -160,10 +160,10 @@ def _sums_by_label(chains: Chains):
         return ops.logsumexp(pairs + (word + scores)[:, None], axis=-1)
 
     _, rest = _scan(before, _zeros(chains), chains, reverse=True)
-    return _by_row(until + rest)
+    return ops.swapaxes(until + rest, 0, 1)
 
 
-def best_path(chains: Chains):
+def viterbi_decode(chains: Chains):
     """Return the labels with the highest score, int32 [B, W]; 0 for padding.
 
     The scores of the words after a word are computed first. So the path is found from its beginning,
@@ -188,12 +188,12 @@ def best_path(chains: Chains):
     _, rest = _scan(before, nothing, chains, reverse=True)
     first = ops.cast(nothing[:, 0], "int32")
     _, labels = _scan(following, first, chains, rest)
-    return _by_row(labels)
+    return ops.swapaxes(labels, 0, 1)
 
 
 def best_labels(chains: Chains) -> tuple[Any, Any]:
-    """Return `best_path`, and the probability of each of its labels, float32 [B, W]; 1 for padding."""
-    labels, numbers = best_path(chains), ops.arange(ops.shape(chains.words)[-1], dtype="int32")
+    """Return `viterbi_decode`, and the probability of each label, float32 [B, W]; 1 for padding."""
+    labels, numbers = viterbi_decode(chains), ops.arange(ops.shape(chains.words)[-1], dtype="int32")
     is_label = ops.equal(ops.expand_dims(labels, 2), numbers)
     return labels, ops.sum(ops.where(is_label, marginals(chains), 0.0), axis=-1)
 
@@ -237,16 +237,17 @@ def _scan(
     words, is_joined = ops.swapaxes(chains.words, 0, 1), ops.swapaxes(chains.is_joined, 0, 1)
     count = ops.shape(words)[0]
 
-    def at_word(number, state, *kept):
-        place = count - 1 - number if reverse else number
-        word, joined, *others = (each[place] for each in (words, is_joined, *more))
-        new = step(state, word, ops.where(ops.expand_dims(joined, 2), chains.pairs, 0.0), *others)
+    def at_word(number, state, *states):
+        index = count - 1 - number if reverse else number
+        word, joined, *more_at_word = (values[index] for values in (words, is_joined, *more))
+        pairs = ops.where(ops.expand_dims(joined, 2), chains.pairs, 0.0)
+        new = step(state, word, pairs, *more_at_word)
         updates = (state if reverse else new)[None]
-        index = ops.reshape(place, (1, 1))
-        return new, *(ops.scatter_update(each, index, updates) for each in kept)
+        index = ops.reshape(index, (1, 1))
+        return new, *(ops.scatter_update(values, index, updates) for values in states)
 
-    kept = (ops.broadcast_to(state, (count, *ops.shape(state))),) if keep else ()
-    state, *states = _repeat(count, at_word, (state, *kept))
+    empty = (ops.broadcast_to(state, (count, *ops.shape(state))),) if keep else ()
+    state, *states = _repeat(count, at_word, (state, *empty))
     return state, states[0] if keep else None
 
 
@@ -261,7 +262,3 @@ def _repeat(count: Any, body: Callable[..., tuple], values: tuple) -> Sequence[A
         maximum_iterations=count,
     )
     return values
-
-
-def _by_row(values):
-    return ops.swapaxes(values, 0, 1)

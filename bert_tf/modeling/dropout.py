@@ -110,8 +110,8 @@ def scaled_mask(shape, key, rate: float, dtype):
     bits = steps + key
     bits = ops.bitwise_xor(bits, ops.right_shift(bits, _uint32(16))) * _uint32(0x7FEB352D)
     bits = ops.bitwise_xor(bits, ops.right_shift(bits, _uint32(15))) * _uint32(0x846CA68B)
-    kept = bits >= _uint32(round(rate * 2**32))
-    return ops.cast(kept, dtype) * ops.cast(1.0 / (1.0 - rate), dtype)
+    is_kept = bits >= _uint32(round(rate * 2**32))
+    return ops.cast(is_kept, dtype) * ops.cast(1.0 / (1.0 - rate), dtype)
 
 
 def _plain_drop(x, key, rate: float):

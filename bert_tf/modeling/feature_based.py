@@ -18,7 +18,7 @@ from bert_tf.modeling.bert import BertModel, bidirectional_lstm
 from bert_tf.modeling.configured_model import ConfiguredModel
 from bert_tf.modeling.crf import make_crf
 from bert_tf.modeling.dropout import Dropout
-from bert_tf.modeling.inputs import checked_inputs
+from bert_tf.modeling.inputs import normalize_inputs
 
 # Rows of the paper's table 7 -> number of layers that the encoder must have.
 FEATURE_LAYERS = {
@@ -135,7 +135,7 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         self.classifier.build((None, None, 2 * self.units))
 
     def call(self, inputs: Mapping[str, Any], training=None) -> dict[str, Any]:
-        inputs = checked_inputs(inputs)
+        inputs = normalize_inputs(inputs)
         outputs = self.bert(inputs, training=False)
         outputs = {
             name: [ops.stop_gradient(layer) for layer in value]

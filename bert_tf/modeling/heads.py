@@ -19,10 +19,11 @@ from bert_tf.modeling.layers import dense, has_forms, layer_norm, truncated_norm
 
 
 class Head(keras.layers.Layer):
-    """A layer whose variables' paths begin with `scope` instead of its own name.
+    """A linear layer, [..., H] -> float32 logits [..., num_outputs].
 
-    The variables are made on construction, outside any other name scope. They are made directly
-    because `add_weight` would put the layer's name into the path.
+    The paths of its variables begin with `scope` instead of its own name. They are made on construction,
+    outside any other name scope, and directly because `add_weight` would put the layer's name into the
+    path.
     """
 
     scope = ""
@@ -31,20 +32,17 @@ class Head(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = config
         self.num_outputs = num_outputs
-        with self.variable_scope():
+        with contextlib.ExitStack() as scopes:
+            for part in filter(None, self.scope.split("/")):
+                scopes.enter_context(keras.name_scope(part))
             self.build_variables()
         self.built = True
 
-    @contextlib.contextmanager
-    def variable_scope(self):
-        with contextlib.ExitStack() as stack:
-            for part in filter(None, self.scope.split("/")):
-                stack.enter_context(keras.name_scope(part))
-            yield
-
     def build_variables(self):
-        initializer = truncated_normal(self.config)
-        shape = (self.num_outputs, self.config.hidden_size)
+        self.add_variables(self.config.hidden_size, truncated_normal(self.config))
+
+    def add_variables(self, input_size: int, initializer):
+        shape = (self.num_outputs, input_size)
         self.output_weights = self.variable("output_weights", shape, initializer)
         self.output_bias = self.variable("output_bias", (self.num_outputs,), "zeros")
 
@@ -58,8 +56,7 @@ class Head(keras.layers.Layer):
             name=name,
         )
 
-    def project(self, hidden):
-        """Return the logits: [..., H] -> float32 [..., num_outputs]."""
+    def call(self, hidden):
         logits = ops.matmul(hidden, ops.transpose(ops.convert_to_tensor(self.output_weights)))
         return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
 
@@ -72,9 +69,6 @@ class NextSentenceHead(Head):
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, num_outputs=2, **kwargs)
 
-    def call(self, pooled_output):
-        return self.project(pooled_output)
-
 
 class SpanHead(Head):
     """sequence_output [B, S, H] -> start_logits [B, S], end_logits [B, S]."""
@@ -85,7 +79,7 @@ class SpanHead(Head):
         super().__init__(config, num_outputs=2, **kwargs)
 
     def call(self, sequence_output):
-        logits = self.project(sequence_output)  # [B, S, 2]
+        logits = super().call(sequence_output)  # [B, S, 2]
         return logits[..., 0], logits[..., 1]
 
 
@@ -102,25 +96,20 @@ class ClassificationHead(Head):
         self.dropout.build((None, config.hidden_size))
 
     def call(self, hidden, training=False):
-        return self.project(self.dropout(hidden, training=training))
+        return super().call(self.dropout(hidden, training=training))
 
 
 class ProjectionHead(Head):
-    """pooled vector [B, H] (or of another width) -> embedding [B, E], linear."""
+    """pooled vector [B, input_size] -> embedding [B, E]."""
 
     scope = "cls/embedding"
 
-    def __init__(self, config: BertConfig, width: int, num_outputs: int, dtype: object):
-        self._width = width
-        super().__init__(config, num_outputs, dtype=dtype)
+    def __init__(self, config: BertConfig, input_size: int, num_outputs: int, **kwargs):
+        self.input_size = input_size
+        super().__init__(config, num_outputs, **kwargs)
 
     def build_variables(self):
-        shape = (self.num_outputs, self._width)
-        self.output_weights = self.variable("output_weights", shape, "glorot_uniform")
-        self.output_bias = self.variable("output_bias", (self.num_outputs,), "zeros")
-
-    def call(self, pooled):
-        return self.project(pooled)
+        self.add_variables(self.input_size, "glorot_uniform")
 
 
 class MaskedLMHead(Head):

@@ -19,12 +19,13 @@ ENCODER_INPUTS = (
     *("position_ids", "sequence_ids", "packed_positions", "embedding_output"),
 )
 _FLOATS = ("embedding_output",)
-# Inputs that are rows of a table -> the field of the configuration with its size.
+# Inputs that are rows of a table, or positions -> the field of the configuration with their number.
 _TABLES = {
     "input_ids": "vocab_size",
     "anchor_ids": "vocab_size",
     "segment_ids": "type_vocab_size",
     "position_ids": "max_position_embeddings",
+    "masked_lm_positions": "max_position_embeddings",
 }
 _FORMS = {2: "[B, S]", 3: "[B, K, S]"}  # by the number of axes
 
@@ -53,40 +54,34 @@ def check_values(inputs: Mapping[str, Any], config: BertConfig) -> None:
     Warn of rows that end with 0 and have no mask. Tensors are not checked: their values may be on
     another device, or unknown.
     """
-    masked = any(
-        inputs.get(n) is not None for n in ("input_mask", "attention_mask", "sequence_ids")
+    has_mask = any(
+        inputs.get(name) is not None for name in ("input_mask", "attention_mask", "sequence_ids")
     )
-    for name, given in inputs.items():
-        ours = OTHER_NAMES.get(name, name)
-        values = np.array(given) if _is_list_of_numbers(given) else given
-        if not (isinstance(values, np.ndarray) and values.size and values.dtype.kind in "iuf"):
+    for name, value in inputs.items():
+        if not isinstance(value, np.ndarray | list | tuple) or not np.size(value):
             continue
-        if ours == "input_ids" and values.shape[-1] > 1 and not (values[..., -1].all() or masked):
+        values, our_name = np.asarray(value), OTHER_NAMES.get(name, name)
+        can_end_with_padding = our_name == "input_ids" and not has_mask and values.shape[-1] > 1
+        if can_end_with_padding and not values[..., -1].all():
             warnings.warn(
                 "`input_ids` end with 0, but there is no `input_mask`, so padding is read as tokens. "
                 'Pass "input_mask": (input_ids != 0).',
                 stacklevel=3,
             )
-        if ours not in (*_TABLES, "input_mask", "masked_lm_positions"):
+        if our_name == "input_mask":
+            limit = 2
+        elif our_name in _TABLES:
+            limit = getattr(config, _TABLES[our_name])
+        else:
             continue
-        limit = 2 if ours == "input_mask" else config.max_position_embeddings
-        limit = getattr(config, _TABLES[ours]) if ours in _TABLES else limit
-        least, most = values.min(), values.max()
-        if least < 0 or most >= limit or (values.dtype.kind == "f" and (values % 1).any()):
+        low, high = values.min(), values.max()
+        if low < 0 or high >= limit or (values % 1).any():
             raise ValueError(
-                f"`{name}` has values from {least} to {most}, but must be whole, from 0 to {limit - 1}."
+                f"`{name}` has values from {low} to {high}, but must be whole, from 0 to {limit - 1}."
             )
 
 
-def _is_list_of_numbers(values: Any) -> bool:
-    while isinstance(values, (list, tuple)) and values:
-        values = values[0]
-        if isinstance(values, (int, float, np.number)):
-            return True
-    return False
-
-
-def checked_inputs(
+def normalize_inputs(
     inputs: Mapping[str, Any],
     *more: str,
     optional: tuple[str, ...] = (),
@@ -125,15 +120,20 @@ def _check_shapes(tensors: Mapping[str, Any], axes: tuple[int, ...]) -> None:
     if len(ids) not in axes:
         forms = " or ".join(_FORMS[number] for number in axes)
         raise ValueError(f"`input_ids` has the shape {ids}, but must be {forms} in this model.")
-    of_mask = "packed_positions" if "packed_positions" in tensors else "input_ids"
-    for name, of in (("segment_ids", "input_ids"), ("input_mask", of_mask)):
-        shape, wanted = shapes.get(name, shapes[of]), shapes[of]
+    for name, like in (
+        ("segment_ids", "input_ids"),
+        ("input_mask", "packed_positions" if "packed_positions" in tensors else "input_ids"),
+    ):
+        expected = shapes[like]
+        shape = shapes.get(name, expected)
         if name == "input_mask" and axes == (2,) and len(shape) == 3:  # [B, F, T]
-            wanted = (*wanted, wanted[-1])
-        fits = len(shape) == len(wanted) and all(
-            None in pair or pair[0] == pair[1] or (pair[0] == 1 and axis < len(wanted) - 1)
-            for axis, pair in enumerate(zip(shape, wanted, strict=True))
+            expected = (*expected, expected[-1])
+        fits = len(shape) == len(expected) and all(
+            None in pair or pair[0] == pair[1] or (pair[0] == 1 and axis < len(expected) - 1)
+            for axis, pair in enumerate(zip(shape, expected, strict=True))
         )
         if not fits:
-            other = next(other for other, ours in OTHER_NAMES.items() if ours == name)
-            raise ValueError(f"`{name}` ({other}) has the shape {shape}, but must be {wanted}.")
+            other_name = {ours: other for other, ours in OTHER_NAMES.items()}[name]
+            raise ValueError(
+                f"`{name}` ({other_name}) has the shape {shape}, but must be {expected}."
+            )

@@ -137,14 +137,14 @@ class QuantizedTable:
         return tf.cast(rows, tf.float32) * scales
 
 
-def quantized_kernel(kernel: np.ndarray, most: int = 127) -> tuple[np.ndarray, np.ndarray]:
+def quantized_kernel(kernel: np.ndarray, max_weight: int = 127) -> tuple[np.ndarray, np.ndarray]:
     """Return a kernel [in, out] as int8, and the magnitude of 127 in each column: float32 [out].
 
     Args:
-        most: the largest integer; `OVERFLOW_FREE` for processors without an instruction for 8 bits.
+        max_weight: the largest integer; `OVERFLOW_FREE` on processors without 8-bit instructions.
     """
     largest = np.maximum(np.abs(kernel).max(axis=0), np.finfo(np.float32).tiny).astype(np.float32)
-    largest *= np.float32(127 / most)
+    largest *= np.float32(127 / max_weight)
     return np.round(kernel / largest * 127).astype(np.int8), largest
 
 

@@ -25,12 +25,21 @@ from bert_tf.modeling.heads import (
     ProjectionHead,
     SpanHead,
 )
-from bert_tf.modeling.inputs import checked_inputs
+from bert_tf.modeling.inputs import normalize_inputs
 from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
 
 
+class _ModelWithHead(ConfiguredModel):
+    """An encoder, `bert`, to which a subclass adds its heads."""
+
+    def __init__(self, config: BertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.bert = BertModel(config, dtype=self.dtype_policy)
+        self.built = True
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertForPreTraining(ConfiguredModel):
+class BertForPreTraining(_ModelWithHead):
     """Masked language model and next-sentence prediction.
 
     A left-to-right model (`attention_direction` of the configuration) predicts a masked word at its
@@ -47,13 +56,11 @@ class BertForPreTraining(ConfiguredModel):
 
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.bert = BertModel(config, dtype=self.dtype_policy)
         self.masked_lm = MaskedLMHead(config, dtype=self.dtype_policy)
         self.next_sentence = NextSentenceHead(config, dtype=self.dtype_policy)
-        self.built = True
 
     def call(self, inputs, training=None) -> dict[str, Any]:
-        inputs = checked_inputs(inputs, "masked_lm_positions")
+        inputs = normalize_inputs(inputs, "masked_lm_positions")
         masked_lm_positions = inputs.pop("masked_lm_positions")
         outputs = self.bert(inputs, training=training)
         return {
@@ -68,7 +75,7 @@ class BertForPreTraining(ConfiguredModel):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertForMaskedLM(ConfiguredModel):
+class BertForMaskedLM(_ModelWithHead):
     """Masked language model without next-sentence prediction.
 
     Inputs: those of `BertModel`; `masked_lm_positions`, int32 [B, P], default every position.
@@ -79,12 +86,10 @@ class BertForMaskedLM(ConfiguredModel):
 
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.bert = BertModel(config, dtype=self.dtype_policy)
         self.masked_lm = MaskedLMHead(config, dtype=self.dtype_policy)
-        self.built = True
 
     def call(self, inputs, training=None) -> dict[str, Any]:
-        inputs = checked_inputs(inputs, optional=("masked_lm_positions",))
+        inputs = normalize_inputs(inputs, optional=("masked_lm_positions",))
         positions = inputs.pop("masked_lm_positions", None)
         hidden = self.bert(inputs, training=training)["sequence_output"]
         if positions is None:
@@ -94,7 +99,7 @@ class BertForMaskedLM(ConfiguredModel):
         return {"masked_lm_logits": self.masked_lm(hidden, positions, table, training=training)}
 
 
-def checked_labels(labels: Iterable[str] | None) -> tuple[str, ...] | None:
+def normalize_labels(labels: Iterable[str] | None) -> tuple[str, ...] | None:
     """Return the names of outputs as strings, or None for None.
 
     Raises:
@@ -105,7 +110,7 @@ def checked_labels(labels: Iterable[str] | None) -> tuple[str, ...] | None:
     return None if labels is None else tuple(map(str, labels))
 
 
-class _LabeledModel(ConfiguredModel):
+class _LabeledModel(_ModelWithHead):
     """Base of the models with a choice of labels.
 
     Args:
@@ -121,7 +126,7 @@ class _LabeledModel(ConfiguredModel):
         **kwargs,
     ):
         super().__init__(config, **kwargs)
-        labels = checked_labels(labels)
+        labels = normalize_labels(labels)
         count = len(labels or ()) if num_labels is None else int(num_labels)
         if count < 1 or (labels is not None and len(set(labels)) != count):
             raise ValueError(
@@ -130,9 +135,7 @@ class _LabeledModel(ConfiguredModel):
             )
         self.num_labels = count
         self.labels = labels
-        self.bert = BertModel(config, dtype=self.dtype_policy)
         self.classifier = ClassificationHead(config, count, dtype=self.dtype_policy)
-        self.built = True
 
     def get_config(self) -> dict[str, Any]:
         names = {} if self.labels is None else {"labels": list(self.labels)}
@@ -162,9 +165,8 @@ class BertForSequenceClassification(_LabeledModel):
         super().__init__(config, num_labels, labels, **kwargs)
         if problem_type is not None:
             self.config = replace(config, extra={**config.extra, "problem_type": problem_type})
-            valid = HUGGINGFACE_PROBLEM_TYPES[
-                self.num_labels == 1 :
-            ]  # a label of one class is no choice
+            # A label of one class is no choice.
+            valid = HUGGINGFACE_PROBLEM_TYPES[self.num_labels == 1 :]
             if problem_type not in valid:
                 raise ValueError(
                     f"`problem_type` is {problem_type!r}, but must be one of {', '.join(valid)} with "
@@ -218,7 +220,7 @@ class BertForTokenClassification(_LabeledModel):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertForMultipleChoice(ConfiguredModel):
+class BertForMultipleChoice(_ModelWithHead):
     """A score for each of K choices. Each choice is a separate sequence.
 
     Inputs: `input_ids`, `input_mask`, `segment_ids`, int32 [B, K, S].
@@ -229,12 +231,10 @@ class BertForMultipleChoice(ConfiguredModel):
 
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.bert = BertModel(config, dtype=self.dtype_policy)
         self.classifier = ClassificationHead(config, 1, dtype=self.dtype_policy)
-        self.built = True
 
     def call(self, inputs, training=None) -> dict[str, Any]:
-        inputs = checked_inputs(inputs, axes=(3,))
+        inputs = normalize_inputs(inputs, axes=(3,))
         batch, choices, length = ops.shape(inputs["input_ids"])
         folded = {key: ops.reshape(value, (-1, length)) for key, value in inputs.items()}
         pooled_output = self.bert(folded, training=training)["pooled_output"]  # [B*K, H]
@@ -243,7 +243,7 @@ class BertForMultipleChoice(ConfiguredModel):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertForQuestionAnswering(ConfiguredModel):
+class BertForQuestionAnswering(_ModelWithHead):
     """Start and end of an answer in the sequence.
 
     Outputs: `start_logits` [B, S]; `end_logits` [B, S].
@@ -251,9 +251,7 @@ class BertForQuestionAnswering(ConfiguredModel):
 
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.bert = BertModel(config, dtype=self.dtype_policy)
         self.span = SpanHead(config, dtype=self.dtype_policy)
-        self.built = True
 
     def call(self, inputs, training=None) -> dict[str, Any]:
         sequence_output = self.bert(inputs, training=training)["sequence_output"]
@@ -262,7 +260,7 @@ class BertForQuestionAnswering(ConfiguredModel):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertForSentenceEmbedding(ConfiguredModel):
+class BertForSentenceEmbedding(_ModelWithHead):
     """A vector for each text.
 
     Args:
@@ -284,12 +282,12 @@ class BertForSentenceEmbedding(ConfiguredModel):
         super().__init__(config, **kwargs)
         check_pooling(pooling, config.num_hidden_layers)
         self.pooling, self.projection_size = pooling, projection_size
-        self.bert = BertModel(config, dtype=self.dtype_policy)
         self.projection = None
         if projection_size is not None:
             width = config.hidden_size * POOLINGS[pooling]
-            self.projection = ProjectionHead(config, width, projection_size, self.dtype_policy)
-        self.built = True
+            self.projection = ProjectionHead(
+                config, width, projection_size, dtype=self.dtype_policy
+            )
 
     @property
     def width(self) -> int:
@@ -297,10 +295,10 @@ class BertForSentenceEmbedding(ConfiguredModel):
         return self.projection_size or self.config.hidden_size * POOLINGS[self.pooling]
 
     def call(self, inputs, training=None) -> dict[str, Any]:
-        inputs = checked_inputs(inputs, optional=("anchor_ids", "anchor_mask"), axes=(2, 3))
+        inputs = normalize_inputs(inputs, optional=("anchor_ids", "anchor_mask"), axes=(2, 3))
         anchor = {
-            ours: inputs.pop(name)
-            for ours, name in (("input_ids", "anchor_ids"), ("input_mask", "anchor_mask"))
+            encoder_name: inputs.pop(name)
+            for encoder_name, name in (("input_ids", "anchor_ids"), ("input_mask", "anchor_mask"))
             if name in inputs
         }
         if len(inputs["input_ids"].shape) == 2:

@@ -33,7 +33,7 @@ from bert_tf.data.batching import PACKED_FEATURES
 from bert_tf.data.parallel import workers_for
 from bert_tf.data.records import explain_read_errors, make_once
 from bert_tf.files import check_writable, write_text
-from bert_tf.modeling.flops import flops_per_token
+from bert_tf.modeling.bert import flops_per_token
 from bert_tf.options import OptionError
 from bert_tf.registry import TYPES
 from bert_tf.report.model_card import described_step, write_card, write_training_card

@@ -116,7 +116,7 @@ class Speed:
 
     Args:
         flops_per_token: floating-point operations of the model per token, forward and backward
-            (modeling/flops.py).
+            (modeling/bert.py).
     """
 
     batch_size: int

@@ -13,11 +13,11 @@ from bert_tf.modeling.crf import (
     Chains,
     Crf,
     best_labels,
-    best_path,
     log_likelihood,
     make_chains,
     marginals,
     sentence_chains,
+    viterbi_decode,
 )
 
 L = 5
@@ -56,7 +56,7 @@ def check(chains, row, place, logits, scores, **ends):
     for word, label in np.ndindex(expected.shape):
         expected[word, label] = np.exp(log_p[found[:, word] == label]).sum()
     np.testing.assert_allclose(marginals(chains)[row, place], expected, atol=2e-5)
-    np.testing.assert_array_equal(best_path(chains)[row, place], found[np.argmax(total)])
+    np.testing.assert_array_equal(viterbi_decode(chains)[row, place], found[np.argmax(total)])
     return dict(zip(map(tuple, found.tolist()), log_p, strict=True))
 
 
@@ -91,7 +91,7 @@ def test_rows_of_other_lengths_and_padding_do_not_matter():
     for row, count in enumerate(counts):
         log_p = check(chains, row, slice(count), logits[row, :count], scores)
         np.testing.assert_allclose(values[row], log_p[tuple(ids[row, :count])], atol=1e-4)
-        assert not best_path(chains)[row, count:].numpy().any()
+        assert not viterbi_decode(chains)[row, count:].numpy().any()
 
 
 def test_several_sentences_in_a_row_are_chains_of_their_own():
@@ -167,7 +167,7 @@ def test_10_000_sentences_have_no_forbidden_transition():
         logits = (rng.normal(size=(10_000, 7, len(labels))) * scale).astype(np.float32)
         logits[:1000] = np.round(logits[:1000])  # many equal scores
         counts = rng.integers(1, 8, size=10_000)
-        found = tf.function(best_path)(sentence_chains(logits, layer(logits), counts)).numpy()
+        found = tf.function(viterbi_decode)(sentence_chains(logits, layer(logits), counts)).numpy()
         kept = {tuple(row[:count]) for row, count in zip(found, counts, strict=True)}
         broken = [
             each for path in kept for each in find_violations([labels[i] for i in path], scheme)
