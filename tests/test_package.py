@@ -33,15 +33,6 @@ UPWARD_IMPORTS = [
     "modeling/configured_model.py -> pretrained",
     "modeling/configured_model.py -> tasks",
     "pretrained.py -> embeddings",
-    "report/classification.py -> tasks",
-    "report/model_card.py -> tasks",
-    "report/multiple_choice.py -> data",
-    "report/multiple_choice.py -> tasks",
-    "report/question_answering.py -> data",
-    "report/question_answering.py -> tasks",
-    "report/run_facts.py -> data",
-    "report/run_facts.py -> pretraining",
-    "report/token_classification.py -> data",
     "tokenization.py -> checkpoints",
 ]
 

@@ -14,8 +14,7 @@ from bert_tf.embeddings.losses import SCORES
 from bert_tf.embeddings.retrieval import judged, retrieval_metrics, score_metrics
 from bert_tf.embeddings.task import EmbeddingExample
 from bert_tf.files import atomic_write, json_line
-from bert_tf.report.page import Section
-from bert_tf.report.sections import MOST_ERRORS, hardest_errors, shortened
+from bert_tf.report.page import MAX_ERRORS, Section, hardest_errors, shorten
 from bert_tf.tasks.run import Run
 
 logger = logging.getLogger(__name__)
@@ -153,12 +152,12 @@ def query_sections(ranking: Ranking) -> list[Section]:
     indexes = np.column_stack([ranking.indexes, ranking.a_relevant])
     rows = [
         [
-            shortened(ranking.queries[query]),
-            shortened(ranking.documents[indexes[query, ranks[query]]]),
-            shortened(ranking.documents[indexes[query, 0]]),
+            shorten(ranking.queries[query]),
+            shorten(ranking.documents[indexes[query, ranks[query]]]),
+            shorten(ranking.documents[indexes[query, 0]]),
             f"beyond {k}" if ranks[query] == k else str(ranks[query] + 1),
         ]
-        for query in wrong[:MOST_ERRORS]
+        for query in wrong[:MAX_ERRORS]
     ]
     header = ["query", "relevant", "found first", "place of the relevant one"]
     return [hardest_errors(header, rows, len(wrong), "the lowest place first")]
@@ -177,8 +176,8 @@ def pair_sections(
     gaps = np.maximum(first - ranks, 0) + np.maximum(ranks - (last - 1), 0)
     wrong = [index for index in np.argsort(-gaps, kind="stable") if gaps[index]]
     rows = [
-        [*map(shortened, pairs[i]), f"{scores[i]:.3g}", f"{predicted[i]:.3f}"]
-        for i in wrong[:MOST_ERRORS]
+        [*map(shorten, pairs[i]), f"{scores[i]:.3g}", f"{predicted[i]:.3f}"]
+        for i in wrong[:MAX_ERRORS]
     ]
     header = ["first text", "second text", "score", "score of the model"]
     order = f"the largest difference of the places among {count} pairs first"

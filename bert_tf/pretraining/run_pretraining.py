@@ -24,9 +24,10 @@ from bert_tf.pretraining.masking import MaskingOptions, count_predictions
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.pretraining.task import PretrainingTask
+from bert_tf.report.model_card import code
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.batches import RecordFiles, run_model
-from bert_tf.tasks.run import Plan, Run, start
+from bert_tf.tasks.run import COUNT, Plan, Run, start
 from bert_tf.tasks.setup import Setup, resolve
 from bert_tf.tokenization import vocabulary_digest
 from bert_tf.training.best_checkpoint import check_best_metric
@@ -159,6 +160,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
             "objective": task.objective,
             "max_predictions_per_seq": task.max_predictions_per_seq,
         },
+        data=describe_records(record_sets["train"]) if training.do_train else (),
     )
     run: PretrainingRun = start(setup, task, plan)
 
@@ -313,6 +315,31 @@ def read_data(
         case = match_case(record_set, case)
     case = sidecar.find_case(case, None, tokens)
     return replace(setup, vocabulary=tokens, do_lower_case=case), record_sets, tasks
+
+
+_MAX_FILES = 10
+
+
+def describe_records(record_set: RecordSet) -> list[list[str]]:
+    """Return the rows of the records in the model card that their manifests tell, name and text."""
+    rows: list[list[str]] = []
+    counts: dict[str, int] = {}
+    for path, manifest in record_set.manifests.items():
+        folder = os.path.dirname(path)
+        for shard in manifest.shards:
+            counts[os.path.normpath(os.path.join(folder, shard.file))] = shard.records
+        names = [code(os.path.basename(entry["file"])) for entry in manifest.input]
+        more = f" and {len(names) - _MAX_FILES:,} more" if len(names) > _MAX_FILES else ""
+        numbers = manifest.counts
+        text = (
+            f"{', '.join(names[:_MAX_FILES])}{more}: {numbers.documents:,} documents, "
+            f"{numbers.sentences:,} sentences, {numbers.tokens:,} tokens"
+        )
+        rows.append([f"text of {code(os.path.basename(path))}", text])
+    files = [os.path.normpath(file) for file in record_set.files]
+    if all(file in counts for file in files):
+        rows.insert(0, [COUNT, f"{sum(counts[file] for file in files):,}"])
+    return rows
 
 
 def make_tasks(

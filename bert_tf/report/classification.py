@@ -1,177 +1,222 @@
-"""Sections of report.html for classifiers: confusions, F1 by label, calibration, errors.
+"""Sections of report.html for labels, numbers and choices: confusions, F1, calibration, errors.
 
-Shapes: N examples, L labels.
+Shapes: N examples, L labels, K choices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.report.page import Section, bars, line_chart, matrix, table
-from bert_tf.report.sections import (
-    MOST_ERRORS,
+from bert_tf.report.page import (
+    MAX_ERRORS,
+    Section,
+    bars,
     calibration,
     hardest_errors,
-    most_common,
-    shortened,
+    line_chart,
+    matrix,
+    shorten,
+    table,
 )
-from bert_tf.tasks import metrics as basic
-from bert_tf.tasks.classification import ClassificationTask, InputExample
 
-_MOST_LABELS = 15  # of a matrix; beyond that the commonest confusions are listed
+_MAX_LABELS = 15  # of a matrix; beyond that the commonest confusions are listed
+_MAX_DOTS = 300
+_F1 = "F1, and examples of the label"
+
+
+class Example(NamedTuple):
+    """The texts of an example, and its "file:line"."""
+
+    texts: Sequence[str]
+    location: str
 
 
 def evaluation_sections(
-    task: ClassificationTask,
-    examples: Sequence[InputExample],
-    kept: Mapping[str, np.ndarray],
+    problem_type: str,
+    labels: Sequence[str],
+    examples: Sequence[Example],
+    scores: np.ndarray,
+    label_ids: np.ndarray,
     suffix: str = "",
 ) -> list[Section]:
     """Return the sections of one evaluation set.
 
     Args:
-        examples: in the order of `kept`.
-        kept: `logits` [N, L] and `label_ids` of each example.
+        problem_type: single_label, multi_label or regression.
+        scores: [N, L], probabilities of the labels; of a regression [N, 1], numbers.
+        label_ids: of each example; [N, L] of 0 and 1 for multi_label.
         suffix: of the set's name, such as "_mismatched".
     """
-    logits, labels = kept["logits"], kept["label_ids"]
-    makers = {"single_label": _of_one_label, "multi_label": _of_labels, "regression": _of_numbers}
-    sections = makers[task.kind.name](task, examples, logits, labels)
-    if not suffix:
-        return sections
+    if problem_type == "regression":
+        sections = _number_sections(examples, scores[:, 0], label_ids)
+    elif problem_type == "multi_label":
+        sections = _multi_label_sections(labels, examples, scores, label_ids)
+    else:
+        sections = _label_sections(labels, examples, scores, label_ids)
     name = suffix.strip("_")
-    return [replace(section, title=f"{section.title} ({name})") for section in sections]
+    return [replace(s, title=f"{s.title} ({name})") for s in sections] if name else sections
 
 
-def _of_one_label(task, examples, logits, labels) -> list[Section]:
-    probabilities = basic.softmax(logits)
-    predictions = logits.argmax(axis=-1)
-    scores = {
-        label: (basic.f1(predictions, labels, positive=index), int((labels == index).sum()))
-        for index, label in enumerate(task.labels)
+def _label_sections(labels, examples, probabilities, label_ids) -> list[Section]:
+    predictions, confidence = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
+    groups = {
+        label: _f1_and_count(predictions == index, label_ids == index)
+        for index, label in enumerate(labels)
     }
-    confidence = probabilities.max(axis=-1)
-    of_label = probabilities[np.arange(len(labels)), labels]
+    of_label = probabilities[np.arange(len(label_ids)), label_ids]
     return [
-        _confusions(task.labels, predictions, labels),
-        Section("F1 by label", [bars(most_common(scores), "F1, and examples of the label")]),
-        calibration(confidence, predictions == labels),
+        _confusions(labels, predictions, label_ids),
+        Section("F1 by label", [bars(groups, _F1)]),
+        calibration(confidence, predictions == label_ids),
         _hardest(
             examples,
             -of_label,
-            predictions != labels,
-            _with_probability([task.labels[index] for index in labels], of_label),
-            _with_probability([task.labels[index] for index in predictions], confidence),
+            predictions != label_ids,
+            _with_probability([labels[index] for index in label_ids], of_label),
+            _with_probability([labels[index] for index in predictions], confidence),
             "the lowest probability of the right label first",
         ),
     ]
 
 
-def _of_labels(task, examples, logits, labels) -> list[Section]:
-    probabilities = basic.sigmoid(logits)
-    predictions = task.kind.predictions(logits)
-    rows, scores = [], {}
-    for index, label in enumerate(task.labels):
-        predicted, actual = predictions[:, index], labels[:, index]
-        score = basic.f1(predicted, actual)
-        right = int((predicted * actual).sum())
-        scores[label] = (score, int(actual.sum()))
-        rows.append([label, int(actual.sum()), int(predicted.sum()), right])
-    losses = -np.log(np.maximum(np.where(labels == 1, probabilities, 1 - probabilities), 1e-300))
-    losses = losses.sum(axis=1)
+def _multi_label_sections(labels, examples, probabilities, label_ids) -> list[Section]:
+    predicted, actual = probabilities > 0.5, label_ids == 1
+    groups = {
+        label: _f1_and_count(predicted[:, index], actual[:, index])
+        for index, label in enumerate(labels)
+    }
+    counts = (actual.sum(axis=0), predicted.sum(axis=0), (predicted & actual).sum(axis=0))
+    rows = [[label, *map(int, row)] for label, *row in zip(labels, *counts, strict=True)]
+    right = np.where(actual, probabilities, 1 - probabilities)
+    losses = -np.log(np.maximum(right, 1e-300)).sum(axis=1)
     return [
-        Section("F1 by label", [bars(most_common(scores), "F1, and examples of the label")]),
+        Section("F1 by label", [bars(groups, _F1)]),
         Section("Counts by label", [table(["label", "known", "predicted", "both"], rows)]),
-        calibration(probabilities.ravel(), labels.ravel() == 1, low=0.0),
+        calibration(probabilities.ravel(), actual.ravel(), low=0.0),
         _hardest(
             examples,
             losses,
-            (predictions != labels).any(axis=1),
-            _with_probability([_names(task.labels, row) for row in labels], np.exp(-losses)),
-            [_names(task.labels, row) for row in predictions],
+            (predicted != actual).any(axis=1),
+            _with_probability([_join(labels, row) for row in actual], np.exp(-losses)),
+            [_join(labels, row) for row in predicted],
             "the lowest probability of exactly the right labels first",
         ),
     ]
 
 
-def _of_numbers(task, examples, logits, labels) -> list[Section]:
-    numbers = logits[:, 0]
-    errors = np.abs(numbers - labels)
-    points = {"examples": list(zip(labels.tolist(), numbers.tolist(), strict=True))}
+def _number_sections(examples, numbers, actual) -> list[Section]:
+    errors = np.abs(numbers - actual)
+    points = list(zip(actual.tolist(), numbers.tolist(), strict=True))
+    dots = {"examples": points[:: -(-len(points) // _MAX_DOTS) or 1]}
+    rows = [
+        ["mean", float(errors.mean())],
+        ["median", float(np.median(errors))],
+        ["95th percentile", float(np.percentile(errors, 95))],
+        ["largest", float(errors.max())],
+    ]
     return [
         Section(
             "Predicted and known",
-            [line_chart(_sample(points), "label", "predicted", dots=True, diagonal=True)],
+            [line_chart(dots, "label", "predicted", dots=True, diagonal=True)],
             "Each dot is an example. Predictions on the dashed line are right.",
         ),
-        Section(
-            "Errors",
-            [
-                table(
-                    ["", "absolute error"],
-                    [
-                        ["mean", float(errors.mean())],
-                        ["median", float(np.median(errors))],
-                        ["95th percentile", float(np.percentile(errors, 95))],
-                        ["largest", float(errors.max())],
-                    ],
-                )
-            ],
-        ),
+        Section("Errors", [table(["", "absolute error"], rows)]),
         _hardest(
             examples,
             errors,
-            np.ones(len(labels), bool),
-            [f"{label:.4g}" for label in labels],
+            np.ones(len(actual), bool),
+            [f"{number:.4g}" for number in actual],
             [f"{n:.4g} (off by {e:.4g})" for n, e in zip(numbers, errors, strict=True)],
             "the largest distance between prediction and label first",
         ),
     ]
 
 
+class Choices(NamedTuple):
+    """A question, its choices, the index of its answer, and its "file:line"."""
+
+    question: str
+    choices: Sequence[str]
+    answer: int
+    location: str
+
+
+def choice_sections(rows: Sequence[Choices], probabilities: np.ndarray) -> list[Section]:
+    """Return the sections of one set of questions.
+
+    Args:
+        probabilities: [N, K]; a question with fewer choices uses the first ones only.
+    """
+    predictions, confidence = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
+    answers = np.array([row.answer for row in rows])
+    counts, is_right = np.array([len(row.choices) for row in rows]), predictions == answers
+    groups = {
+        f"{count} choices": (float(is_right[counts == count].mean()), int((counts == count).sum()))
+        for count in np.unique(counts)
+    }
+    of_answer = probabilities[np.arange(len(rows)), answers]
+    known = [shorten(row.choices[row.answer]) for row in rows]
+    predicted = [shorten(row.choices[index]) for row, index in zip(rows, predictions, strict=True)]
+    return [
+        Section("By number of choices", [bars(groups, "accuracy, and questions")]),
+        calibration(confidence, is_right, low=0.0),
+        _hardest(
+            [Example([row.question], row.location) for row in rows],
+            -of_answer,
+            ~is_right,
+            _with_probability(known, of_answer),
+            _with_probability(predicted, confidence),
+            "the lowest probability of the right answer first",
+            header=["question", "answer", "predicted", "where"],
+        ),
+    ]
+
+
+def _f1_and_count(predicted: np.ndarray, actual: np.ndarray) -> tuple[float, int]:
+    """Return F1 of a label (0 if undefined) and its examples, of bool [N]."""
+    count = int(actual.sum())
+    total = int(predicted.sum()) + count
+    return 2.0 * int((predicted & actual).sum()) / total if total else 0.0, count
+
+
 def _with_probability(names: Sequence[str], probabilities: np.ndarray) -> list[str]:
     return [f"{name} ({p:.3g})" for name, p in zip(names, probabilities, strict=True)]
 
 
-def _sample(series: Mapping[str, list]) -> dict[str, list]:
-    """Return at most 300 points of each, evenly taken. A chart would draw means of neighbours."""
-    return {name: points[:: -(-len(points) // 300) or 1] for name, points in series.items()}
-
-
-def _confusions(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) -> Section:
+def _confusions(names: Sequence[str], predictions: np.ndarray, label_ids: np.ndarray) -> Section:
     counts = np.zeros((len(names), len(names)), int)
-    np.add.at(counts, (labels, predictions), 1)
-    if len(names) <= _MOST_LABELS:
+    np.add.at(counts, (label_ids, predictions), 1)
+    if len(names) <= _MAX_LABELS:
         note = "Rows are the labels, columns the predictions. Fractions are of the row."
         return Section("Confusion matrix", [matrix(names, names, counts.tolist())], note)
     np.fill_diagonal(counts, 0)
-    order = np.argsort(-counts, axis=None, kind="stable")[:_MOST_LABELS]
-    pairs = [np.unravel_index(place, counts.shape) for place in order if counts.flat[place]]
-    rows = [[names[label], names[said], int(counts[label, said])] for label, said in pairs]
+    order = np.argsort(-counts, axis=None, kind="stable")[:_MAX_LABELS]
+    pairs = [np.unravel_index(index, counts.shape) for index in order if counts.flat[index]]
+    rows = [[names[label], names[other], int(counts[label, other])] for label, other in pairs]
     return Section("Commonest confusions", [table(["label", "predicted", "examples"], rows)])
 
 
 def _hardest(
-    examples: Sequence[InputExample],
+    examples: Sequence[Example],
     losses: np.ndarray,
     is_wrong: np.ndarray,
     known: Sequence[str],
     predicted: Sequence[str],
-    ordered: str,
+    order: str,
+    header: Sequence[str] = ("text", "label", "predicted", "where"),
 ) -> Section:
-    """Return the errors with the largest `losses`. `ordered` is a text on this order."""
-    order = [index for index in np.argsort(-losses, kind="stable") if is_wrong[index]]
+    """Return the errors with the largest `losses`. `order` is a text on this order."""
+    wrong = [index for index in np.argsort(-losses, kind="stable") if is_wrong[index]]
     rows = []
-    for index in order[:MOST_ERRORS]:
-        example = examples[index]
-        texts = (example.text_a, example.text_b)
-        text = " ‖ ".join(shortened(part) for part in texts if part is not None)
-        rows.append([text, known[index], predicted[index], example.location])
-    return hardest_errors(["text", "label", "predicted", "where"], rows, len(order), ordered)
+    for index in wrong[:MAX_ERRORS]:
+        text = " ‖ ".join(map(shorten, examples[index].texts))
+        rows.append([text, known[index], predicted[index], examples[index].location])
+    return hardest_errors(header, rows, len(wrong), order)
 
 
-def _names(labels: Sequence[str], row: np.ndarray) -> str:
+def _join(labels: Sequence[str], row: np.ndarray) -> str:
     return ", ".join(label for label, value in zip(labels, row, strict=True) if value) or "(none)"

@@ -28,8 +28,7 @@ from bert_tf.checkpoints.sidecar import MODULES_FILE
 from bert_tf.files import write_text
 from bert_tf.limits import read_json
 from bert_tf.registry import find_task_type
-from bert_tf.report.run_facts import as_flags, code, without_folders
-from bert_tf.tasks.base import Task
+from bert_tf.report.page import as_flags
 
 logger = logging.getLogger(__name__)
 
@@ -43,29 +42,45 @@ _END = "<!-- bert_tf: end. Own text goes below this line. -->"
 _MAX_LABELS = 40
 
 
+def model_facts(
+    start: str | None, kind: str, arguments: Mapping[str, Any], num_parameters: int
+) -> dict[str, Any]:
+    """Return the facts of a model.
+
+    Args:
+        start: path of its initial weights.
+        kind: its type of task, or of its head.
+        arguments: of its task, as in task.json.
+    """
+    base_model = None
+    if start is not None and start.startswith(SCHEME):
+        base_model = start.removeprefix(SCHEME).partition("@")[0].rstrip("/")
+    return {
+        "base_model": base_model,
+        "kind": kind,
+        "arguments": dict(arguments),
+        "num_parameters": num_parameters,
+    }
+
+
 def write_training_card(
-    folder: str, record: Any, program: str | None, task: Task, num_parameters: int, step: int
+    folder: str, model: Mapping[str, Any], data: Sequence[Any], training: Mapping[str, Any]
 ) -> None:
     """Write the facts and the card of a model that was trained.
 
     Args:
-        record: `tasks.setup.RunRecord` of the training.
-        program: its name, if others train such tasks too.
-        step: optimizer steps taken.
+        model: `model_facts`.
+        data: rows of the data, name and text.
+        training: `program`, its name if others train such tasks too; `step`; `flags` by name; `used`,
+            name -> text of resolved values; `resumed`, texts about changes of a run that resumed.
     """
-    facts = _facts(record.flags.get("init_checkpoint"), task.name, task, num_parameters) | {
-        "data": record.data,
-        "training": {
-            "program": program,
-            "step": int(step),
-            "flags": as_flags(record.flags, ("output_dir",), without_folders),
-            "used": record.used,
-            "resumed": record.resumed,
-            "versions": f"bert_tf {__version__}, TensorFlow {tf.__version__}, "
-            f"Keras {keras.__version__}, Python {platform.python_version()}.",
-        },
-    }
-    _write_facts(folder, facts)
+    flags = {name: value for name, value in training["flags"].items() if name != "output_dir"}
+    versions = (
+        f"bert_tf {__version__}, TensorFlow {tf.__version__}, Keras {keras.__version__}, Python "
+        f"{platform.python_version()}."
+    )
+    own = {**training, "flags": as_flags(without_folders(flags)), "versions": versions}
+    _write_facts(folder, {**model, "data": data, "training": own})
 
 
 def described_step(folder: str) -> int | None:
@@ -74,30 +89,20 @@ def described_step(folder: str) -> int | None:
 
 
 def write_conversion_card(
-    folder: str,
-    source: str,
-    source_folder: str,
-    head: str,
-    task: Task | None,
-    num_parameters: int,
-    architecture: str | None,
+    folder: str, model: Mapping[str, Any], source_folder: str, architecture: str | None
 ) -> None:
     """Write the facts and the card of a checkpoint that was converted.
 
     Args:
         folder: has the converted files already.
-        source: the original checkpoint, as given.
-        source_folder: its folder. Its facts on data, training and metrics are copied,
+        model: `model_facts`.
+        source_folder: of the original checkpoint. Its facts on data, training and metrics are copied,
             and the licence in its README.md.
-        head: name of the head, or of the type of task.
         architecture: class of `transformers` that opens the folder; None for another format.
     """
     source_facts = _read_facts(source_folder)
     license = re.search(r"^license: *(\S+)", _read(os.path.join(source_folder, CARD_FILE)), re.M)
-    facts = _facts(source, head, task, num_parameters) | {
-        "license": license[1] if license else "other",
-        "architecture": architecture,
-    }
+    facts = {**model, "license": license[1] if license else "other", "architecture": architecture}
     if source_facts:
         facts |= {name: source_facts[name] for name in ("data", "training") if name in source_facts}
         facts["figures"] = _metrics(source_folder, source_facts)
@@ -120,17 +125,6 @@ def write_card(folder: str) -> None:
         return
     write_text(path, f"{before}{_BEGIN}\n{_card(folder, facts, before)}{_END}{after}")
     logger.info("Wrote %s, the model card", CARD_FILE)
-
-
-def _facts(start: str | None, head: str, task: Task | None, num_parameters: int) -> dict[str, Any]:
-    start = start or ""
-    is_hub = start.startswith(SCHEME)
-    return {
-        "base_model": start.removeprefix(SCHEME).partition("@")[0].rstrip("/") if is_hub else None,
-        "kind": head,
-        "arguments": {} if task is None else task.arguments(),
-        "num_parameters": num_parameters,
-    }
 
 
 def _write_facts(folder: str, facts: Mapping[str, Any]) -> None:
@@ -261,3 +255,30 @@ def _code(library: str, lines: str) -> str:
 def _table(rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table of two columns with an empty header."""
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
+
+
+_PATHS = ("_file", "_dir", "_checkpoint")  # endings of flags
+
+
+def without_folders(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return name -> value of flags, with the last part of a path alone."""
+    return {
+        name: _last_parts(value)
+        if name in ("teacher", "retriever") or name.endswith(_PATHS)
+        else value
+        for name, value in flags.items()
+    }
+
+
+def _last_parts(paths: str) -> str:
+    if paths.startswith(SCHEME):
+        return paths
+    parts = (part.strip() for part in paths.split(","))
+    return ",".join(os.path.basename(os.path.abspath(part)) for part in parts if part)
+
+
+def code(value: Any) -> str:
+    """Return any text as Markdown code, on one line, inside a cell of a table."""
+    text = re.sub(r"\s", " ", str(value)).replace("|", "\\|")
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"`{text}`" if fence == "`" else f"{fence} {text} {fence}"

@@ -16,6 +16,7 @@ import json
 import logging
 import math
 import os
+import shlex
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,12 +27,19 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import write_text
-from bert_tf.report.run_facts import INITIAL, as_flags, changed_options
+from bert_tf.options import flag_values, flags_of
 
 logger = logging.getLogger(__name__)
 
 Points = Sequence[tuple[float, float]]
 Part = dict[str, Any]
+
+MAX_ERRORS = 25  # rows of a table of errors
+_MAX_GROUPS = 30  # of a chart with a bar for each
+_MAX_CHARACTERS = 400  # of a text
+_NUM_BINS = 10  # of a calibration
+# Flags that a run that resumes does not use; its record keeps those of the first run.
+INITIAL_FLAGS = ("init_checkpoint", "init_layers", "init_optimizer")
 
 
 def paragraph(text: str, code: str = "") -> Part:
@@ -64,14 +72,12 @@ def bars(groups: Mapping[str, tuple[float, int]], unit: str) -> Part:
     """Return one bar per group for its score, such as F1 by label or entity type.
 
     Args:
-        groups: name -> (score from 0 to 1, number of examples).
+        groups: name -> (score from 0 to 1, number of examples); those with the most are shown.
         unit: name of the score.
     """
-    return {
-        "kind": "bars",
-        "rows": [[name, *group] for name, group in groups.items()],
-        "unit": unit,
-    }
+    largest = sorted(groups, key=lambda name: -groups[name][1])[:_MAX_GROUPS]
+    rows = [[name, *group] for name, group in groups.items() if name in largest]
+    return {"kind": "bars", "rows": rows, "unit": unit}
 
 
 def line_chart(
@@ -83,29 +89,29 @@ def line_chart(
     y_range: tuple[float, float] | None = None,
     dots: bool = False,
     diagonal: bool = False,
-    most_points: int = 300,
+    max_points: int = 300,
     means: bool = True,
 ) -> Part:
-    """Lines (or dots) on common axes.
+    """Return lines (or dots) on common axes.
 
     Args:
         series: name -> points in the order of x. Points that are not finite are left out.
         x_range, y_range: of the axes; default: the range of the points.
         dots: draw points instead of lines.
         diagonal: draw y = x, the place of perfect agreement.
-        most_points: of a line. Neighbours become one point if it has more.
+        max_points: of a line. Neighbours become one point if it has more.
         means: draw neighbours as their mean; else as the highest of them.
     """
     finite = {
         name: [p for p in points if all(map(math.isfinite, p))] for name, points in series.items()
     }
-    thinned = [[name, _thinned(points, most_points, means)] for name, points in finite.items()]
+    thinned = [[name, _thin(points, max_points, means)] for name, points in finite.items()]
     axes = {"x": x_name, "y": y_name, "x_range": x_range, "y_range": y_range}
     return {"kind": "lines", "series": thinned, **axes, "dots": dots, "diagonal": diagonal}
 
 
-def _thinned(points: Points, most_points: int, means: bool) -> Points:
-    size = -(-len(points) // most_points)
+def _thin(points: Points, max_points: int, means: bool) -> Points:
+    size = -(-len(points) // max_points)
     if size <= 1:
         return points
     parts = [points[i : i + size] for i in range(0, len(points), size)]
@@ -135,21 +141,92 @@ class Section:
     wide: bool = False
 
 
+def calibration(
+    probabilities: np.ndarray, is_right: np.ndarray, low: float | None = None
+) -> Section:
+    """Return the fraction of right predictions by their probability.
+
+    Args:
+        probabilities: of each prediction, from 0 to 1.
+        is_right: bool, of each prediction.
+        low: start of the axes; default: the lowest probability, rounded down.
+    """
+    bins = np.minimum((probabilities * _NUM_BINS).astype(int), _NUM_BINS - 1)
+    points, error = [], 0.0
+    for index in np.unique(bins):
+        inside = bins == index
+        expected, actual = float(probabilities[inside].mean()), float(is_right[inside].mean())
+        points.append((expected, actual))
+        error += abs(expected - actual) * float(inside.mean())
+    low = np.floor(probabilities.min() * _NUM_BINS) / _NUM_BINS if low is None else low
+    chart = line_chart(
+        {"model": points},
+        "probability given",
+        "fraction of right predictions",
+        x_range=(min(low, 0.9), 1.0),
+        y_range=(0.0, 1.0),
+        diagonal=True,
+    )
+    return Section(
+        "Calibration",
+        [chart],
+        "A calibrated model is on the dashed line. An overconfident one is below it. "
+        f"Mean distance (expected calibration error): {error:.3f}.",
+    )
+
+
+def hardest_errors(
+    header: Sequence[str], rows: Sequence[Sequence[object]], num_errors: int, order: str
+) -> Section:
+    """Return the worst errors.
+
+    Args:
+        rows: at most `MAX_ERRORS`, the worst first.
+        num_errors: number of all errors.
+        order: text on the order of the rows.
+    """
+    if not rows:
+        return Section("Hardest errors", [paragraph("No errors.")], wide=True)
+    note = f"{len(rows)} of {num_errors}, {order}. Wrong labels in the data also appear here."
+    return Section("Hardest errors", [table(header, rows, texts=True)], note, wide=True)
+
+
+def shorten(text: str) -> str:
+    """Return the beginning of a text, short enough for a table."""
+    return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "…"
+
+
 @dataclass(frozen=True)
 class Command:
     """The command of the run.
 
     Args:
         program: name, such as "run_squad".
-        options: dataclass of its flags.
+        flags: name -> value of those that differ from their defaults.
         checkpoint: prefix of the model in the folder of the report, if there is one.
-        trained: flags of its training; {} for those of `options`.
+        training_flags: the same of its training; {} for `flags`.
     """
 
     program: str
-    options: Any
+    flags: Mapping[str, Any]
     checkpoint: str | None = None
-    trained: Mapping[str, Any] = field(default_factory=dict)
+    training_flags: Mapping[str, Any] = field(default_factory=dict)
+
+
+def changed_options(options: Any) -> dict[str, Any]:
+    """Return name -> value of the options of a program that differ from their defaults."""
+    flags, values = flags_of(type(options)), flag_values(options)
+    return {n: value for n, value in values.items() if value not in (flags[n].default, None)}
+
+
+def as_flags(values: Mapping[str, Any]) -> list[str]:
+    """Return name -> value as flags, quoted for a shell."""
+    return [
+        f"--{'' if value else 'no'}{name}"
+        if isinstance(value, bool)
+        else f"--{name}={shlex.quote(str(value))}"
+        for name, value in values.items()
+    ]
 
 
 def write_report(
@@ -169,7 +246,7 @@ def write_report(
         sections: in the order of the page.
         command: shown at the end with the checkpoint; None to leave it out.
     """
-    newest = results if command is not None and command.options.training.do_train else {}
+    newest = results if command is not None and command.flags.get("do_train") else {}
     curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"), newest)
     metrics = {
         name.removeprefix("eval_"): value
@@ -183,14 +260,14 @@ def write_report(
 
 def _origin(command: Command) -> Section:
     """Return the checkpoint, its initial checkpoint, and the commands that trained and evaluated it."""
-    now, evaluated = changed_options(command.options), command.checkpoint
-    start = (trained := command.trained or now).get("init_checkpoint")
-    rows = [("Checkpoint", evaluated or start), ("Started from", start if evaluated else None)]
+    training_flags, checkpoint = command.training_flags or command.flags, command.checkpoint
+    start = training_flags.get("init_checkpoint")
+    rows = [("Checkpoint", checkpoint or start), ("Started from", start if checkpoint else None)]
     parts = [paragraph(f"{name}: ", value) for name, value in rows if value]
-    parts.append(_command(command.program, trained))
+    parts.append(_command(command.program, training_flags))
     evaluation, training = (
-        {name: value for name, value in values.items() if name not in INITIAL}
-        for values in (now, trained)
+        {name: value for name, value in values.items() if name not in INITIAL_FLAGS}
+        for values in (command.flags, training_flags)
     )
     if evaluation != training:
         parts += [paragraph("Evaluated by: "), _command(command.program, evaluation)]
@@ -212,16 +289,15 @@ def page(title: str, values: Mapping[str, Any], sections: Sequence[Section]) -> 
         "sections": [asdict(section) for section in sections],
     }
     text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False)
-    shown = "\n".join(f"{name}: {value}" for name, value in values.items())
-    made = string.Template(_asset("page.html")).substitute(
+    html_page = string.Template(_asset("page.html")).substitute(
         title=html.escape(title),
-        figures=html.escape(shown),
+        figures=html.escape("\n".join(f"{name}: {value}" for name, value in values.items())),
         style=_asset("page.css"),
         data=text.replace("<", "\\u003c"),  # "</script>" in a text would end the data
         script="".join(map(_asset, _SCRIPTS)),
     )
     # UTF-8 has no halves of surrogate pairs, which JSON files and names of files may contain.
-    return made.encode("utf-8", "backslashreplace").decode("utf-8")
+    return html_page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _asset(name: str) -> str:
@@ -261,7 +337,7 @@ _LOSS = _Curves(
     {"train loss": "train loss", "eval loss": "dev loss", "eval eval_loss": "dev loss"},
     "The training loss is a mean over the steps since the previous point.",
     # The loss of one step is noisy. Means of neighbours show the trend.
-    {"most_points": 60},
+    {"max_points": 60},
 )
 _OTHERS = (
     _Curves(
@@ -273,7 +349,7 @@ _OTHERS = (
             "train next_sentence_accuracy": "train next sentence",
             "eval next_sentence_accuracy": "dev next sentence",
         },
-        style={"most_points": 60},
+        style={"max_points": 60},
     ),
     _Curves(
         "Learning rate",
@@ -285,17 +361,17 @@ _OTHERS = (
         "Speed",
         "tokens per second",
         {"train tokens_per_second": "tokens per second"},
-        style={"most_points": 60},
+        style={"max_points": 60},
     ),
 )
 
 
-def _points_of(record: dict[str, Any]) -> list[tuple[str, int, float]]:
+def _points(record: dict[str, Any]) -> list[tuple[str, int, float]]:
     """Return (name, step, value) of each value of a record of the metrics file."""
     kind, step = record.pop("kind"), int(record.pop("step"))
     rates = record.pop("learning_rates", {}).items()
-    found = [(f"{kind} learning_rate", int(between), float(rate)) for between, rate in rates]
-    return found + [(f"{kind} {name}", step, float(value)) for name, value in record.items()]
+    points = [(f"{kind} learning_rate", int(between), float(rate)) for between, rate in rates]
+    return points + [(f"{kind} {name}", step, float(value)) for name, value in record.items()]
 
 
 def learning_curve(metrics_file: str, results: Mapping[str, float] = {}) -> list[Section]:
@@ -312,12 +388,11 @@ def learning_curve(metrics_file: str, results: Mapping[str, float] = {}) -> list
     with tf.io.gfile.GFile(metrics_file, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                found = _points_of(json.loads(line))
-            except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-                # A killed process may leave half a line.
+                record = json.loads(line)
+            except ValueError:  # a killed process may leave half a line
                 logger.warning("%s:%d: damaged, omitted from the curve", metrics_file, number)
                 continue
-            for name, step, value in found:
+            for name, step, value in _points(record):
                 points.setdefault(name, {})[step] = value
     known = {*points, *_LOSS.names, *(name for curves in _OTHERS for name in curves.names)}
     for name, value in results.items():
@@ -331,7 +406,7 @@ def learning_curve(metrics_file: str, results: Mapping[str, float] = {}) -> list
     }
     sections = []
     for curves in (_LOSS, _Curves("Dev set during training", "", metrics), *_OTHERS):
-        named = {shown: series[name] for name, shown in curves.names.items() if name in series}
+        named = {label: series[name] for name, label in curves.names.items() if name in series}
         if named:
             chart = line_chart(named, "step", curves.unit, **curves.style)
             sections.append(Section(curves.title, [chart], curves.note))

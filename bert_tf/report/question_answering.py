@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from bert_tf.data.question_answering import SquadExample
-from bert_tf.report.page import Section, bars, line_chart
-from bert_tf.report.sections import MOST_ERRORS, calibration, hardest_errors, shortened
-from bert_tf.tasks.answer_decoding import Prediction
-from bert_tf.tasks.squad_metrics import QuestionScore, scores_v1, scores_v2
+from bert_tf.report.page import (
+    MAX_ERRORS,
+    Section,
+    bars,
+    calibration,
+    hardest_errors,
+    line_chart,
+    shorten,
+)
 
 _NO_ANSWER = "(no answer)"
 # Pairs of words come first, because "how many" is more specific than "how".
@@ -19,42 +24,50 @@ _QUESTION_WORDS = (*_HOW, "what", "who", "whom", "whose", "when", "where", "whic
 _OTHER = "other"
 _LENGTHS = ((1, "1 word"), (2, "2 words"), (4, "3-4 words"), (8, "5-8 words"))
 _LONGEST = "9 or more words"
-_ALL_LENGTHS = (*(name for _, name in _LENGTHS), _LONGEST, _NO_ANSWER)
 
 
-def answer_sections(
-    examples: Sequence[SquadExample],
-    predictions: Mapping[str, Prediction],
-    version_2_with_negative: bool,
-) -> list[Section]:
-    """Return the sections of one set of questions with answers.
+@dataclass(frozen=True)
+class ScoredAnswer:
+    """A question, the known answers, and the prediction with its scores.
 
     Args:
-        predictions: id of a question -> prediction.
+        answers: known ones; none if the question has no answer.
+        probability: of the prediction among the n-best.
+        f1: of the prediction, 0 to 1.
+        null_odds: above the threshold, the question gets no answer; None if each gets one.
+        best_f1: F1 of the best prediction that is not empty; used with `null_odds`.
     """
-    answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
-    texts = {name: predictions[name].text for name in answers}
-    score_all = scores_v2 if version_2_with_negative else scores_v1
-    scores = score_all(answers, texts)
-    words = {e.qas_id: question_word(e.question_text) for e in examples}
-    lengths = {name: _length_of(texts) for name, texts in answers.items()}
-    order = (*_QUESTION_WORDS, _OTHER)
-    sections = [
-        Section("By question word", [bars(_groups(scores, words, order), "F1, and questions")]),
+
+    id: str
+    question: str
+    passage: str
+    answers: Sequence[str]
+    predicted: str
+    probability: float
+    f1: float
+    is_exact: bool
+    null_odds: float | None = None
+    best_f1: float = 0.0
+
+
+def answer_sections(rows: Sequence[ScoredAnswer]) -> list[Section]:
+    """Return the sections of one set of questions with answers."""
+    words = [question_word(row.question) for row in rows]
+    lengths = [_length_name(row.answers) for row in rows]
+    by_word = _mean_f1(rows, words, (*_QUESTION_WORDS, _OTHER))
+    names = (*(name for _, name in _LENGTHS), _LONGEST, _NO_ANSWER)
+    by_length = _mean_f1(rows, lengths, names)
+    probabilities = np.array([row.probability for row in rows])
+    return [
+        Section("By question word", [bars(by_word, "F1, and questions")]),
         Section(
             "By length of the answer",
-            [bars(_groups(scores, lengths, _ALL_LENGTHS), "F1, and questions")],
+            [bars(by_length, "F1, and questions")],
             "The length of the first of the known answers.",
         ),
-    ]
-    if version_2_with_negative:
-        sections.append(_by_threshold(answers, predictions))
-    confidence = np.array([_probability(predictions[name]) for name in answers])
-    right = np.array([scores[name].exact_match == 1 for name in answers])
-    return [
-        *sections,
-        calibration(confidence, right, low=0.0),
-        _hardest(examples, answers, predictions, scores),
+        *([_by_threshold(rows)] if rows[0].null_odds is not None else []),
+        calibration(probabilities, np.array([row.is_exact for row in rows]), low=0.0),
+        _hardest(rows),
     ]
 
 
@@ -66,79 +79,58 @@ def question_word(question: str) -> str:
     """
     words = "".join(c if c.isalpha() else " " for c in question.lower()).split()
     for index, word in enumerate(words):
-        pair = " ".join(words[index : index + 2])
-        for found in (pair, word):
-            if found in _QUESTION_WORDS:
-                return found
+        for candidate in (" ".join(words[index : index + 2]), word):
+            if candidate in _QUESTION_WORDS:
+                return candidate
     return _OTHER
 
 
-def _length_of(answers: Sequence[str]) -> str:
+def _length_name(answers: Sequence[str]) -> str:
     if not answers:
         return _NO_ANSWER
     length = len(answers[0].split())
-    return next((name for most, name in _LENGTHS if length <= most), _LONGEST)
+    return next((name for limit, name in _LENGTHS if length <= limit), _LONGEST)
 
 
-def _groups(
-    scores: Mapping[str, QuestionScore], groups: Mapping[str, str], order: Iterable[str]
+def _mean_f1(
+    rows: Sequence[ScoredAnswer], groups: Sequence[str], order: Iterable[str]
 ) -> dict[str, tuple[float, int]]:
     """Return mean F1 and number of questions by group."""
-    found = {}
-    for group in order:
-        values = [scores[name].f1 for name, its_group in groups.items() if its_group == group]
+    means = {}
+    for name in order:
+        values = [row.f1 for row, group in zip(rows, groups, strict=True) if group == name]
         if values:
-            found[group] = (float(np.mean(values)), len(values))
-    return found
+            means[name] = (float(np.mean(values)), len(values))
+    return means
 
 
-def _by_threshold(
-    answers: Mapping[str, Sequence[str]], predictions: Mapping[str, Prediction]
-) -> Section:
+def _by_threshold(rows: Sequence[ScoredAnswer]) -> Section:
     """Return F1 for every threshold of null_odds.json."""
-    forced = scores_v2(answers, {name: predictions[name].best_answer for name in answers})
-    odds = {name: predictions[name].null_odds or 0.0 for name in answers}
-    names = sorted(odds, key=odds.__getitem__)
+    odds = np.array([row.null_odds for row in rows])
+    order = np.argsort(odds, kind="stable")
     # A question gets an answer if its odds are not above the threshold.
-    gains = [forced[name].f1 - (not answers[name]) for name in names]
-    f1 = (sum(not texts for texts in answers.values()) + np.cumsum(gains)) / len(names)
-    low, high = np.percentile(list(odds.values()), [1, 99])  # without extreme values
-    points = [(odds[n], float(f)) for n, f in zip(names, f1, strict=True) if low <= odds[n] <= high]
+    gains = [rows[index].best_f1 - (not rows[index].answers) for index in order]
+    f1 = (sum(not row.answers for row in rows) + np.cumsum(gains)) / len(rows)
+    low, high = np.percentile(odds, [1, 99])  # without extreme values
+    points = [(odds[n], float(f)) for n, f in zip(order, f1, strict=True) if low <= odds[n] <= high]
     return Section(
         "By threshold",
-        [line_chart({"F1": points}, "null_score_diff_threshold", "F1", most_points=200)],
+        [line_chart({"F1": points}, "null_score_diff_threshold", "F1", max_points=200)],
         "A question gets no answer if its entry in null_odds.json is above the threshold.",
     )
 
 
-def _probability(prediction: Prediction) -> float:
-    """Return the probability of the predicted text among the n-best."""
-    found = (c.probability for c in prediction.nbest if c.text == prediction.text)
-    return next(found, 0.0)
-
-
-def _hardest(
-    examples: Sequence[SquadExample],
-    answers: Mapping[str, Sequence[str]],
-    predictions: Mapping[str, Prediction],
-    scores: Mapping[str, QuestionScore],
-) -> Section:
-    wrong = [example for example in examples if scores[example.qas_id].f1 == 0]
-    wrong.sort(key=lambda example: -_probability(predictions[example.qas_id]))
-    rows = [
+def _hardest(rows: Sequence[ScoredAnswer]) -> Section:
+    wrong = sorted((row for row in rows if row.f1 == 0), key=lambda row: -row.probability)
+    cells = [
         [
-            shortened(example.question_text),
-            " | ".join(dict.fromkeys(answers[example.qas_id])) or _NO_ANSWER,
-            f"{predictions[example.qas_id].text or _NO_ANSWER} "
-            f"({_probability(predictions[example.qas_id]):.2f})",
-            shortened(example.passage.text),
-            example.qas_id,
+            shorten(row.question),
+            " | ".join(dict.fromkeys(row.answers)) or _NO_ANSWER,
+            f"{row.predicted or _NO_ANSWER} ({row.probability:.2f})",
+            shorten(row.passage),
+            row.id,
         ]
-        for example in wrong[:MOST_ERRORS]
+        for row in wrong[:MAX_ERRORS]
     ]
-    return hardest_errors(
-        ["question", "answers", "predicted", "passage", "id"],
-        rows,
-        len(wrong),
-        "the most probable predicted answer first",
-    )
+    header = ["question", "answers", "predicted", "passage", "id"]
+    return hardest_errors(header, cells, len(wrong), "the most probable predicted answer first")

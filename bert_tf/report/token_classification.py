@@ -3,146 +3,127 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from bert_tf.data.label_schemes import Entity, Scores, find_entities
-from bert_tf.data.token_classification import Sentence
-from bert_tf.report.page import Section, bars, matrix, paragraph, table
-from bert_tf.report.sections import MOST_ERRORS, most_common, shortened
+from bert_tf.report.page import (
+    MAX_ERRORS,
+    Section,
+    bars,
+    matrix,
+    paragraph,
+    shorten,
+    table,
+)
 
 _NOTHING = "(none)"
 _BOUNDS = "other words"
-_MOST_TYPES = 15  # of a matrix
+_MAX_TYPES = 15  # of a matrix
+
+Span = tuple[str, int, int]  # type, first word, word after the last one
+Pair = tuple[Span | None, Span | None]  # known and predicted
 
 
-def entity_sections(
-    sentences: Sequence[Sentence],
-    actual: Sequence[Sequence[str]],
-    predicted: Sequence[Sequence[str]],
-    scores: Scores,
+class Spans(NamedTuple):
+    """The words of a sentence, its known and predicted spans, and its "file:line"."""
+
+    words: Sequence[str]
+    actual: Sequence[Span]
+    predicted: Sequence[Span]
+    location: str
+
+
+class TypeCounts(NamedTuple):
+    """The row of a type in the table of scores."""
+
+    type: str
+    precision: float
+    recall: float
+    f1: float
+    actual: int
+    predicted: int
+    correct: int
+
+
+def span_sections(
+    sentences: Sequence[Spans], counts: Sequence[TypeCounts], are_words: bool = False
 ) -> list[Section]:
     """Return the sections of one set of sentences.
 
     Args:
-        actual, predicted: labels of each sentence.
-        scores: metrics of conlleval.
+        are_words: the spans are labels of single words, not entities.
     """
-    sections = _scores("entity type", "entities", scores)
-    pairs = [
-        entities_side_by_side(find_entities(there), find_entities(guessed))
-        for there, guessed in zip(actual, predicted, strict=True)
-    ]
-    kinds = list(scores.by_type)
-    if len(kinds) <= _MOST_TYPES:
-        sections.append(_confusions(kinds, [pair for found in pairs for pair in found]))
-    return [*sections, _errors(sentences, pairs, "entities")]
-
-
-def word_sections(
-    sentences: Sequence[Sentence],
-    actual: Sequence[Sequence[str]],
-    predicted: Sequence[Sequence[str]],
-    scores: Scores,
-) -> list[Section]:
-    """Return the sections for labels of words; arguments as of `entity_sections`."""
-    kinds = list(scores.by_type)
-    pairs = [
-        [
-            (Entity(right, index, index + 1), Entity(guess, index, index + 1))
-            for index, (right, guess) in enumerate(zip(there, guessed, strict=True))
-        ]
-        for there, guessed in zip(actual, predicted, strict=True)
-    ]
-    counts = Counter((there.type, guess.type) for found in pairs for there, guess in found)
-    if len(kinds) <= _MOST_TYPES:
-        cells = [[counts[row, column] for column in kinds] for row in kinds]
-        note = "Rows are the labels in the data, columns those of the model."
-        confusions = Section("Confusion matrix", [matrix(kinds, kinds, cells)], note)
-    else:
-        wrong = [[*pair, n] for pair, n in counts.most_common() if pair[0] != pair[1]]
-        rows = wrong[:MOST_ERRORS]
-        confusions = Section("Commonest confusions", [table(["label", "predicted", "words"], rows)])
-    sections = _scores("label", "words", scores)
-    return [*sections, confusions, _errors(sentences, pairs, "labels")]
-
-
-def _scores(kind: str, counted: str, scores: Scores) -> list[Section]:
-    by_type = {name: (counts.f1, counts.actual) for name, counts in scores.by_type.items()}
-    rows = [
-        [name, c.precision, c.recall, c.f1, c.actual, c.predicted, c.correct]
-        for name, c in scores.by_type.items()
-    ]
+    kind, name = ("label", "labels") if are_words else ("entity type", "entities")
+    groups = {row.type: (row.f1, row.actual) for row in counts}
+    unit = f"F1, and {'words' if are_words else 'entities'} in the data"
     header = [kind, "precision", "recall", "F1", "in the data", "predicted", "right"]
+    pairs = [side_by_side(sentence.actual, sentence.predicted) for sentence in sentences]
+    types = [row.type for row in counts]
+    confusions = _label_confusions if are_words else _entity_confusions
     return [
-        Section(f"F1 by {kind}", [bars(most_common(by_type), f"F1, and {counted} in the data")]),
-        Section(f"Counts by {kind}", [table(header, rows)]),
+        Section(f"F1 by {kind}", [bars(groups, unit)]),
+        Section(f"Counts by {kind}", [table(header, counts)]),
+        *confusions(types, [pair for row in pairs for pair in row]),
+        _errors(sentences, pairs, name),
     ]
 
 
-def entities_side_by_side(
-    actual: Sequence[Entity], predicted: Sequence[Entity]
-) -> list[tuple[Entity | None, Entity | None]]:
-    """Return pairs of known and predicted entities that share a word, or None without a partner.
+def side_by_side(actual: Sequence[Span], predicted: Sequence[Span]) -> list[Pair]:
+    """Return pairs of known and predicted spans that share a word, or None without a partner.
 
-    >>> entities_side_by_side([Entity("PER", 0, 2)], [Entity("LOC", 1, 2), Entity("PER", 4, 5)])
-    ... # doctest: +NORMALIZE_WHITESPACE
-    [(Entity(type='PER', start=0, end=2), Entity(type='LOC', start=1, end=2)),
-     (None, Entity(type='PER', start=4, end=5))]
+    >>> side_by_side([("PER", 0, 2)], [("LOC", 1, 2), ("PER", 4, 5)])
+    [(('PER', 0, 2), ('LOC', 1, 2)), (None, ('PER', 4, 5))]
     """
     left = list(predicted)
-    pairs: list[tuple[Entity | None, Entity | None]] = []
-    for entity in actual:
-        overlapping = (o for o in left if o.start < entity.end and o.end > entity.start)
-        other = entity if entity in left else next(overlapping, None)
-        if other is not None:
-            left.remove(other)
-        pairs.append((entity, other))
+    pairs: list[Pair] = []
+    for span in actual:
+        overlapping = (other for other in left if other[1] < span[2] and other[2] > span[1])
+        partner = span if span in left else next(overlapping, None)
+        if partner is not None:
+            left.remove(partner)
+        pairs.append((span, partner))
     return pairs + [(None, other) for other in left]
 
 
-def _confusions(
-    kinds: Sequence[str], pairs: Sequence[tuple[Entity | None, Entity | None]]
-) -> Section:
-    counts = Counter(
-        (there.type if there else _NOTHING, _said(there, guessed)) for there, guessed in pairs
-    )
-    columns = [*kinds, _BOUNDS, _NOTHING]
-    rows = [*kinds, _NOTHING]
+def _label_confusions(types: Sequence[str], pairs: Iterable[Pair]) -> list[Section]:
+    counts = Counter((known[0], guess[0]) for known, guess in pairs if known and guess)
+    if len(types) <= _MAX_TYPES:
+        cells = [[counts[row, column] for column in types] for row in types]
+        note = "Rows are the labels in the data, columns those of the model."
+        return [Section("Confusion matrix", [matrix(types, types, cells)], note)]
+    wrong = [[*pair, n] for pair, n in counts.most_common() if pair[0] != pair[1]]
+    header = ["label", "predicted", "words"]
+    return [Section("Commonest confusions", [table(header, wrong[:MAX_ERRORS])])]
+
+
+def _entity_confusions(types: Sequence[str], pairs: Iterable[Pair]) -> list[Section]:
+    if len(types) > _MAX_TYPES:
+        return []
+    counts: Counter[tuple[str, str]] = Counter()
+    for known, guess in pairs:
+        row, column = known[0] if known else _NOTHING, guess[0] if guess else _NOTHING
+        has_other_words = row == column and known != guess
+        counts[row, _BOUNDS if has_other_words else column] += 1
+    columns, rows = [*types, _BOUNDS, _NOTHING], [*types, _NOTHING]
     cells = [[counts[row, column] for column in columns] for row in rows]
-    return Section(
-        "Confusion of types",
-        [matrix(rows, columns, cells)],
+    note = (
         f'Rows are the entities in the data, columns the predictions. "{_BOUNDS}": the type is right, '
-        "the first or last word is not.",
+        "the first or last word is not."
     )
+    return [Section("Confusion of types", [matrix(rows, columns, cells)], note)]
 
 
-def _said(there: Entity | None, guessed: Entity | None) -> str:
-    kind = guessed.type if guessed else _NOTHING
-    return _BOUNDS if there and kind == there.type and there != guessed else kind
-
-
-def _errors(
-    sentences: Sequence[Sentence],
-    pairs: Sequence[Sequence[tuple[Entity | None, Entity | None]]],
-    counted: str,
-) -> Section:
+def _errors(sentences: Sequence[Spans], pairs: Sequence[Sequence[Pair]], counted: str) -> Section:
     """Return the sentences with the most errors."""
-    wrong = [
-        (sentence, [pair for pair in found if pair[0] != pair[1]])
-        for sentence, found in zip(sentences, pairs, strict=True)
-    ]
-    wrong = sorted((row for row in wrong if row[1]), key=lambda row: -len(row[1]))
-    rows = [
-        [
-            shortened(" ".join(sentence.words)),
-            "; ".join(_names(sentence, (there for there, _ in errors))),
-            "; ".join(_names(sentence, (guessed for _, guessed in errors))),
-            len(errors),
-            sentence.location(0),
-        ]
-        for sentence, errors in wrong[:MOST_ERRORS]
-    ]
+    errors = [[pair for pair in row if pair[0] != pair[1]] for row in pairs]
+    wrong = [index for index in range(len(errors)) if errors[index]]
+    wrong.sort(key=lambda index: -len(errors[index]))
+    rows = []
+    for index in wrong[:MAX_ERRORS]:
+        words, location = sentences[index].words, sentences[index].location
+        known, predicted = zip(*errors[index], strict=True)
+        names = _name(words, known), _name(words, predicted)
+        rows.append([shorten(" ".join(words)), *names, len(errors[index]), location])
     if not rows:
         return Section("Errors", [paragraph("No errors.")], wide=True)
     note = f"{len(rows)} of {len(wrong)} sentences with errors, most errors first."
@@ -150,7 +131,6 @@ def _errors(
     return Section("Errors", [table(header, rows, texts=True)], note, wide=True)
 
 
-def _names(sentence: Sentence, found: Iterator[Entity | None]) -> Iterator[str]:
-    for entity in found:
-        if entity is not None:
-            yield f"{' '.join(sentence.words[entity.start : entity.end])} [{entity.type}]"
+def _name(words: Sequence[str], spans: Iterable[Span | None]) -> str:
+    texts = (f"{' '.join(words[span[1] : span[2]])} [{span[0]}]" for span in spans if span)
+    return "; ".join(texts)

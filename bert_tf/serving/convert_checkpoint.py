@@ -29,7 +29,7 @@ from bert_tf.options import (
     require_packages,
 )
 from bert_tf.pretrained import FORMATS, write_folder
-from bert_tf.report.model_card import write_conversion_card
+from bert_tf.report.model_card import model_facts, write_conversion_card
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.load import load_task
 from bert_tf.tasks.of_checkpoint import default_labels, split_labels
@@ -163,15 +163,11 @@ def convert_checkpoint(options: ConvertOptions) -> None:
             do_lower_case,
             options.output_format,
         )
-        write_conversion_card(
-            folder,
-            options.init_checkpoint,
-            source.folder,
-            head.name,
-            task,
-            sum(math.prod(shape_of(checkpoint.arrays, name)) for name in checkpoint.arrays),
-            head.architecture if options.output_format == "huggingface" else None,
-        )
+        arguments = {} if task is None else task.arguments()
+        size = sum(math.prod(shape_of(checkpoint.arrays, name)) for name in checkpoint.arrays)
+        model = model_facts(options.init_checkpoint, head.name, arguments, size)
+        architecture = head.architecture if options.output_format == "huggingface" else None
+        write_conversion_card(folder, model, source.folder, architecture)
     logger.info("Wrote %s", options.output_dir)
 
 

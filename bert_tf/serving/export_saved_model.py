@@ -34,7 +34,8 @@ from bert_tf.prediction.model_folder import TrainedModel, load_model
 from bert_tf.prediction.predict import check_not_blank, read_inputs
 from bert_tf.prediction.predictor import TEXT_MODELS
 from bert_tf.registry import TYPES
-from bert_tf.report.run_facts import as_flags, changed_options, without_folders
+from bert_tf.report.model_card import without_folders
+from bert_tf.report.page import as_flags, changed_options
 from bert_tf.serving.check import ExportCheck
 from bert_tf.serving.classification import ServedClassifier
 from bert_tf.serving.encoder import ServedEncoder
@@ -406,5 +407,5 @@ def describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:
         "files": {os.path.basename(f): file_facts(f) for f in list_checkpoint_files(checkpoint)},
         "step": checkpoint_step(checkpoint) if is_ours else None,
         "exported": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "flags": as_flags(changed_options(options), shown=without_folders),
+        "flags": as_flags(without_folders(changed_options(options))),
     }

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import hashlib
 import logging
 import math
 import os
@@ -26,26 +27,26 @@ from typing import Any, Generic, TypeVar
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
 from bert_tf.checkpoints.model_files import model_files, write_files
 from bert_tf.data.batching import PACKED_FEATURES
 from bert_tf.data.parallel import workers_for
-from bert_tf.data.records import explain_read_errors, make_once
-from bert_tf.files import check_writable, write_text
+from bert_tf.data.records import count_records, explain_read_errors, make_once
+from bert_tf.files import check_writable, file_facts, write_text
 from bert_tf.modeling.bert import flops_per_token
 from bert_tf.options import OptionError
 from bert_tf.registry import TYPES
-from bert_tf.report.model_card import described_step, write_card, write_training_card
-from bert_tf.report.page import Command, Section, write_report
-from bert_tf.report.run_facts import (
-    HASH,
-    INITIAL,
-    changed_options,
-    data_rows,
-    resolved_values,
-    shown_value,
+from bert_tf.report.model_card import (
+    code,
+    described_step,
+    model_facts,
+    without_folders,
+    write_card,
+    write_training_card,
 )
+from bert_tf.report.page import INITIAL_FLAGS, Command, Section, changed_options, write_report
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.batches import RecordFiles, Source, run_model
 from bert_tf.tasks.distillation import Teacher, load_teacher
@@ -57,6 +58,7 @@ from bert_tf.tasks.setup import (
     Setup,
     check_output_folder,
     compared_options,
+    format_value,
     model_values,
     resume_rules,
 )
@@ -92,6 +94,8 @@ class Plan:
             others, instead of `learning_rate`.
         init_optimizer: also read moments and step of `init_checkpoint`.
         resolved: name -> value of options whose default depends on the data.
+        data: rows of the data in the model card, name and text. Without one named `COUNT` the records
+            are counted.
     """
 
     num_train_steps: int = 0
@@ -100,6 +104,7 @@ class Plan:
     learning_rates: Mapping[str, float] = field(default_factory=dict)
     init_optimizer: bool = False
     resolved: Mapping[str, Any] = field(default_factory=dict)
+    data: Sequence[Any] = ()
 
     @property
     def last_step(self) -> int:
@@ -297,10 +302,7 @@ class Run(Generic[AnyTask, AnyOptions]):
                 batch_size=size,
             )
         if trainer.is_chief and (not is_over or described_step(self.output_dir) != trainer.step):
-            parameters = num_parameters(trainer.model)
-            write_training_card(
-                self.output_dir, self.record, self.program, self.task, parameters, trainer.step
-            )
+            self._write_card()
         return evaluation.finish(trainer)
 
     def _write_model(self) -> None:
@@ -313,9 +315,9 @@ class Run(Generic[AnyTask, AnyOptions]):
     def _write_record(self, files: Sequence[str], batch_size: int) -> None:
         """Write training.json, with the facts of the data."""
         record, before = self.record, self.setup.folder.record
-        data = data_rows(record.flags, files)
+        data = _describe_data(record.flags, files, record.data)
         if before.data:
-            none = [(name, "none") for name, _ in data if name != HASH]
+            none = [(name, "none") for name, _ in data if name != _HASH]
             before = replace(before, data=[*none, *before.data])
             rules = {name: "warn" for name, _ in data}
             replace(self.setup.folder, record=before).changes(dict(data), rules)
@@ -325,9 +327,29 @@ class Run(Generic[AnyTask, AnyOptions]):
             if batch_size != self.options.training.train_batch_size:
                 flags["train_batch_size"] = batch_size
             record = replace(record, options=options, flags=flags)
-        used = resolved_values(batch_size, self.trainer.optimizer.schedule, self.setup.policy)
+        schedule = self.trainer.optimizer.schedule
+        used = {
+            "examples per step": f"{batch_size:,}",
+            "steps of warm-up": f"{schedule.num_warmup_steps:,} of {schedule.num_train_steps:,}",
+            "peak learning rate": f"{schedule.learning_rate:g}",
+            "precision": f"`{self.setup.policy}`",
+        }
         self.record = replace(record, used=used, data=data)
         self.record.save(self.output_dir)
+
+    def _write_card(self) -> None:
+        """Write README.md, and the facts that it follows from."""
+        record, task = self.record, self.task
+        start, size = record.flags.get("init_checkpoint"), num_parameters(self.trainer.model)
+        training = {
+            "program": self.program,
+            "step": self.trainer.step,
+            "flags": record.flags,
+            "used": record.used,
+            "resumed": record.resumed,
+        }
+        model = model_facts(start, task.name, task.arguments(), size)
+        write_training_card(self.output_dir, model, record.data, training)
 
     # ---------------------------------------------------------------- evaluation and prediction
 
@@ -400,7 +422,8 @@ class Run(Generic[AnyTask, AnyOptions]):
 
     def command(self, program: str) -> Command:
         """Return the command of the run, for report.html."""
-        return Command(program, self.options, self.trainer.checkpoint, self.record.flags)
+        flags = changed_options(self.options)
+        return Command(program, flags, self.trainer.checkpoint, self.record.flags)
 
 
 # ------------------------------------------------------------------------------- the parts of a start
@@ -481,14 +504,40 @@ def _make_record(setup: Setup, plan: Plan, changes: Mapping[str, Any]) -> RunRec
         # An absolute path is valid in every working folder.
         flags["init_checkpoint"] = path if "://" in path else os.path.abspath(path)
     if before.flags:
-        flags = {name: value for name, value in flags.items() if name not in INITIAL}
-        flags |= {name: before.flags[name] for name in INITIAL if name in before.flags}
+        flags = {name: value for name, value in flags.items() if name not in INITIAL_FLAGS}
+        flags |= {name: before.flags[name] for name in INITIAL_FLAGS if name in before.flags}
     values = _option_values(setup.options, plan)
-    texts = [f"{n} {shown_value(v)}" for n, v in changes.items() if n in values]
+    texts = [f"{n} {format_value(v)}" for n, v in changes.items() if n in values]
     resumed = list(before.resumed)
     if texts:
         resumed.append(f"Resumed at step {setup.folder.step}; before: {', '.join(texts)}.")
-    return RunRecord(values, plan.num_train_steps, flags, resumed=resumed)
+    return RunRecord(values, plan.num_train_steps, flags, data=plan.data, resumed=resumed)
+
+
+# Bytes of records that are read to count and to hash them.
+_MAX_COUNTED = 1 << 30
+COUNT, _HASH = "records to train on", "hash of the records"  # 16 digits of the files' SHA-256
+_DATA_FLAGS = ("task_name", "data_dir", "input_file", "train_file")
+
+
+def _describe_data(
+    flags: Mapping[str, Any], files: Sequence[str], described: Sequence[Any]
+) -> list[Any]:
+    """Return the rows of the data in the card: name and text.
+
+    Args:
+        flags: name -> value of those that differ from their defaults.
+        files: records to train on.
+        described: rows that are known; the files are read unless one of them is `COUNT`.
+    """
+    data_flags = without_folders({name: flags[name] for name in _DATA_FLAGS if name in flags})
+    rows: list[Any] = [[f"`--{name}`", code(value)] for name, value in data_flags.items()]
+    size = sum(tf.io.gfile.stat(file).length for file in files)
+    if files and COUNT not in dict(described) and size <= _MAX_COUNTED:
+        digests = "".join(file_facts(file)["sha256"] for file in files)
+        digest = hashlib.sha256(digests.encode()).hexdigest()[:16]
+        rows += [[COUNT, f"{count_records(files):,}"], [_HASH, code(digest)]]
+    return [*rows, *described]
 
 
 def _with_labels_of(

@@ -19,7 +19,7 @@ import numpy as np
 from bert_tf.data.tables import TableOptions
 from bert_tf.limits import DataError, join_names
 from bert_tf.options import ModelOptions, OptionError, changes, option
-from bert_tf.report.classification import evaluation_sections
+from bert_tf.report.classification import Example, evaluation_sections
 from bert_tf.report.page import Section
 from bert_tf.tasks.classification import PROBLEM_TYPES, ClassificationTask, InputExample
 from bert_tf.tasks.glue import (
@@ -162,7 +162,9 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
         facts[f"examples{suffix}"] = len(examples)
         if "eval_accuracy" in metrics:
             facts[f"eval_accuracy_of_largest_class{suffix}"] = largest_class(labels)
-        sections += evaluation_sections(run.task, examples, outputs, suffix)
+        kind, scores = run.task.kind, run.task.kind.scores(outputs["logits"])
+        rows = [Example(tuple(run.task.texts(example)), example.location) for example in examples]
+        sections += evaluation_sections(kind.name, run.task.labels, rows, scores, labels, suffix)
     results = run.write_results("eval", results)
     title = run.options.task_name or os.path.basename(str(run.options.fine_tuning.eval_file))
     run.write_report("run_classifier", title, results | facts, sections)

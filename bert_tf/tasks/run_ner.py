@@ -30,7 +30,7 @@ from bert_tf.data.word_splitting import WordSpan, are_spaced, choose_rule, join_
 from bert_tf.limits import DataError
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
 from bert_tf.options import ModelOptions, OptionError, option, require_files
-from bert_tf.report.token_classification import entity_sections, word_sections
+from bert_tf.report.token_classification import Spans, TypeCounts, span_sections
 from bert_tf.tasks.metrics import largest_class
 from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
 from bert_tf.tasks.options import FILES, FineTuningOptions, wanted_files
@@ -171,8 +171,16 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     scores = task.scores(outputs)
     extra = {} if task.word_labels else _score_raw_text(run, sentences, scores.overall.f1)
     results = _write_scores(run, outputs, "eval", extra)
-    make_sections = word_sections if task.word_labels else entity_sections
-    sections = make_sections(sentences, actual, predicted, scores)
+    find_spans = _word_spans if task.word_labels else find_entities
+    rows = [
+        Spans(sentence.words, find_spans(known), find_spans(guessed), sentence.location(0))
+        for sentence, known, guessed in zip(sentences, actual, predicted, strict=True)
+    ]
+    counts = [
+        TypeCounts(name, c.precision, c.recall, c.f1, c.actual, c.predicted, c.correct)
+        for name, c in scores.by_type.items()
+    ]
+    sections = span_sections(rows, counts, are_words=task.word_labels)
     title = (
         f"{'Labels' if task.word_labels else 'Entities'} of {os.path.basename(sentences[0].file)}"
     )
@@ -183,6 +191,10 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     facts["eval_accuracy_of_largest_class"] = largest_class(words)
     run.write_report("run_ner", title, facts, sections)
     return results
+
+
+def _word_spans(labels: Sequence[str]) -> list[tuple[str, int, int]]:
+    return [(label, index, index + 1) for index, label in enumerate(labels)]
 
 
 def predict(run: NerRun, sentences: Sequence[Sentence]) -> None:

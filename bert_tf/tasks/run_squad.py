@@ -21,8 +21,8 @@ from bert_tf.data.question_answering import Findings, SquadExample, examples_to_
 from bert_tf.files import write_text
 from bert_tf.limits import DataError
 from bert_tf.options import ModelOptions, OptionError, changes, option, require_files
-from bert_tf.report.page import Command, write_report
-from bert_tf.report.question_answering import answer_sections
+from bert_tf.report.page import Command, changed_options, write_report
+from bert_tf.report.question_answering import ScoredAnswer, answer_sections
 from bert_tf.tasks import answer_decoding
 from bert_tf.tasks.answer_decoding import (
     ANSWER_SPANS,
@@ -44,6 +44,7 @@ from bert_tf.tasks.question_answering import (
 )
 from bert_tf.tasks.run import Run, start_fine_tuning, write_results
 from bert_tf.tasks.setup import check_output_folder, resolve
+from bert_tf.tasks.squad_metrics import scores_v1, scores_v2
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -207,7 +208,7 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
     runs = [read_nbest(path, names, version_2) for path in folders]
     logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
     predictions = combine(runs, names, options.answer_settings(version_2))
-    facts, command = {"num_runs": len(runs)}, Command("run_squad", options)
+    facts, command = {"num_runs": len(runs)}, Command("run_squad", changed_options(options))
     return write_answers(examples, predictions, version_2, facts, output_dir, command)
 
 
@@ -246,11 +247,31 @@ def write_answers(
     if version_2_with_negative:
         share = sum(not example.answers for example in examples) / len(examples)
         report_facts["exact_of_no_answer"] = 100.0 * share
-    sections = answer_sections(examples, predictions, version_2_with_negative)
-    title = f"Answers to {os.path.basename(_predict_file(command.options))}"
+    sections = answer_sections(_scored(examples, predictions, version_2_with_negative))
+    title = f"Answers to {os.path.basename(command.flags['predict_file'])}"
     path = os.path.join(folder, "report.html")
     write_report(path, title, results | report_facts, sections, command)
     return results
+
+
+def _scored(
+    examples: Sequence[SquadExample], predictions: Mapping[str, Prediction], version_2: bool
+) -> list[ScoredAnswer]:
+    """Return the questions with their answers and scores, for the report."""
+    answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
+    texts = {name: predictions[name].text for name in answers}
+    scores = best = (scores_v2 if version_2 else scores_v1)(answers, texts)
+    if version_2:
+        best = scores_v2(answers, {name: predictions[name].best_answer for name in answers})
+    rows = []
+    for name, example in zip(answers, examples, strict=True):
+        text, nbest, odds = texts[name], predictions[name].nbest, predictions[name].null_odds
+        probability = next((c.probability for c in nbest if c.text == text), 0.0)
+        known = name, example.question_text, example.passage.text, answers[name]
+        score, odds = scores[name], (odds or 0.0) if version_2 else None
+        own = score.f1, score.exact_match == 1, odds, best[name].f1
+        rows.append(ScoredAnswer(*known, text, probability, *own))
+    return rows
 
 
 _SENTENCES_PER_PASSAGE = 8  # with about the same tokenization time

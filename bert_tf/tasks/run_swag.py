@@ -16,7 +16,7 @@ from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.files import json_line
 from bert_tf.limits import DataError
 from bert_tf.options import ModelOptions, require_files
-from bert_tf.report.multiple_choice import choice_sections
+from bert_tf.report.classification import Choices, choice_sections
 from bert_tf.tasks.metrics import largest_class, softmax
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.options import FILES, FineTuningOptions, wanted_files
@@ -106,7 +106,8 @@ def answer(
         return {}
     results = run.write_results(name, run.task.metrics(outputs))
     if name == "eval":
-        sections = choice_sections(questions, outputs["logits"])
+        rows = [Choices(q.text_a, q.choices, int(q.label or 0), q.location) for q in questions]
+        sections = choice_sections(rows, softmax(outputs["logits"]))
         title = f"Choices of {os.path.basename(str(run.options.fine_tuning.eval_file))}"
         largest = largest_class(np.array([question.label for question in questions]))
         facts = {"examples": len(questions), "eval_accuracy_of_largest_class": largest}

@@ -24,7 +24,6 @@ from bert_tf.files import write_text
 from bert_tf.limits import read_json
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import OptionError, flag_values, flags_of
-from bert_tf.report.run_facts import shown_value
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.load import load_task, make_task
 from bert_tf.tokenization import FullTokenizer
@@ -193,13 +192,17 @@ def model_values(
     return values
 
 
+def format_value(value: Any) -> str:
+    return "the default" if value is None else str(value)
+
+
 def _difference(name: str, there: Any, now: Any) -> str:
     if name == "vocabulary":
         pairs = enumerate(zip_longest(there, now))
         number, (there, now) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
         name, there, now = f"vocabulary, the token of id {number}", repr(there), repr(now)
     hint = ". For other data use another output_dir" if name == "steps" else ""
-    return f"{name}: {shown_value(there)} there, {shown_value(now)} now{hint}"
+    return f"{name}: {format_value(there)} there, {format_value(now)} now{hint}"
 
 
 # Files of a run of bert_tf or of the original.

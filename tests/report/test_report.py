@@ -9,24 +9,31 @@ from helpers import write_json_lines
 from pages import cells, data_of, in_browser, needs_browser, part_of
 
 from bert_tf.options import make_options
-from bert_tf.report.classification import evaluation_sections
-from bert_tf.report.page import Command, learning_curve, line_chart, write_report
-from bert_tf.report.sections import calibration
-from bert_tf.tasks.classification import ClassificationTask, InputExample
+from bert_tf.report.classification import Example, evaluation_sections
+from bert_tf.report.page import (
+    Command,
+    calibration,
+    changed_options,
+    learning_curve,
+    line_chart,
+    write_report,
+)
+from bert_tf.tasks.classification import PROBLEM_TYPES
 from bert_tf.tasks.trainer import TrainerOptions
 
 
-def sections_of(task, logits, labels, texts=None):
+def sections_of(names, logits, labels, texts=None, problem_type="single_label"):
     texts = texts or [f"text {n}" for n in range(len(labels))]
-    examples = [InputExample(f"dev-{n}", text, origin=f"d:{n}") for n, text in enumerate(texts)]
-    kept = {"logits": np.float32(logits), "label_ids": np.array(labels)}
-    return {s.title: s for s in evaluation_sections(task, examples, kept)}
+    examples = [Example([text], f"d:{n}") for n, text in enumerate(texts)]
+    scores = PROBLEM_TYPES[problem_type].scores(np.float32(logits))
+    sections = evaluation_sections(problem_type, names, examples, scores, np.array(labels))
+    return {section.title: section for section in sections}
 
 
 @pytest.fixture
 def page(tmp_path):
-    task, texts = ClassificationTask(["no", "yes"], 8), ["a", "b", "<script>x</script>"]
-    sections = sections_of(task, [[1, 0], [0, 2], [3, 0]], [0, 1, 1], texts)
+    texts = ["a", "b", "<script>x</script>"]
+    sections = sections_of(["no", "yes"], [[1, 0], [0, 2], [3, 0]], [0, 1, 1], texts)
     lines = [{"kind": "train", "step": n, "loss": 1 / n, "learning_rate": 0.1} for n in (1, 2, 3)]
     lines.append({"kind": "eval", "step": 2, "eval_loss": 0.4, "loss": 0.4, "eval_accuracy": 0.5})
     write_json_lines(tmp_path / "metrics.jsonl", lines)
@@ -72,27 +79,26 @@ def test_browser_draws_every_section_with_texts_as_they_are(page):
 
 
 def test_sections_of_one_label_count_confusions_and_sort_errors():
-    task = ClassificationTask(["x", "y", "z"], 8)
-    found = sections_of(task, np.eye(3)[[0, 0, 1, 1, 2, 1]], [0, 0, 0, 1, 2, 2])
+    found = sections_of("xyz", np.eye(3)[[0, 0, 1, 1, 2, 1]], [0, 0, 0, 1, 2, 2])
     counts = part_of(found["Confusion matrix"], "matrix")["counts"]
     assert counts == [[2, 1, 0], [0, 1, 0], [0, 1, 1]]
-    task = ClassificationTask(["no", "yes"], 8)
-    found = sections_of(task, [[2, 0], [5, 0], [0, 1], [0, 9]], [1, 1, 0, 1])["Hardest errors"]
+    found = sections_of(["no", "yes"], [[2, 0], [5, 0], [0, 1], [0, 9]], [1, 1, 0, 1])[
+        "Hardest errors"
+    ]
     assert [row[0] for row in cells(found)] == ["text 1", "text 0", "text 2"]
     assert cells(found)[0][1:] == ["yes (0.00669)", "no (0.993)", "d:1"]
     assert found.note.startswith("3 of 3,")
 
 
 def test_sections_of_several_labels_and_of_numbers():
-    several = ClassificationTask(["x", "y"], 8, problem_type="multi_label")
-    found = sections_of(several, [[1, -1], [1, 1], [-1, -9]], [[1, 0], [0, 1], [0, 1]])
+    labels = [[1, 0], [0, 1], [0, 1]]
+    found = sections_of("xy", [[1, -1], [1, 1], [-1, -9]], labels, problem_type="multi_label")
     assert cells(found["Counts by label"]) == [["x", 1, 2, 1], ["y", 2, 1, 1]]
     assert [row[:3] for row in cells(found["Hardest errors"])] == [
         ["text 2", "y (9.02e-05)", "(none)"],
         ["text 1", "y (0.197)", "x, y"],
     ]
-    number = ClassificationTask([], 8, problem_type="regression")
-    found = sections_of(number, [[1.0], [5.0]], [1.5, 1.0])
+    found = sections_of((), [[1.0], [5.0]], [1.5, 1.0], problem_type="regression")
     assert cells(found["Errors"])[0] == ["mean", 2.25]
     assert cells(found["Hardest errors"])[0][:3] == ["text 1", "1", "5 (off by 4)"]
     assert part_of(found["Predicted and known"], "lines")["dots"]
@@ -129,7 +135,9 @@ def test_report_tells_the_checkpoint_and_the_changed_flags(tmp_path):
 
     def texts(checkpoint=None):
         path = tmp_path / "r.html"
-        write_report(str(path), "t", {}, [], Command("run_swag", options, checkpoint))
+        write_report(
+            str(path), "t", {}, [], Command("run_swag", changed_options(options), checkpoint)
+        )
         (section,) = data_of(path.read_text())["sections"]
         *found, command = section["parts"]
         return {part["text"]: part["code"] for part in found}, command["text"]
