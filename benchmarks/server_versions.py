@@ -36,8 +36,8 @@ import tensorflow as tf
 from server_versions_client import ERROR, load, save
 from server_versions_requests import make_requests
 
-from bert_tf.checkpoints.model_files import model_files, write_files
 from bert_tf.checkpoints.tf1 import write_tf1
+from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.config import BertConfig
 from bert_tf.files import atomic_folder
 from bert_tf.modeling.bert import BertModel
@@ -121,7 +121,7 @@ def make_model(folder: Path, task: Task | None) -> None:
     with atomic_folder(str(folder), "work_dir") as temporary:
         arrays = {variable.path: variable.numpy() for variable in model.weights}
         write_tf1(os.path.join(temporary, "bert_model.ckpt"), arrays)
-        write_files(temporary, model_files(config, task, vocab, True))
+        write_files(temporary, model_files(config, task.values(), vocab, True))
 
 
 def write_exports(args: argparse.Namespace) -> list[Path]:

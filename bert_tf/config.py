@@ -261,12 +261,12 @@ HUGGINGFACE_KEYS = frozenset(
     }
 )
 
-# Values of `problem_type`: one label, any number of labels, a number.
-HUGGINGFACE_PROBLEM_TYPES = (
-    "single_label_classification",
-    "multi_label_classification",
-    "regression",
-)
+# `problem_type` of a classification here -> there: one label, any number of labels, a number.
+HUGGINGFACE_PROBLEM_TYPES = {
+    "single_label": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
 
 # Hugging Face's name -> ours (ours are the reference's names, and "gelu_erf" for the exact form).
 _HUGGINGFACE_ACTIVATIONS = {

@@ -14,20 +14,22 @@ that are not UTF-8 are errors.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bert_tf.characters import CLEANED, SPACED_PUNCTUATION, lower_and_strip_accents
-from bert_tf.limits import DataError, read_whole
+from bert_tf.limits import DataError
 from bert_tf.packing import PackedSequence, pack, pack_all
+from bert_tf.vocabulary import SPECIAL_TOKENS, load_vocab
+
+if TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, TokenizerFiles
+    from bert_tf.config import BertConfig
 
 MAX_INPUT_CHARS_PER_WORD = 200  # a longer word is [UNK]
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -56,54 +58,6 @@ def whitespace_tokenize(text: str) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------- vocabulary
-
-
-def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) -> dict[str, int]:
-    """Read a vocabulary with one token per line. The id is the line number, from 0.
-
-    Lines end at "\\n" and are stripped as by `str.strip`, so "\\r\\n" works too. The published Chinese
-    vocabulary has a line with U+2028 alone, which becomes the token "".
-
-    Args:
-        vocab_file: local path, or a remote one (`gs://...`), read through `tf.io.gfile`.
-        required: tokens that the file must contain, such as `SPECIAL_TOKENS`.
-
-    Returns:
-        token -> id, in the order of the ids.
-
-    Raises:
-        ValueError: a token is duplicated, a required one is missing, or the file is not UTF-8.
-    """
-    name = os.fspath(vocab_file)
-    data = read_whole(name)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        problem = f"byte 0x{data[error.start]:02x} is not UTF-8: save the file as UTF-8."
-        raise DataError(f"{name}:{line}", problem) from error
-    lines = text.removeprefix("\ufeff").split("\n")
-    if not lines[-1]:  # the empty part after the last "\n"
-        lines.pop()
-    vocab: dict[str, int] = {}
-    for index, content in enumerate(lines):
-        token = content.strip()
-        first = vocab.setdefault(token, index)
-        if first != index:
-            problem = f"{token!r} duplicates line {first + 1}: replace it, such as by [unused0]."
-            raise DataError(f"{name}:{index + 1}", problem)
-    missing = [token for token in required if token not in vocab]
-    if missing:
-        raise DataError(name, f"{len(vocab)} tokens, but not {', '.join(missing)}.")
-    return vocab
-
-
-def vocabulary_digest(tokens: Iterable[str]) -> str:
-    """Return the sha256 of tokens in the order of their ids, one per line.
-
-    It does not depend on line ends, spaces, or a byte order mark in the file.
-    """
-    return hashlib.sha256("".join(f"{token}\n" for token in tokens).encode()).hexdigest()
 
 
 def convert_by_vocab(vocab: Mapping[_Key, _Value], items: Iterable[_Key]) -> list[_Value]:
@@ -211,7 +165,7 @@ class FullTokenizer:
     Args:
         vocab_file: file with one token per line (`load_vocab`), or the tokens in the order of their
             ids. Must contain `[UNK]`.
-        do_lower_case: as the checkpoint was trained (`checkpoints.sidecar.find_case`).
+        do_lower_case: as the checkpoint was trained (`from_pretrained` finds it).
         preserve_special_tokens: keep a literal [PAD], [UNK], [CLS], [SEP] or [MASK] in the text
             whole if the vocabulary has it, as needed to fill in a mask. The reference splits them:
             "[ mask ]".
@@ -250,20 +204,36 @@ class FullTokenizer:
         self._start_caches()
 
     @classmethod
-    def from_pretrained(cls, path: str | os.PathLike, **kwargs) -> FullTokenizer:
+    def from_pretrained(
+        cls, path: str | os.PathLike, do_lower_case: bool | None = None, **kwargs
+    ) -> FullTokenizer:
         """Return the tokenizer of a model folder or checkpoint.
 
         Args:
             path: any value of `--init_checkpoint`. The weights are not read. The vocabulary is
-                vocab.txt or tokenizer.json. The case is taken from its files, else from the
-                vocabulary.
-            **kwargs: `do_lower_case`, to override the case; `preserve_special_tokens`.
+                vocab.txt or tokenizer.json.
+            do_lower_case: overrides the case, which is taken from the files, else from the vocabulary.
+            **kwargs: `preserve_special_tokens`.
 
         Raises:
             FileNotFoundError: the folder does not exist.
-            ValueError: it contains no vocabulary, or `do_lower_case` contradicts its files.
+            ValueError: it contains no vocabulary, `do_lower_case` contradicts its files, or they have a
+                setting that this tokenizer does not follow.
         """
-        return import_module("bert_tf.checkpoints.sidecar").read_tokenizer(path, cls, **kwargs)
+        from bert_tf.checkpoints.tokenizer_files import read_tokenizer  # imports TensorFlow
+
+        return cls._from_files(*read_tokenizer(path, do_lower_case), **kwargs)
+
+    @classmethod
+    def _from_files(cls, files: TokenizerFiles, do_lower_case: bool, **kwargs) -> FullTokenizer:
+        tokenizer = cls(files.vocab or (), do_lower_case, **kwargs)
+        for setting in files.unsupported(do_lower_case, tokenizer.tokenize):
+            raise DataError(
+                setting.file,
+                f"{setting.text:.200}, but {setting.rule}. convert_checkpoint omits the setting; texts "
+                "that need it then have other tokens.",
+            )
+        return tokenizer
 
     def __call__(
         self,
@@ -403,6 +373,23 @@ class FullTokenizer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._start_caches()
+
+
+def load_tokenizer(
+    vocab_file: str | None,
+    do_lower_case: bool | None,
+    checkpoint: PretrainedCheckpoint | None,
+    config: BertConfig,
+) -> FullTokenizer:
+    """Return the tokenizer of a run, after the checks of `find_tokenizer`, with its arguments.
+
+    Raises:
+        ValueError: it does not fit the checkpoint or the model, or the files next to the vocabulary have
+            a setting that it does not follow.
+    """
+    from bert_tf.checkpoints.tokenizer_files import find_tokenizer  # imports TensorFlow
+
+    return FullTokenizer._from_files(*find_tokenizer(vocab_file, do_lower_case, checkpoint, config))
 
 
 def _list_of_texts(name: str, texts: Any) -> list[str]:

@@ -9,19 +9,76 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.limits import DataError, read_json
+from bert_tf.limits import DataError, join_names, read_json
 
-# Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
-# 994 free places, [unused0] to [unused993]: 3.3 % of 30,522. Unrelated vocabularies differ in nearly all
-# ids.
-MOST_REPLACED = 0.05
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a tokenizer's files that `FullTokenizer` does not follow.
+
+    Args:
+        file: that contains it.
+        text: the setting in words.
+        rule: what holds here, in words.
+        valid_case: value of `do_lower_case` with which it has no effect; None if there is none.
+    """
+
+    file: str
+    text: str
+    rule: str
+    valid_case: bool | None = None
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """What the files of a tokenizer state.
+
+    Args:
+        folder: that contains the files.
+        vocab_file: path of the vocabulary, or None. The current `transformers` writes `tokenizer.json`
+            only.
+        vocab: the WordPieces in the order of their ids, or None.
+        cases: (True if text is lower-cased, the file that states it), the most reliable first.
+        max_seq_length: longest input, in tokens; None if not stated. It may exceed the positions.
+        settings: those that `FullTokenizer` does not follow.
+        added_tokens: file -> tokens that it adds to the vocabulary, without `SPECIAL_TOKENS`.
+    """
+
+    folder: str = ""
+    vocab_file: str | None = None
+    vocab: tuple[str, ...] | None = None
+    cases: tuple[tuple[bool, str], ...] = ()
+    max_seq_length: int | None = None
+    settings: tuple[Setting, ...] = ()
+    added_tokens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def do_lower_case(self) -> bool | None:
+        """True if text is lower-cased; None if no file states it."""
+        return self.cases[0][0] if self.cases else None
+
+    def unsupported(
+        self, do_lower_case: bool, tokenize: Callable[[str], list[str]]
+    ) -> Iterator[Setting]:
+        """Yield the settings that change the tokens of a `FullTokenizer`.
+
+        Args:
+            tokenize: of the tokenizer, which has to keep added tokens whole.
+        """
+        for setting in self.settings:
+            if setting.valid_case != do_lower_case:
+                yield setting
+        for file, tokens in self.added_tokens.items():
+            if split := [token for token in tokens if tokenize(token) != [token]]:
+                text = f"the tokens {join_names(split, 5)} are added to the vocabulary"
+                yield Setting(file, text, "bert_tf cannot keep them whole")
 
 
 @dataclass(frozen=True)
@@ -33,12 +90,7 @@ class PretrainedCheckpoint:
         arrays: variable name of the reference -> float32 array. Arrays without a name there keep the
             name of their file. Arrays may be read lazily.
         config: the architecture; None without a configuration next to the weights.
-        vocab_file: path of the `vocab.txt` next to the weights, or None. The current `transformers`
-            writes `tokenizer.json` only.
-        vocab: the WordPieces of either file in the order of their ids, or None.
-        do_lower_case: from a tokenizer's configuration; None if it is not set there.
-        max_seq_length: longest input, in tokens, by the same files; None if not set. It may exceed the
-            positions.
+        tokenizer: content of the tokenizer's files.
         architecture: the class name of Hugging Face's model, such as
             "BertForSequenceClassification", or None.
         labels: names of the classifier's outputs, in order, or None.
@@ -55,10 +107,7 @@ class PretrainedCheckpoint:
     source: str
     arrays: Mapping[str, np.ndarray]
     config: BertConfig | None = None
-    vocab_file: str | None = None
-    vocab: tuple[str, ...] | None = None
-    do_lower_case: bool | None = None
-    max_seq_length: int | None = None
+    tokenizer: TokenizerFiles = TokenizerFiles()
     architecture: str | None = None
     labels: tuple[str, ...] | None = None
     task: Mapping[str, Any] | None = None
@@ -74,15 +123,30 @@ class PretrainedCheckpoint:
         """Folder of the weights and of the files next to them."""
         return self.source if tf.io.gfile.isdir(self.source) else os.path.dirname(self.source)
 
+    @property
+    def vocab_file(self) -> str | None:
+        """`tokenizer.vocab_file`."""
+        return self.tokenizer.vocab_file
+
+    @property
+    def vocab(self) -> tuple[str, ...] | None:
+        """`tokenizer.vocab`."""
+        return self.tokenizer.vocab
+
+    @property
+    def do_lower_case(self) -> bool | None:
+        """`tokenizer.do_lower_case`."""
+        return self.tokenizer.do_lower_case
+
     def check_embeddings(self) -> None:
         """Raise ValueError for an embedder whose settings are not supported."""
         if self.problem:
             raise ValueError(self.problem)
 
     def longest_input(self, config: BertConfig) -> int:
-        """Return `max_seq_length`, or all positions if they are fewer or it is None."""
+        """Return the length that the tokenizer's files state, but at most all positions."""
         positions = config.max_position_embeddings
-        return min(self.max_seq_length or positions, positions)
+        return min(self.tokenizer.max_seq_length or positions, positions)
 
 
 class LazyArrays(Mapping[str, np.ndarray]):
@@ -120,6 +184,12 @@ def shape_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[int, ...]:
     return tuple(np.shape(arrays[name]))
 
 
+def rename_arrays(arrays: Mapping[str, np.ndarray], sources: Mapping[str, str]) -> LazyArrays:
+    """Return some of the arrays under new names, lazily; `sources` is new name -> name in `arrays`."""
+    shapes = {name: shape_of(arrays, source) for name, source in sources.items()}
+    return LazyArrays(shapes, lambda name: arrays[sources[name]])
+
+
 def as_float32(array: np.ndarray) -> np.ndarray:
     """Convert floating-point numbers to float32; leave integers and strings unchanged."""
     array = np.asarray(array)
@@ -129,15 +199,35 @@ def as_float32(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def file_beside(folder: str, name: str) -> str | None:
+def find_config(
+    bert_config_file: str | None, checkpoint: PretrainedCheckpoint | None
+) -> BertConfig:
+    """Return the architecture from the flag, or from the file next to the checkpoint.
+
+    Raises:
+        ValueError: neither exists.
+    """
+    if bert_config_file:
+        return BertConfig.from_json_file(bert_config_file)
+    if checkpoint is None or checkpoint.config is None:
+        remedy = (
+            "give init_checkpoint, or bert_config_file for random weights"
+            if checkpoint is None
+            else f"there is no bert_config.json next to {checkpoint.source}, so give bert_config_file"
+        )
+        raise ValueError(f"The sizes of the model are unknown: {remedy}.")
+    return checkpoint.config
+
+
+def sibling_file(folder: str, name: str) -> str | None:
     """Return the path of `name` in `folder`, or None if the file does not exist."""
     path = tf.io.gfile.join(folder, name) if folder else name
     return path if tf.io.gfile.exists(path) else None
 
 
-def read_beside(folder: str, name: str) -> dict[str, Any]:
+def read_sibling(folder: str, name: str) -> dict[str, Any]:
     """Return the content of a JSON file in `folder`, {} if it does not exist."""
-    path = file_beside(folder, name)
+    path = sibling_file(folder, name)
     return read_json(path) if path else {}
 
 
@@ -156,18 +246,18 @@ class Bundle:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        with self._naming("index"):
+        with self._explain_errors("index"):
             self._reader = tf.train.load_checkpoint(prefix)
             shapes = self._reader.get_variable_to_shape_map()
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
 
     def read(self, name: str) -> np.ndarray:
         """Return the values of one variable."""
-        with self._naming(f"data ({name})"):
+        with self._explain_errors(f"data ({name})"):
             return self._reader.get_tensor(name)
 
     @contextmanager
-    def _naming(self, part: str) -> Iterator[None]:
+    def _explain_errors(self, part: str) -> Iterator[None]:
         try:
             yield
         except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError

@@ -1,14 +1,18 @@
-"""The heads of checkpoints: their variables and Hugging Face's classes."""
+"""The heads of checkpoints: their variables, Hugging Face's classes, and the tasks that they state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import LazyArrays, shape_of
+from bert_tf.checkpoints.checkpoint import LazyArrays, PretrainedCheckpoint, rename_arrays, shape_of
+from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig
 from bert_tf.limits import DataError, join_names
+from bert_tf.registry import TASK_FILE
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,8 @@ BY_ARCHITECTURE = {head.architecture: head for head in HEADS.values() if head.ar
 
 def head_of_model(cls: type) -> Head | None:
     """Return the head of a class of models, which a subclass shares, or None."""
-    names = (base.__name__ for base in cls.__mro__)
-    return next((BY_ARCHITECTURE[name] for name in names if name in BY_ARCHITECTURE), None)
+    heads = {**BY_ARCHITECTURE, "BertForSentenceEmbedding": HEADS["embeddings"]}
+    return next((heads[base.__name__] for base in cls.__mro__ if base.__name__ in heads), None)
 
 
 def find_head(
@@ -85,31 +89,33 @@ def find_head(
     Raises:
         ValueError: the stated head has no variables, or the variables do not identify the head.
     """
-    names = list(arrays)
-    starts = dict.fromkeys(entry.variables[0] for entry in HEADS.values() if entry.variables)
-    present = [start for start in starts if _starts(names, start)]
+    names = [name for name in arrays if not name.startswith("bert/")]
+
+    def is_present(start: str) -> bool:
+        return any(name.startswith(start) for name in names)
+
     head = HEADS[stated] if stated else BY_ARCHITECTURE.get(architecture or "")
-    if head is not None:
-        absent = [start for start in head.variables if not _starts(names, start)]
-        if not absent:
-            return head
-        if stated:
-            raise ValueError(
-                f"head={stated} (or task.json) needs {', '.join(absent)}, which {source} lacks: it has "
-                f"{join_names([n for n in names if not n.startswith('bert/')], 4) or 'no head'}."
-            )
-    fitting = [
+    absent = [start for start in head.variables if not is_present(start)] if head else [""]
+    if head is not None and not absent:
+        return head
+    if stated:
+        raise ValueError(
+            f"head={stated} (or task.json) needs {', '.join(absent)}, which {source} lacks: it has "
+            f"{join_names(names, 4) or 'no head'}."
+        )
+    starts = dict.fromkeys(head.variables[0] for head in HEADS.values() if head.variables)
+    present = {start for start in starts if is_present(start)}
+    matching = [
         head
         for head in HEADS.values()
-        if head.architecture
-        if set(present) == {start for start in head.variables if start in starts}
+        if head.architecture and present == set(head.variables) & starts.keys()
     ]
-    if len(fitting) == 1:
-        return fitting[0]
+    if len(matching) == 1:
+        return matching[0]
     raise DataError(
         source,
-        f"the variables {', '.join(present)} are of several heads or tasks: give head="
-        + "|".join(entry.name for entry in HEADS.values() if set(entry.variables) & set(present)),
+        f"the variables {', '.join(sorted(present))} are of several heads or tasks: give head="
+        + "|".join(head.name for head in HEADS.values() if set(head.variables) & present),
     )
 
 
@@ -127,21 +133,122 @@ def select(
     """
     known = set(known)
     needed = {n for n in known if n.startswith("bert/") and not n.startswith("bert/pooler/")}
-    missing = sorted(needed - set(arrays))
-    if missing:
+    if missing := sorted(needed - set(arrays)):
         raise ValueError(
             f"The weights lack {len(missing)} variables of the encoder, such as {missing[0]}: is "
             "`num_hidden_layers` theirs?"
         )
-    taken = [n for n in arrays if n in known and (n.startswith("bert/") or head.owns(n))]
-    others = tuple(n for n in arrays if n not in set(taken))
+    names = [n for n in arrays if n in known and (n.startswith("bert/") or head.owns(n))]
+    others = tuple(name for name in arrays if name not in set(names))
     if others and not drop_others:
         raise ValueError(
             f"The other format has no place for {join_names(others, 3)}: give head={head.name} to omit "
             "them, which changes the answers of a model that uses them."
         )
-    return LazyArrays({n: shape_of(arrays, n) for n in taken}, arrays.__getitem__), others
+    return rename_arrays(arrays, dict(zip(names, names, strict=True))), others
 
 
-def _starts(names: Iterable[str], start: str) -> bool:
-    return any(name.startswith(start) for name in names)
+# ---------------------------------------------------------------------------- the task of a head
+
+
+def find_problem_type(config: BertConfig, labels: Sequence[str] | None) -> str:
+    """Return the problem type that a config.json states. Default, as there: one output is a number."""
+    stated = config.extra.get("problem_type")
+    default = "regression" if len(labels or ()) == 1 else "single_label"
+    return next((n for n, there in HUGGINGFACE_PROBLEM_TYPES.items() if there == stated), default)
+
+
+def default_labels(config: BertConfig, num_labels: int) -> tuple[str, ...] | None:
+    """Return LABEL_0, LABEL_1, ... for a classifier that needs no `id2label`, else None.
+
+    Such a classifier has a single output, a number, or is in a Hugging Face folder. `transformers` uses
+    the same names.
+    """
+    if num_labels == 1 or "model_type" in config.extra:
+        return tuple(f"LABEL_{index}" for index in range(num_labels))
+    return None
+
+
+def task_values(
+    checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None
+) -> tuple[dict[str, Any] | None, str]:
+    """Return what a `task.json` of a checkpoint contains; or None, and why its head has no task.
+
+    `task.json` states the task. Without it, the head is that of Hugging Face's `architectures`, or the
+    only one that matches the variables, and arguments with a default may be absent.
+
+    Args:
+        max_seq_length: S of a task without `task.json`. Default: `checkpoint.longest_input`. The
+            length that an embedder's folder states comes before it.
+
+    Raises:
+        ValueError: `task.json` has no name of a task or contradicts config.json.
+    """
+    if checkpoint.task is not None:
+        _check_same_head(checkpoint, checkpoint.task)
+        return dict(checkpoint.task), ""
+    if checkpoint.config is None or checkpoint.problem:
+        return None, checkpoint.problem
+    longest = checkpoint.longest_input(checkpoint.config)
+    length = max_seq_length or longest
+    if checkpoint.embeddings is not None:
+        length = longest if checkpoint.tokenizer.max_seq_length else length
+        return {"task": "embeddings", "max_seq_length": length, **checkpoint.embeddings}, ""
+    return _values_of_head(checkpoint, checkpoint.config, length)
+
+
+def _check_same_head(checkpoint: PretrainedCheckpoint, task: Mapping[str, Any]) -> None:
+    """Raise if Hugging Face's config.json, which others may have written anew, has another head."""
+    path = os.path.join(checkpoint.folder, TASK_FILE)
+    if "task" not in task:
+        raise DataError(path, "has no `task`.")
+    if task["task"] not in HEADS:  # a user's own
+        return
+    # The architecture of an embedder is that of the encoder.
+    expected = HEADS[task["task"]].architecture or HEADS["encoder"].architecture
+    head, labels = BY_ARCHITECTURE.get(checkpoint.architecture or ""), task.get("labels")
+    for ours, theirs in (
+        ((expected,), head and (head.architecture,)),
+        (tuple(labels or ()), labels and checkpoint.labels),
+    ):
+        if theirs and theirs != ours:
+            problem = (
+                f"{join_names(ours, 5)}, but the config.json next to it {join_names(theirs, 5)}"
+            )
+            raise DataError(path, f"{problem}: delete the wrong one.")
+
+
+def _values_of_head(
+    checkpoint: PretrainedCheckpoint, config: BertConfig, max_seq_length: int
+) -> tuple[dict[str, Any] | None, str]:
+    """Return `task_values` for the head of another project."""
+    source, labels = checkpoint.source, checkpoint.labels
+    try:
+        head = find_head(checkpoint.arrays, None, checkpoint.architecture, source)
+    except ValueError as error:
+        return None, f"{error} Convert it with its task by convert_checkpoint."
+    if head.has_labels and labels is None:
+        num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
+        labels = default_labels(config, num_labels)
+        if labels is None:
+            problem = f"has no names for the {num_labels} outputs of its classifier"
+            return None, f"{source} {problem}: name them with convert_checkpoint --labels."
+    values: dict[str, Any] = {"task": head.name, "max_seq_length": max_seq_length}
+    if head.name == "classification":
+        problem_type = find_problem_type(config, labels)
+        if problem_type == "regression" and len(labels or ()) > 1:
+            several = "has a regression head with several outputs, which no task here has."
+            return None, f"{source} {several}"
+        values |= {"is_pair": checkpoint.is_pair, "problem_type": problem_type}
+        values["labels"] = [] if problem_type == "regression" else list(labels or ())
+    elif head.name == "token_classification":
+        values["labels"] = list(labels or ())
+    elif head.name == "question_answering":
+        values["max_query_length"] = max(1, min(64, max_seq_length - 4))
+    elif head.name == "multiple_choice":
+        values["num_choices"] = 4
+    elif head.name == "pretraining":
+        values["max_predictions_per_seq"] = min(20, max_seq_length)
+    else:
+        return None, ""
+    return values, ""

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.tensor_files import weights_file
-from bert_tf.checkpoints.tf_classes import H5_FILE
+from bert_tf.checkpoints.tensor_files import H5_FILE, weights_file
 from bert_tf.limits import needing_extra
 
 SCHEME = "hf://"

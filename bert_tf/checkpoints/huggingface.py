@@ -14,38 +14,27 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import (
     LazyArrays,
     PretrainedCheckpoint,
-    file_beside,
+    sibling_file,
 )
 from bert_tf.checkpoints.heads import BY_ARCHITECTURE, Head
-from bert_tf.checkpoints.huggingface_names import (
-    ALIASES,
-    BUFFERS,
-    TensorName,
-    modern_name,
-    name_table,
-)
 from bert_tf.checkpoints.sentence_transformers import (
     CROSS_ENCODER_KEY,
     cross_encoder_settings,
     read_projection,
+    transformer_folder,
 )
-from bert_tf.checkpoints.sidecar import transformer_folder
-from bert_tf.checkpoints.tensor_files import open_tensors, weights_file
-from bert_tf.checkpoints.tf_classes import H5_FILE
-from bert_tf.checkpoints.tokenizer_files import check_one_vocabulary, stated_length
+from bert_tf.checkpoints.tensor_files import H5_FILE, open_tensors, weights_file
 from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig, huggingface_activation
 from bert_tf.limits import DataError, join_names, read_json
 
 logger = logging.getLogger(__name__)
-
-_, _MULTI_LABEL, _ = HUGGINGFACE_PROBLEM_TYPES
 
 # Written next to model.safetensors: the pooler of a model whose class there lacks one (spans, tokens,
 # masked words). The reference's checkpoints have one for every head.
@@ -53,6 +42,93 @@ POOLER_FILE = "pooler.safetensors"
 
 # peft writes it next to the weights of an adapter.
 ADAPTER_FILE = "adapter_config.json"
+
+
+# ------------------------------------------------------------------------------------------- names
+
+# Not weights: numbers 0, 1, 2, ... and zeros that older versions stored with the model.
+_BUFFERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
+
+# Second name of a tensor that the masked-LM head shares -> its first name.
+ALIASES = {
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+
+
+class TensorName(NamedTuple):
+    """Hugging Face's name without "bert.", the reference's, and whether to transpose."""
+
+    huggingface: str
+    reference: str
+    transposed: bool = False
+
+
+# Suffixes of the names in a module: Hugging Face's, the reference's, and whether to transpose.
+_DENSE = (("weight", "kernel", True), ("bias", "bias", False))
+_NORM = (("weight", "gamma", False), ("bias", "beta", False))
+_HEAD = (("weight", "output_weights", False), ("bias", "output_bias", False))
+_TABLE = (("weight", "", False),)
+# Prefixes, with "{}" for the number of a layer.
+_MODULES = (
+    ("embeddings.word_embeddings", "bert/embeddings/word_embeddings", _TABLE),
+    ("embeddings.position_embeddings", "bert/embeddings/position_embeddings", _TABLE),
+    ("embeddings.token_type_embeddings", "bert/embeddings/token_type_embeddings", _TABLE),
+    ("embeddings.LayerNorm", "bert/embeddings/LayerNorm", _NORM),
+    *(
+        (f"encoder.layer.{{}}.{part}", f"bert/encoder/layer_{{}}/{part.replace('.', '/')}", ends)
+        for part, ends in (
+            ("attention.self.query", _DENSE),
+            ("attention.self.key", _DENSE),
+            ("attention.self.value", _DENSE),
+            ("attention.output.dense", _DENSE),
+            ("attention.output.LayerNorm", _NORM),
+            ("intermediate.dense", _DENSE),
+            ("output.dense", _DENSE),
+            ("output.LayerNorm", _NORM),
+        )
+    ),
+    ("pooler.dense", "bert/pooler/dense", _DENSE),
+    ("cls.predictions.transform.dense", "cls/predictions/transform/dense", _DENSE),
+    ("cls.predictions.transform.LayerNorm", "cls/predictions/transform/LayerNorm", _NORM),
+    ("cls.predictions", "cls/predictions", (("bias", "output_bias", False),)),
+    ("cls.seq_relationship", "cls/seq_relationship", _HEAD),
+    ("qa_outputs", "cls/squad", _HEAD),
+    # Sentences, tokens or choices, depending on the configuration's `architectures`.
+    ("classifier", "", _HEAD),
+)
+
+
+def name_table(num_hidden_layers: int) -> tuple[TensorName, ...]:
+    """Return the names of all tensors of a BERT and its heads, for reading and for writing.
+
+    >>> name_table(2)[-1]
+    TensorName(huggingface='classifier.bias', reference='output_bias', transposed=False)
+    """
+    return tuple(
+        TensorName(
+            f"{module}.{end}".format(layer), f"{start}/{name}".format(layer).strip("/"), transposed
+        )
+        for module, start, ends in _MODULES
+        for layer in (range(num_hidden_layers) if "{}" in module else (0,))
+        for end, name, transposed in ends
+    )
+
+
+def _modern_name(name: str) -> str:
+    """Return a tensor's name as in a new file of an encoder without a head.
+
+    >>> _modern_name("bert.embeddings.LayerNorm.gamma")
+    'embeddings.LayerNorm.weight'
+    """
+    name = name.removeprefix("bert.")
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+# ----------------------------------------------------------------------------------------- reading
 
 
 def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
@@ -75,7 +151,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     """
     path = os.fspath(path)
     folder = transformer_folder(path) if os.path.isdir(path) else os.path.dirname(path)
-    _check_adapter(ADAPTER_FILE if file_beside(folder, ADAPTER_FILE) else None, folder)
+    _check_adapter(ADAPTER_FILE if sibling_file(folder, ADAPTER_FILE) else None, folder)
     file = weights_file(folder) if os.path.isdir(path) else path
     if file is None:
         raise FileNotFoundError(
@@ -88,11 +164,11 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     cross_encoder = cross_encoder_settings(folder, values)
     tensors = open_tensors(file)
     _check_adapter(next((name for name in tensors if ".base_layer." in name), None), file)
-    pooler_file = file_beside(folder, POOLER_FILE)
+    pooler_file = sibling_file(folder, POOLER_FILE)
     if pooler_file:
-        tensors = _joined(tensors, open_tensors(pooler_file))
+        tensors = _join(tensors, open_tensors(pooler_file))
     arrays, notes = _in_reference_terms(tensors, config)
-    arrays = _joined(arrays, read_projection(folder))
+    arrays = _join(arrays, read_projection(folder))
     head = BY_ARCHITECTURE.get(architecture or "")
     is_labeled = architecture is None or (head is not None and head.has_labels)
     labels = _labels(values, arrays, config_file) if is_labeled else None
@@ -103,14 +179,12 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         if outputs == 1:
             logger.info("%s is a CrossEncoder. Scores are those before its activation.", folder)
         elif outputs and activation == "Sigmoid" and extra.get("problem_type") is None:
-            extra["problem_type"] = _MULTI_LABEL
+            extra["problem_type"] = HUGGINGFACE_PROBLEM_TYPES["multi_label"]
         config = replace(config, extra=extra)
-    check_one_vocabulary(folder)
     return PretrainedCheckpoint(
         source=file,
         arrays=arrays,
         config=config,
-        max_seq_length=stated_length(folder),
         is_pair=None if cross_encoder is None else True,
         architecture=architecture,
         labels=labels,
@@ -118,11 +192,11 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     )
 
 
-def _check_adapter(found: str | None, source: str) -> None:
+def _check_adapter(name: str | None, source: str) -> None:
     """Raise ValueError for the file or a layer of an adapter, such as a LoRA of peft."""
-    if found:
+    if name:
         remedy = "merge it with peft, `merge_and_unload()`, and save the tokenizer too."
-        raise DataError(source, f"contains {found}, but adapters are not read: {remedy}")
+        raise DataError(source, f"contains {name}, but adapters are not read: {remedy}")
 
 
 def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
@@ -137,7 +211,7 @@ def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
         raise DataError(config_file, str(error)) from error
 
 
-def _joined(first: LazyArrays, second: LazyArrays) -> LazyArrays:
+def _join(first: LazyArrays, second: LazyArrays) -> LazyArrays:
     """Return both; the first wins for equal names."""
     shapes = {name: part.shape(name) for part in (second, first) for name in part}
     return LazyArrays(shapes, lambda name: (first if name in first else second)[name])
@@ -147,22 +221,22 @@ def _in_reference_terms(
     tensors: LazyArrays, config: BertConfig
 ) -> tuple[LazyArrays, tuple[str, ...]]:
     """Return the tensors with the reference's names and layout, and notes on oddities."""
-    table = {row.theirs: row for row in name_table(config.num_hidden_layers)}
+    table = {row.huggingface: row for row in name_table(config.num_hidden_layers)}
     sources: dict[str, tuple[str, bool]] = {}  # name here -> (name in the file, transposed)
     notes = []
-    for own_name in sorted(tensors, key=lambda name: modern_name(name) in ALIASES):
-        modern = modern_name(own_name)
-        if modern in BUFFERS:
+    for own_name in sorted(tensors, key=lambda name: _modern_name(name) in ALIASES):
+        modern = _modern_name(own_name)
+        if modern in _BUFFERS:
             continue
         row = table.get(ALIASES.get(modern, modern), TensorName(modern, own_name))
-        if row.ours not in sources:
-            sources[row.ours] = (own_name, row.transposed)
+        if row.reference not in sources:
+            sources[row.reference] = (own_name, row.transposed)
         elif modern not in ALIASES:  # both with and without "bert."; the second is unused
             sources[own_name] = (own_name, False)
-        elif not np.array_equal(tensors[own_name], tensors[sources[row.ours][0]]):
+        elif not np.array_equal(tensors[own_name], tensors[sources[row.reference][0]]):
             sources[own_name] = (own_name, False)
             notes.append(
-                f"{own_name} differs from {sources[row.ours][0]}, but here the two are one variable."
+                f"{own_name} differs from {sources[row.reference][0]}, but here they are one variable."
             )
 
     def shape(own_name: str, transposed: bool) -> tuple[int, ...]:
@@ -190,6 +264,8 @@ def _labels(
     return tuple(str(id2label[str(index)]) for index in range(num_labels))
 
 
+# ----------------------------------------------------------------------------------------- writing
+
 # Hugging Face's own keys that describe the model and that we do not set.
 _CARRIED = (
     "classifier_dropout",
@@ -211,19 +287,19 @@ def huggingface_tensors(
     Raises:
         ValueError: Hugging Face's BERT has no such variable.
     """
-    names = {row.ours: row for row in name_table(config.num_hidden_layers)}
+    names = {row.reference: row for row in name_table(config.num_hidden_layers)}
     tensors: dict[str, np.ndarray] = {}
-    beside: dict[str, np.ndarray] = {}
+    pooler: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if name not in names:
             raise ValueError(f"Hugging Face's format has no place for {name}: use the format tf1.")
-        theirs, _, transposed = names[name]
+        own_name, _, transposed = names[name]
         if name.startswith("bert/") and head.variables:
-            theirs = f"bert.{theirs}"
-        is_kept_aside = name.startswith("bert/pooler/") and not head.uses_pooler
-        target = beside if is_kept_aside else tensors
-        target[theirs] = np.ascontiguousarray(array.T if transposed else array)
-    return tensors, beside
+            own_name = f"bert.{own_name}"
+        is_extra = name.startswith("bert/pooler/") and not head.uses_pooler
+        target = pooler if is_extra else tensors
+        target[own_name] = np.ascontiguousarray(array.T if transposed else array)
+    return tensors, pooler
 
 
 def config_values(

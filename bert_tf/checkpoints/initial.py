@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
+from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, rename_arrays, shape_of
 from bert_tf.checkpoints.heads import BY_ARCHITECTURE, HEADS, Head, head_of_model
-from bert_tf.checkpoints.huggingface_names import ALIASES
+from bert_tf.checkpoints.huggingface import ALIASES
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.limits import DataError, join_names
@@ -97,14 +97,14 @@ def initialize(
 
     ignored: tuple[str, ...] = ()
     reason = checkpoint.unused_head
-    here = head or head_of_model(type(model))
+    head = head or head_of_model(type(model))
     # Heads of several types have the same names, `output_weights` and `output_bias`.
-    if here and any(name in checkpoint.arrays for name in here.variables):
-        there = _stated_type(checkpoint)
-        if there and there != here and there.variables == here.variables:
-            ignored = here.variables
-            reason = f"The checkpoint's head is for {there.name}, the model's for {here.name}."
-    problem = untied_decoder(checkpoint)
+    if head and any(name in checkpoint.arrays for name in head.variables):
+        stated = _stated_head(checkpoint)
+        if stated and stated != head and stated.variables == head.variables:
+            ignored = head.variables
+            reason = f"The checkpoint's head is for {stated.name}, the model's for {head.name}."
+    problem = explain_untied_decoder(checkpoint)
     if problem and any(variable.path == _MASKED_LM for variable in model.weights):
         raise ValueError(f"{problem} convert_checkpoint with head=encoder writes its encoder.")
     report = assign(model.weights, checkpoint.arrays, source=checkpoint.source, ignored=ignored)
@@ -112,7 +112,9 @@ def initialize(
         reshaped = [note for note in report.notes if note.startswith(new)]
         if any(not name.startswith("bert/") for name in report.loaded):  # one of two heads
             reason = reason or f"The checkpoint lacks {', '.join(new)}."
-        reason = reason or " ".join(reshaped) or _absent_head(checkpoint.arrays)
+        has_head = any(head.owns(name) for name in checkpoint.arrays for head in HEADS.values())
+        absent = f"The checkpoint has no {'such ' if has_head else ''}head."
+        reason = reason or " ".join(reshaped) or absent
         notes += [] if reshaped else [reason]
     notes = [*report.notes, *notes]
     report = dataclasses.replace(report, notes=tuple(notes), new_head=reason if new else "")
@@ -128,23 +130,22 @@ def initialize(
     return report
 
 
-def _stated_type(checkpoint: PretrainedCheckpoint) -> Head | None:
+def _stated_head(checkpoint: PretrainedCheckpoint) -> Head | None:
     """Return the type of the head that the files next to the weights state, or None."""
     if checkpoint.architecture is not None:
         return BY_ARCHITECTURE.get(checkpoint.architecture)
-    name = (checkpoint.task or {}).get("task")
-    entry = HEADS.get(name) if isinstance(name, str) else None
+    head = HEADS.get((checkpoint.task or {}).get("task", ""))
     # Types without an architecture may have any class of model.
-    return entry if entry and entry.architecture else None
+    return head if head and head.architecture else None
 
 
-def layers_of(checkpoint: PretrainedCheckpoint) -> list[int]:
+def layer_numbers(checkpoint: PretrainedCheckpoint) -> list[int]:
     """Return the numbers of the layers in a checkpoint, in order."""
     names = (name for name in checkpoint.arrays if name.startswith(_LAYER))
     return sorted({int(name.removeprefix(_LAYER).split("/")[0]) for name in names})
 
 
-def with_layers(checkpoint: PretrainedCheckpoint, layers: Sequence[int]) -> PretrainedCheckpoint:
+def select_layers(checkpoint: PretrainedCheckpoint, layers: Sequence[int]) -> PretrainedCheckpoint:
     """Return a checkpoint with some of its layers, in the given order and numbered from 0.
 
     Args:
@@ -153,27 +154,24 @@ def with_layers(checkpoint: PretrainedCheckpoint, layers: Sequence[int]) -> Pret
     Raises:
         ValueError: the checkpoint lacks one of the layers.
     """
-    there = layers_of(checkpoint)
-    missing = [str(layer) for layer in layers if not -len(there) <= layer < len(there)]
-    if missing:
+    available = layer_numbers(checkpoint)
+    count = len(available)
+    if missing := [str(layer) for layer in layers if not -count <= layer < count]:
         raise ValueError(
-            f"init_layers has {', '.join(missing)}, but {checkpoint.source} has layers 0 to "
-            f"{len(there) - 1}."
+            f"init_layers has {', '.join(missing)}, but {checkpoint.source} has layers 0 to {count - 1}."
         )
     sources = {name: name for name in checkpoint.arrays if not name.startswith(_LAYER)}
     for number, layer in enumerate(layers):
-        start = f"{_LAYER}{there[layer]}/"
+        start = f"{_LAYER}{available[layer]}/"
         for name in checkpoint.arrays:
             if name.startswith(start):
                 sources[f"{_LAYER}{number}/{name.removeprefix(start)}"] = name
-    arrays = LazyArrays(
-        {name: shape_of(checkpoint.arrays, source) for name, source in sources.items()},
-        lambda name: checkpoint.arrays[sources[name]],
-    )
     config = checkpoint.config
     if config is not None:
         config = dataclasses.replace(config, num_hidden_layers=len(layers))
-    return dataclasses.replace(checkpoint, arrays=arrays, config=config)
+    return dataclasses.replace(
+        checkpoint, arrays=rename_arrays(checkpoint.arrays, sources), config=config
+    )
 
 
 def assign(
@@ -198,7 +196,7 @@ def assign(
     """
     variables = list(variables)
     by_name: dict[str, Any] = {variable.path: variable for variable in variables}
-    if len(by_name) < len(variables):  # the others would keep their random values
+    if len(by_name) < len(variables):  # one of two would keep its random values
         raise ValueError(
             f"Variables of {source} have the same path: initialize one model at a time."
         )
@@ -206,16 +204,14 @@ def assign(
     usable = [name for name in by_name if name in arrays and name not in ignored]
     notes, reshaped, refused = [], [], []
     for name in usable:
-        wanted, found = tuple(by_name[name].shape), shape_of(arrays, name)
-        if wanted == found:
+        shape, stored = list(by_name[name].shape), list(shape_of(arrays, name))
+        if shape == stored:
             continue
         if name.startswith("bert/"):
-            refused.append(f"{name} is {list(found)} in it and {list(wanted)} in the model")
+            refused.append(f"{name} is {stored} in it and {shape} in the model")
         else:
             reshaped.append(name)
-            notes.append(
-                f"{name} is {list(found)} in the checkpoint and {list(wanted)} in the model."
-            )
+            notes.append(f"{name} is {stored} in the checkpoint and {shape} in the model.")
     loaded = tuple(name for name in usable if name not in reshaped)
     missing = tuple(name for name in by_name if name not in loaded)
     encoder_missing = [name for name in missing if name.startswith("bert/")]
@@ -236,7 +232,7 @@ def assign(
     return LoadReport(source, loaded, missing, unexpected, tuple(notes))
 
 
-def untied_decoder(checkpoint: PretrainedCheckpoint) -> str:
+def explain_untied_decoder(checkpoint: PretrainedCheckpoint) -> str:
     """Return why the masked-LM head cannot be used, if it has a decoder of its own; else ""."""
     if not ALIASES.keys() & set(checkpoint.arrays):  # they are left only if they differ
         return ""
@@ -253,21 +249,15 @@ def check_path_of_encoder(names: Collection[str]) -> None:
         )
 
 
-def _absent_head(arrays: Iterable[str]) -> str:
-    """Return the reason for a new head if the checkpoint has no array of its names."""
-    has_head = any(entry.owns(name) for name in arrays for entry in HEADS.values())
-    return f"The checkpoint has no {'such ' if has_head else ''}head."
-
-
 def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> list[str]:
     """Raise if the model would compute something else with fitting shapes; note other differences."""
     if any(getattr(model, size) != getattr(checkpoint, size) for size in _WIDTHS):
         return []  # `assign` raises, and names the shapes
     for field in ("hidden_act", "num_attention_heads", "attention_direction"):
-        ours, theirs = getattr(model, field), getattr(checkpoint, field)
-        if ours != theirs:
+        value, stated = getattr(model, field), getattr(checkpoint, field)
+        if value != stated:
             raise DataError(
-                source, f"`{field}` is {ours!r} in the model, but {theirs!r} in the configuration."
+                source, f"`{field}` is {value!r} in the model, but {stated!r} in the configuration."
             )
     notes = []
     if model.layer_norm_eps != checkpoint.layer_norm_eps:

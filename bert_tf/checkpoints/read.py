@@ -7,23 +7,20 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, file_beside, read_beside
+from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, read_sibling, sibling_file
 from bert_tf.checkpoints.hub import SCHEME, check_exists, local_path
 from bert_tf.checkpoints.huggingface import ADAPTER_FILE, read_huggingface
 from bert_tf.checkpoints.sentence_transformers import embedding_settings
 from bert_tf.checkpoints.tensor_files import is_weights_file, weights_file
 from bert_tf.checkpoints.tf1 import checkpoint_prefix, is_part, prefixes_in, read_tf1
 from bert_tf.checkpoints.tf2 import is_object_based, read_saved_model, read_tf2
-from bert_tf.checkpoints.tokenizer_files import stated_lower_case, vocab_of_tokenizer
+from bert_tf.checkpoints.tokenizer_files import read_tokenizer_files
 from bert_tf.limits import join_names
 from bert_tf.registry import TASK_FILE
-from bert_tf.tokenization import load_vocab
 
-SUPPORTED = (
-    "a TensorFlow 1 checkpoint or one of our own (folder, prefix or .index file), a Hugging Face or "
-    "sentence-transformers folder (config.json with model.safetensors, pytorch_model.bin or "
-    "tf_model.h5) or hf://org/name, an object-based checkpoint or a SavedModel of a tf-models-official "
-    "encoder"
+_SUPPORTED = (
+    "checkpoints of TensorFlow (folder, prefix or .index file), folders of Hugging Face and "
+    "sentence-transformers (config.json and weights), hf://org/name, SavedModels of TF Hub"
 )
 
 
@@ -39,8 +36,7 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
         ValueError: the file or folder is not supported, or damaged.
     """
     checkpoint = _read(os.fspath(path))
-    folder, vocab_file, lower = checkpoint.folder, checkpoint.vocab_file, checkpoint.do_lower_case
-    vocab_file = vocab_file or file_beside(folder, "vocab.txt")
+    folder = checkpoint.folder
     embeddings, problem = None, ""
     try:
         embeddings = embedding_settings(folder)
@@ -50,10 +46,8 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
         checkpoint,
         embeddings=embeddings,
         problem=problem,
-        vocab_file=vocab_file,
-        vocab=tuple(load_vocab(vocab_file)) if vocab_file else vocab_of_tokenizer(folder),
-        do_lower_case=stated_lower_case(folder) if lower is None else lower,
-        task=read_beside(folder, TASK_FILE) if file_beside(folder, TASK_FILE) else None,
+        tokenizer=read_tokenizer_files(folder),
+        task=read_sibling(folder, TASK_FILE) if sibling_file(folder, TASK_FILE) else None,
     )
 
 
@@ -67,7 +61,7 @@ def _read(path: str) -> PretrainedCheckpoint:
         return _read_tensorflow(path)
     if is_weights_file(path):
         return read_huggingface(path)
-    raise ValueError(f"{path} is no checkpoint. Supported: {SUPPORTED}.")
+    raise ValueError(f"{path} is no checkpoint. Supported: {_SUPPORTED}.")
 
 
 def _read_folder(folder: str) -> PretrainedCheckpoint:
@@ -84,7 +78,7 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
         return read_huggingface(folder)  # its error names the missing files
     raise ValueError(
         f"{folder} contains {join_names(sorted(names), 5) or 'nothing'}, and no checkpoint. Supported: "
-        f"{SUPPORTED}."
+        f"{_SUPPORTED}."
     )
 
 

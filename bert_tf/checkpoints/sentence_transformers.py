@@ -4,7 +4,7 @@
     1_Pooling/config.json               pooling
     2_Dense/                            projection
     config_sentence_transformers.json   prompts, the prefixes of texts; whether it is a CrossEncoder
-    sentence_bert_config.json           {"max_seq_length": 256}, read by `tokenizer_files.stated_length`
+    sentence_bert_config.json           {"max_seq_length": 256}, read by `tokenizer_files`
 
 Source: the files that sentence-transformers 2.0 to 6.0 save.
 """
@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import LazyArrays, read_beside
-from bert_tf.checkpoints.sidecar import MODULES_FILE, read_modules
+from bert_tf.checkpoints.checkpoint import LazyArrays, read_sibling
 from bert_tf.checkpoints.tensor_files import open_tensors, weights_file, write_safetensors
 from bert_tf.config import BertConfig
 from bert_tf.files import write_text
-from bert_tf.limits import DataError, read_json
+from bert_tf.limits import DataError, check_inside, read_json
 
+MODULES_FILE = "modules.json"
 _PROMPTS_FILE = "config_sentence_transformers.json"
 _POOLING_FILE = "1_Pooling/config.json"
 _POOLINGS = ("mean", "cls", "max")  # names of both
@@ -67,38 +67,36 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
             problem = f"{file}, but no {MODULES_FILE} with the pooling: copy it too."
             raise DataError(folder, problem)
         return None
-    modules = _modules(root)
+    modules, values = _modules(root), read_sibling(root, _PROMPTS_FILE)
     kinds, folders = [kind for kind, _ in modules], dict(modules)
-    file = os.path.join(root, _PROMPTS_FILE)
-    values = read_beside(root, _PROMPTS_FILE)
     if kinds == ["Transformer"] and values.get("model_type") != "SentenceTransformer":
         return None  # a CrossEncoder
     if kinds != [kind for kind in _KINDS if kind in folders] or "Pooling" not in folders:
         raise _unsupported(
             root, f"the modules {', '.join(kinds)}", "Transformer, Pooling, Dense, ..."
         )
-    found: dict[str, Any] = {"normalize": "Normalize" in folders}
-    found["pooling"] = _pooling(os.path.join(folders["Pooling"], "config.json"))
+    if dim := values.get("truncate_dim"):
+        raise _unsupported(os.path.join(root, _PROMPTS_FILE), f"`truncate_dim` {dim}", "null")
+    pooling = _pooling(os.path.join(folders["Pooling"], "config.json"))
+    settings: dict[str, Any] = {"normalize": "Normalize" in folders, "pooling": pooling}
     if "Dense" in folders:
-        found["projection_size"] = _dense_size(os.path.join(folders["Dense"], "config.json"))
+        settings["projection_size"] = _dense_size(os.path.join(folders["Dense"], "config.json"))
     prompts = values.get("prompts") or {}
     for name, prompt in _PREFIXES:
         if (text := prompts.get(prompt)) is not None:
-            found.setdefault(name, text)
+            settings.setdefault(name, text)
     if default := prompts.get(values.get("default_prompt_name")):
-        found = {"query_prefix": default, "document_prefix": default} | found
-    if dim := values.get("truncate_dim"):
-        raise _unsupported(file, f"`truncate_dim` {dim}", "null")
-    return found
+        settings = {"query_prefix": default, "document_prefix": default} | settings
+    return settings
 
 
-def lost_prompts(folder: str) -> list[str]:
+def find_lost_prompts(folder: str) -> list[str]:
     """Return the prompts that `embedding_settings` does not contain, in the words of a message."""
     root = _root(folder)
-    values = {} if root is None else read_beside(root, _PROMPTS_FILE)
+    values = {} if root is None else read_sibling(root, _PROMPTS_FILE)
     prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
-    kept = {prompt for _, prompt in _PREFIXES}
-    lost = [f"the prompt {name!r}" for name in prompts if name not in kept]
+    known = {prompt for _, prompt in _PREFIXES}
+    lost = [f"the prompt {name!r}" for name in prompts if name not in known]
     return [*lost, f"the default prompt {default!r} of `encode`"] if prompts.get(default) else lost
 
 
@@ -115,18 +113,21 @@ def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, 
     Raises:
         DataError: it puts a prompt before its texts.
     """
-    file = os.path.join(folder, _PROMPTS_FILE)
-    beside = read_beside(folder, _PROMPTS_FILE)
-    has_file = beside.get("model_type") == "CrossEncoder"
-    prompts, name = beside.get("prompts") or {}, beside.get("default_prompt_name")
-    if has_file and prompts.get(name):
+    newest = read_sibling(folder, _PROMPTS_FILE)
+    newest = newest if newest.get("model_type") == "CrossEncoder" else {}
+    name = newest.get("default_prompt_name")
+    if (newest.get("prompts") or {}).get(name):
+        file = os.path.join(folder, _PROMPTS_FILE)
         raise _unsupported(file, f"`default_prompt_name` {name} of a CrossEncoder", "null")
-    older = values.get(CROSS_ENCODER_KEY) or {}
-    oldest = "sbert_ce_default_activation_function"
-    if not (has_file or CROSS_ENCODER_KEY in values or oldest in values):
+    older, oldest = values.get(CROSS_ENCODER_KEY), "sbert_ce_default_activation_function"
+    if not newest and CROSS_ENCODER_KEY not in values and oldest not in values:
         return None
-    activation = beside.get("activation_fn") if has_file else None
-    return {"activation_fn": activation or older.get("activation_fn") or values.get(oldest)}
+    activations = (
+        newest.get("activation_fn"),
+        (older or {}).get("activation_fn"),
+        values.get(oldest),
+    )
+    return {"activation_fn": next(filter(None, activations), None)}
 
 
 def read_projection(folder: str) -> LazyArrays:
@@ -140,11 +141,11 @@ def read_projection(folder: str) -> LazyArrays:
     size = tensors.shape("linear.weight")[0]
 
     def read(name: str) -> np.ndarray:
-        theirs = _PROJECTION[name]
-        return tensors[theirs] if theirs in tensors else np.zeros(size, np.float32)
+        tensor = _PROJECTION[name]
+        return tensors[tensor] if tensor in tensors else np.zeros(size, np.float32)
 
-    shapes = {name: (size,) for name in _PROJECTION}
-    return LazyArrays({**shapes, next(iter(_PROJECTION)): tensors.shape("linear.weight")}, read)
+    weights, bias = _PROJECTION
+    return LazyArrays({weights: tensors.shape("linear.weight"), bias: (size,)}, read)
 
 
 def write_modules(
@@ -159,6 +160,8 @@ def write_modules(
     Raises:
         ValueError: sentence-transformers has no such pooling.
     """
+    prefixes = {"query_prefix": "", "document_prefix": ""}
+    settings = {"pooling": "mean", "normalize": True, **prefixes, **settings}
     pooling = settings["pooling"]
     if pooling not in _POOLINGS:
         raise ValueError(
@@ -186,7 +189,7 @@ def write_modules(
         },
     }
     kinds = ["Transformer", "Pooling"]
-    projection = {theirs: arrays[ours] for ours, theirs in _PROJECTION.items() if ours in arrays}
+    projection = {tensor: arrays[name] for name, tensor in _PROJECTION.items() if name in arrays}
     if projection:
         kinds.append("Dense")
         files["2_Dense/config.json"] = {
@@ -214,6 +217,13 @@ def write_modules(
         write_text(os.path.join(folder, name), json.dumps(values, indent=2) + "\n")
 
 
+def transformer_folder(folder: str) -> str:
+    """Return `folder`, or the folder of the transformer if it is a sentence-transformers model."""
+    if not os.path.isfile(os.path.join(folder, MODULES_FILE)):
+        return folder
+    return dict(_modules(folder)).get("Transformer", folder)
+
+
 def _root(folder: str) -> str | None:
     """Return the folder of modules.json: the transformer's own, or the one above if it names it."""
     if os.path.isfile(os.path.join(folder, MODULES_FILE)):
@@ -228,15 +238,27 @@ def _root(folder: str) -> str | None:
 
 def _file_of_modules(folder: str) -> str | None:
     """Return a file that sentence-transformers writes for an embedder besides modules.json, or None."""
-    values = read_beside(folder, _PROMPTS_FILE)
+    values = read_sibling(folder, _PROMPTS_FILE)
     if values and values.get("model_type") != "CrossEncoder":
         return _PROMPTS_FILE
     return _POOLING_FILE if os.path.isfile(os.path.join(folder, _POOLING_FILE)) else None
 
 
 def _modules(root: str) -> list[tuple[str, str]]:
-    """Return the class without its package, and the folder of each module."""
-    return [(kind.rpartition(".")[2], path) for kind, path in read_modules(root)]
+    """Return the class, without its package, and the folder of each module.
+
+    Raises:
+        ValueError: modules.json names a folder outside of its own.
+    """
+    source = os.path.join(root, MODULES_FILE)
+    # [{"type": "sentence_transformers.models.Transformer", "path": "", ...}]
+    modules = read_json(source, kind=list)
+    for module in modules:
+        check_inside(module["path"], "folder", source)
+    return [
+        (module["type"].rpartition(".")[2], os.path.join(root, module["path"]).rstrip(os.sep))
+        for module in modules
+    ]
 
 
 def _pooling(file: str) -> str:

@@ -1,22 +1,23 @@
 """Hugging Face's tensor files: safetensors and PyTorch's, whole or in shards, and tf_model.h5.
 
-All are read; only safetensors are written.
+All are read; only safetensors are written. Files of the TF classes (tf_model.h5 or safetensors) have the
+names of Keras' layers, and kernels are [in, out]. They are read with PyTorch's names and layout.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import zipfile
 from collections.abc import Mapping
 
+import h5py
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import LazyArrays
-from bert_tf.checkpoints.tf_classes import H5_FILE, open_h5, with_pytorch_names
 from bert_tf.files import atomic_path
 from bert_tf.limits import DataError, check_inside, needing_extra, read_json
 
+H5_FILE = "tf_model.h5"
 # In order of preference: safetensors are read in place, without running code.
 _WEIGHTS_FILES = (
     "model.safetensors",
@@ -49,20 +50,17 @@ def open_tensors(path: str) -> LazyArrays:
         ValueError: the file is damaged, or would run code when read.
     """
     is_index = path.endswith(".index.json")
-    return with_pytorch_names(_open_shards(path) if is_index else _open_file(path))
+    return _with_pytorch_names(_open_shards(path) if is_index else _open_file(path))
 
 
 def _open_file(path: str) -> LazyArrays:
-    """Open the tensors in one file, with its own names."""
-    readers = {".safetensors": _open_safetensors, ".h5": open_h5}
+    readers = {".safetensors": _open_safetensors, ".h5": _open_h5}
     return readers.get(os.path.splitext(path)[1], _open_torch)(path)
 
 
 def _open_shards(index_file: str) -> LazyArrays:
-    """Open the tensors in the files that an index names."""
-    weight_map = read_json(index_file)["weight_map"]
-    shards = {}
-    for file in sorted(set(weight_map.values())):
+    weight_map, shards = read_json(index_file)["weight_map"], {}
+    for file in set(weight_map.values()):
         check_inside(file, "file", index_file)
         shards[file] = _open_file(os.path.join(os.path.dirname(index_file), file))
     shapes = {name: shards[file].shape(name) for name, file in weight_map.items()}
@@ -78,39 +76,8 @@ def _open_safetensors(path: str) -> LazyArrays:
         raise DataError(
             path, f"damaged or not fully downloaded, such as a pointer of Git LFS ({error})."
         ) from error
-    slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, no mapping
-    types = {name: one.get_dtype() for name, one in slices.items()}
-    shapes = {name: tuple(one.get_shape()) for name, one in slices.items()}
-    places = _places(path) if "BF16" in types.values() else {}
-
-    def read(name: str) -> np.ndarray:
-        if types[name] == "BF16":  # NumPy has no such type
-            return _read_bfloat16(path, *places[name]).reshape(shapes[name])
-        return file.get_tensor(name)
-
-    return LazyArrays(shapes, read)
-
-
-def _places(path: str) -> dict[str, tuple[int, int]]:
-    """Return where the values of each tensor of a safetensors file begin and end.
-
-    File layout: the header's length (8 bytes, little endian), the header (JSON), the values.
-    """
-    with open(path, "rb") as file:
-        header_size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(header_size))
-    header.pop("__metadata__", None)
-    offsets = {name: entry["data_offsets"] for name, entry in header.items()}
-    first = 8 + header_size
-    return {name: (first + start, first + end) for name, (start, end) in offsets.items()}
-
-
-def _read_bfloat16(path: str, start: int, end: int) -> np.ndarray:
-    """Read bfloat16 as float32: its 16 bits are the upper half of the float's 32."""
-    with open(path, "rb") as file:
-        file.seek(start)
-        upper = np.frombuffer(file.read(end - start), dtype="<u2")
-    return (upper.astype(np.uint32) << 16).view(np.float32)
+    shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    return LazyArrays(shapes, file.get_tensor)
 
 
 def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
@@ -148,3 +115,82 @@ def _open_torch(path: str) -> LazyArrays:
         return (value.float() if value.is_floating_point() else value).numpy()
 
     return LazyArrays(shapes, read)
+
+
+# --------------------------------------------------------------------------------- the TF classes
+
+# Outermost layers. The parts before them are the name of the model.
+_OUTERMOST = ("bert", "cls", "classifier", "qa_outputs")
+_ENDS = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
+_SUFFIX = ":0"  # of variables of TensorFlow
+
+
+def pytorch_name(name: str) -> str:
+    """Return the name of a variable in PyTorch's classes.
+
+    >>> pytorch_name("tf_bert_model/bert/encoder/layer_._0/output/dense/kernel:0")
+    'bert.encoder.layer.0.output.dense.weight'
+    >>> pytorch_name("mlm___cls/predictions/bias:0")
+    'cls.predictions.bias'
+    """
+    parts = [part.split("___")[-1] for part in name.removesuffix(_SUFFIX).split("/")]
+    start = next((parts.index(layer) for layer in _OUTERMOST if layer in parts), 0)
+    *layers, last = parts[start:]
+    return ".".join([*layers, _ENDS.get(last, last)]).replace("_._", ".")
+
+
+def _with_pytorch_names(tensors: LazyArrays) -> LazyArrays:
+    """Return the tensors with PyTorch's names and layout, if they are variables of TensorFlow."""
+    if not any(name.endswith(_SUFFIX) for name in tensors):
+        return tensors
+    own_names = {pytorch_name(name): name for name in tensors}
+
+    def shape(name: str) -> tuple[int, ...]:
+        own_name = own_names[name]
+        sizes = _without_heads(own_name, tensors.shape(own_name))
+        return sizes[::-1] if _is_kernel(own_name) else sizes
+
+    def read(name: str) -> np.ndarray:
+        own_name = own_names[name]
+        array = tensors[own_name].reshape(_without_heads(own_name, tensors.shape(own_name)))
+        return array.T if _is_kernel(own_name) else array
+
+    return LazyArrays({name: shape(name) for name in own_names}, read)
+
+
+def _is_kernel(name: str) -> bool:
+    return name.endswith(f"kernel{_SUFFIX}")
+
+
+def _without_heads(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape with one axis for the heads [N, D], which have two in transformers 4.2."""
+    if "/attention/" not in name or len(shape) != 2 + _is_kernel(name):
+        return shape
+    if "/attention/output/" in name:
+        return shape[0] * shape[1], shape[2]
+    return (*shape[:-2], shape[-2] * shape[-1])
+
+
+def _open_h5(path: str) -> LazyArrays:
+    """Open a file of weights that Keras 2 wrote.
+
+    Raises:
+        ValueError: the file is damaged, or is not from Keras 2.
+    """
+    try:
+        file = h5py.File(path, "r")
+        weights = {
+            name: file[layer][name]
+            for layer in map(_text, file.attrs["layer_names"])
+            for name in map(_text, file[layer].attrs["weight_names"])
+        }
+        shapes = {name: weight.shape for name, weight in weights.items()}
+    except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise DataError(
+            path, f"damaged, or not the weights of a TF class ({error}): get it again."
+        ) from error
+    return LazyArrays(shapes, lambda name: weights[name][()])
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode() if isinstance(name, bytes) else name

@@ -17,7 +17,7 @@ from bert_tf.checkpoints.checkpoint import (
     Bundle,
     LazyArrays,
     PretrainedCheckpoint,
-    file_beside,
+    sibling_file,
 )
 from bert_tf.config import BertConfig
 from bert_tf.limits import DataError, read_whole
@@ -62,7 +62,7 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
         return bundle.read(name + _AVERAGE if name in averaged else name)
 
     folder = os.path.dirname(prefix)
-    config_file = file_beside(folder, "bert_config.json")
+    config_file = sibling_file(folder, "bert_config.json")
     weights = {name: shape for name, shape in sorted(shapes.items()) if not _is_state(name, shapes)}
     return PretrainedCheckpoint(
         source=prefix,
@@ -101,17 +101,13 @@ def is_part(path: str) -> bool:
 
 
 def prefixes_in(folder: str) -> list[str]:
-    """Return the names (without the folder) of the checkpoints in `folder`, sorted by name and step."""
-    names = [name for name in tf.io.gfile.listdir(folder) if name.endswith(".index")]
-
-    def by_step(name: str):
-        return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
-
-    return sorted((name.removesuffix(".index") for name in names), key=by_step)
+    """Return the names, without the folder, of the checkpoints in `folder`."""
+    names = tf.io.gfile.listdir(folder)
+    return sorted(name.removesuffix(".index") for name in names if name.endswith(".index"))
 
 
 def _prefix_in_folder(folder: str) -> str:
-    state_file = file_beside(folder, "checkpoint")
+    state_file = sibling_file(folder, "checkpoint")
     if state_file and tf.io.gfile.isdir(state_file):
         state_file = None
     # The paths in the file may be absolute and from another machine. Only their last parts count.
@@ -134,10 +130,10 @@ def named_checkpoints(state_file: str) -> list[str]:
         ValueError: the file is too large.
     """
     text = read_whole(state_file).decode("utf-8", "replace")
-    found = [(match[1], match[2].rsplit("/", 1)[-1]) for match in _NAMED.finditer(text)]
-    newest = [name for key, name in found if key == "model_checkpoint_path"][:1]
-    others = [name for key, name in found if key == "all_model_checkpoint_paths"]
-    return list(dict.fromkeys([*newest, *reversed(others)])) if newest else []
+    lines = [(match[1], match[2].rsplit("/", 1)[-1]) for match in _NAMED.finditer(text)]
+    newest = [name for key, name in lines if key == "model_checkpoint_path"][:1]
+    older = [name for key, name in lines if key == "all_model_checkpoint_paths"]
+    return list(dict.fromkeys([*newest, *reversed(older)])) if newest else []
 
 
 def _is_state(name: str, names: dict[str, tuple[int, ...]]) -> bool:

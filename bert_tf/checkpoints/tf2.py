@@ -27,11 +27,10 @@ from bert_tf.checkpoints.checkpoint import (
     Bundle,
     LazyArrays,
     PretrainedCheckpoint,
-    file_beside,
+    sibling_file,
 )
 from bert_tf.config import BertConfig
 from bert_tf.limits import DataError, join_names
-from bert_tf.tokenization import load_vocab
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -149,50 +148,49 @@ def find_weights(
     encoders = list(graph.objects_with("_transformer_layers", "_embedding_layer"))
     if len(encoders) > 1:
         raise DataError(prefix, f"{len(encoders)} encoders: {_ALONE}")
-    found: dict[str, int] = {}
+    variables: dict[str, int] = {}
     unused: list[int] = []
     architecture = None
     notes: tuple[str, ...] = ()
     if encoders:
         encoder = _present(graph, _by_attributes(graph, encoders[0]))
         heads, architecture = _heads(graph)
-        found = encoder | _present(graph, heads)
-        unused = [number for name, number in encoder.items() if found[name] != number]
+        variables = encoder | _present(graph, heads)
+        unused = [number for name, number in encoder.items() if variables[name] != number]
     if unused:
-        notes += ("the pooler is the head's, which was trained; the encoder's own is unused",)
-    for name, number in _by_names(graph, prefix).items():
-        found.setdefault(name, number)
-    if "bert/embeddings/word_embeddings" not in found:
+        notes = ("the pooler is the head's, which was trained; the encoder's own is unused",)
+    variables = _by_names(graph, prefix) | variables
+    if "bert/embeddings/word_embeddings" not in variables:
         names = sorted(filter(None, graph.names.values()))
         raise DataError(
             prefix,
             f"no encoder of tf-models-official, but {join_names(names, 3) or 'no variables'}.",
         )
-    keys = {name: graph.keys[number] for name, number in found.items()}
+    keys = {name: graph.keys[number] for name, number in variables.items()}
     unread = {
         key.removesuffix(VALUE): key
         for number, key in graph.keys.items()
-        if number not in {*found.values(), *unused} and not _NOT_WEIGHTS.search(key)
+        if number not in {*variables.values(), *unused} and not _NOT_WEIGHTS.search(key)
     }
     return keys | unread, architecture, notes
 
 
-def _present(graph: ObjectGraph, found: Mapping[str, int | None]) -> dict[str, int]:
-    """Keep the variables among `found`."""
-    return {name: number for name, number in found.items() if number in graph.keys}
+def _present(graph: ObjectGraph, objects: Mapping[str, int | None]) -> dict[str, int]:
+    """Keep the objects that are variables."""
+    return {name: number for name, number in objects.items() if number in graph.keys}
 
 
 def _by_attributes(graph: ObjectGraph, encoder: int) -> dict[str, int | None]:
-    found = {name: graph.at(encoder, path) for path, name in _ENCODER.items()}
+    objects = {name: graph.at(encoder, path) for path, name in _ENCODER.items()}
     layers = graph.edges[graph.edges[encoder]["_transformer_layers"]]
     for index in filter(re.compile(r"[0-9]{1,9}").fullmatch, layers):
         for path, _, name in _LAYER:
             for part in ("gamma", "beta") if "norm" in path else ("kernel", "bias"):
-                ours = f"bert/encoder/layer_{index}/{name}/{part}"
-                found[ours] = graph.at(layers[index], f"{path}/{part}")
+                variable = f"bert/encoder/layer_{index}/{name}/{part}"
+                objects[variable] = graph.at(layers[index], f"{path}/{part}")
     for owner in graph.objects_with("masked_lm"):
-        found |= {name: graph.at(owner, f"masked_lm/{path}") for path, name in _MASKED_LM.items()}
-    return found
+        objects |= {name: graph.at(owner, f"masked_lm/{path}") for path, name in _MASKED_LM.items()}
+    return objects
 
 
 def _heads(graph: ObjectGraph) -> tuple[dict[str, int | None], str | None]:
@@ -206,27 +204,26 @@ def _heads(graph: ObjectGraph) -> tuple[dict[str, int | None], str | None]:
             projection = graph.at(owner, path)
             if projection is not None and "kernel" in graph.edges[projection]:
                 projections[projection], architecture = start, name
-    found: dict[str, int | None] = {}
+    objects: dict[str, int | None] = {}
     for projection, start in projections.items():
-        found[f"{start}output_weights"] = graph.at(projection, "kernel")
-        found[f"{start}output_bias"] = graph.at(projection, "bias")
+        objects[f"{start}output_weights"] = graph.at(projection, "kernel")
+        objects[f"{start}output_bias"] = graph.at(projection, "bias")
     # If a head has its own pooler, that of the encoder is untrained.
     heads = named or heads
     pooler = graph.at(heads[0], "dense") if len(heads) == 1 else graph.at(0, _NEXT_SENTENCE_POOLER)
     if pooler is not None:
-        found |= {
-            f"bert/pooler/dense/{part}": graph.at(pooler, part) for part in ("kernel", "bias")
-        }
-    return found, architecture
+        for part in ("kernel", "bias"):
+            objects[f"bert/pooler/dense/{part}"] = graph.at(pooler, part)
+    return objects, architecture
 
 
 def _by_names(graph: ObjectGraph, prefix: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+    variables: dict[str, int] = {}
     for number, name in graph.names.items():
-        ours = None if _NOT_WEIGHTS.search(graph.keys[number]) else _reference_name(name)
-        if ours is not None and found.setdefault(ours, number) != number:
+        reference = None if _NOT_WEIGHTS.search(graph.keys[number]) else _reference_name(name)
+        if reference is not None and variables.setdefault(reference, number) != number:
             raise DataError(prefix, f"two variables {name!r}: {_ALONE}")
-    return found
+    return variables
 
 
 def _reference_name(name: str) -> str | None:
@@ -235,11 +232,11 @@ def _reference_name(name: str) -> str | None:
     >>> _reference_name("transformer/layer_3/self_attention/query/kernel")
     'bert/encoder/layer_3/attention/self/query/kernel'
     """
-    for end, ours in _NAMES.items():
+    for end, reference in _NAMES.items():
         if name == end or name.endswith(f"/{end}"):
-            return ours
+            return reference
     match = re.search(r"(?:^|/)layer_([0-9]{1,9})/(.+)/(kernel|bias|gamma|beta)$", name)
-    parts = {theirs: ours for _, theirs, ours in _LAYER}
+    parts = {own_name: reference for _, own_name, reference in _LAYER}
     if match is None or match[2] not in parts:
         return None
     return f"bert/encoder/layer_{match[1]}/{parts[match[2]]}/{match[3]}"
@@ -261,50 +258,37 @@ def read_tf2(prefix: str) -> PretrainedCheckpoint:
     """
     folder = os.path.dirname(prefix)
     arrays, config, architecture, notes = _read_variables(Bundle(prefix), prefix)
-    config_file = file_beside(folder, "bert_config.json")
+    config_file = sibling_file(folder, "bert_config.json")
     if config_file:
         stated = BertConfig.from_json_file(config_file)
-        if stated.num_attention_heads != config.num_attention_heads:
-            problem = (
-                f"`num_attention_heads` is {stated.num_attention_heads}, but the kernels have "
-            )
-            raise DataError(config_file, f"{problem}{config.num_attention_heads} heads.")
+        if (heads := stated.num_attention_heads) != config.num_attention_heads:
+            problem = f"`num_attention_heads` is {heads}, but the kernels have"
+            raise DataError(config_file, f"{problem} {config.num_attention_heads} heads.")
         config, notes = stated, notes[:-1]
-    return PretrainedCheckpoint(
-        source=prefix,
-        arrays=arrays,
-        config=config,
-        architecture=architecture,
-        notes=notes,
-    )
+    return PretrainedCheckpoint(prefix, arrays, config, architecture=architecture, notes=notes)
 
 
 def read_saved_model(folder: str) -> PretrainedCheckpoint:
-    """Read the weights of an encoder from TF Hub (BERT, versions 3 and 4).
-
-    No code of the SavedModel is run. The vocabulary is one of its assets, and its variable
-    `do_lower_case` sets the case.
+    """Read the weights of an encoder from TF Hub (BERT, versions 3 and 4). No code of it is run.
 
     Raises:
         ValueError: an encoder of tf-models-official is not found, or the files are damaged.
     """
-    prefix = tf.io.gfile.join(folder, "variables", "variables")
-    bundle = Bundle(prefix)
-    arrays, config, architecture, notes = _read_variables(bundle, prefix)
-    key = f"do_lower_case{VALUE}"
-    lower = bool(bundle.read(key)) if key in bundle.shapes else None
-    vocab_files = tf.io.gfile.glob(tf.io.gfile.join(folder, "assets", "*vocab*"))
-    vocab_file = vocab_files[0] if len(vocab_files) == 1 else None
-    return PretrainedCheckpoint(
-        source=folder,
-        arrays=arrays,
-        config=config,
-        vocab_file=vocab_file,
-        vocab=tuple(load_vocab(vocab_file)) if vocab_file else None,
-        do_lower_case=lower,
-        architecture=architecture,
-        notes=notes,
-    )
+    prefix = _saved_prefix(folder)
+    arrays, config, architecture, notes = _read_variables(Bundle(prefix), prefix)
+    return PretrainedCheckpoint(folder, arrays, config, architecture=architecture, notes=notes)
+
+
+def read_saved_tokenizer(folder: str) -> tuple[str | None, bool | None]:
+    """Return the vocabulary among the assets of such a SavedModel, and its variable `do_lower_case`."""
+    bundle, key = Bundle(_saved_prefix(folder)), f"do_lower_case{VALUE}"
+    do_lower_case = bool(bundle.read(key)) if key in bundle.shapes else None
+    files = tf.io.gfile.glob(tf.io.gfile.join(folder, "assets", "*vocab*"))
+    return (files[0] if len(files) == 1 else None), do_lower_case
+
+
+def _saved_prefix(folder: str) -> str:
+    return tf.io.gfile.join(folder, "variables", "variables")
 
 
 def is_object_based(prefix: str) -> bool:
@@ -325,7 +309,7 @@ def _read_variables(
     graph = ObjectGraph(bundle.read(OBJECT_GRAPH))
     keys, architecture, notes = find_weights(graph, prefix)
     stored = bundle.shapes
-    config = _config_of({name: stored[key] for name, key in keys.items()}, prefix)
+    config = _infer_config({name: stored[key] for name, key in keys.items()}, prefix)
     shapes = {name: _reference_shape(name, stored[key]) for name, key in keys.items()}
 
     def read(name: str) -> np.ndarray:
@@ -339,8 +323,7 @@ def _read_variables(
     return LazyArrays(shapes, read), config, architecture, notes + sizes
 
 
-def _is_projection(name: str) -> bool:
-    """Return True if the reference stores this kernel as [out, in]."""
+def _is_projection(name: str) -> bool:  # which the reference stores as [out, in]
     return name.endswith("output_weights")
 
 
@@ -348,18 +331,13 @@ def _reference_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     if _is_projection(name):
         return shape[::-1]
     if "/attention/self/" in name:
-        return (*shape[:-2], shape[-2] * shape[-1]) if name.endswith("bias") else _fold(shape, 1)
+        return (*shape[:-2], shape[-2] * shape[-1])
     if name.endswith("/attention/output/dense/kernel"):
-        return _fold(shape[::-1], 1)[::-1]
+        return (shape[0] * shape[1], shape[2])
     return shape
 
 
-def _fold(shape: tuple[int, ...], kept: int) -> tuple[int, ...]:
-    """Merge all but the first `kept` dimensions."""
-    return (*shape[:kept], int(np.prod(shape[kept:])))
-
-
-def _config_of(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
+def _infer_config(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
     """Infer the sizes from the stored shapes."""
     layers = {int(m[1]) for name in shapes if (m := re.match(r"bert/encoder/layer_(\d+)/", name))}
     vocab_size, width = shapes["bert/embeddings/word_embeddings"]

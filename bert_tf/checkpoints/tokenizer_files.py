@@ -1,7 +1,8 @@
-"""Hugging Face's tokenizer files: case, longest input, vocabulary, and unsupported settings.
+"""Files of the tokenizer next to a checkpoint: vocabulary, letter case, longest input, settings.
 
-    tokenizer_config.json        {"do_lower_case": true, "model_max_length": 512, ...}
+    vocab.txt                    one WordPiece a line
     tokenizer.json               the vocabulary and the settings of the fast tokenizer
+    tokenizer_config.json        {"do_lower_case": true, "model_max_length": 512, ...}
     sentence_bert_config.json    {"max_seq_length": 256}
 
 Source: the files that transformers 4 and 5 and sentence-transformers save.
@@ -11,36 +12,50 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf.checkpoints.checkpoint import MOST_REPLACED, file_beside, read_beside
-from bert_tf.limits import DataError, join_names
-from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab
+import tensorflow as tf
+
+from bert_tf.checkpoints.checkpoint import (
+    PretrainedCheckpoint,
+    Setting,
+    TokenizerFiles,
+    read_sibling,
+    sibling_file,
+)
+from bert_tf.checkpoints.hub import check_exists, local_path
+from bert_tf.checkpoints.sentence_transformers import transformer_folder
+from bert_tf.checkpoints.tf2 import read_saved_tokenizer
+from bert_tf.config import BertConfig
+from bert_tf.limits import DataError, join_names, read_json
+from bert_tf.options import OptionError
+from bert_tf.vocabulary import SPECIAL_TOKENS, load_vocab, vocab_is_cased
 
 logger = logging.getLogger(__name__)
 
-_CASES = ("tokenizer_config.json", "tokenizer.json")
-# The files that state the longest input, and their keys.
-_NUM_SPECIAL = 2  # [CLS] and [SEP]; an input has a token besides
-_NO_LIMIT = 1e29  # `transformers` writes 1e30
-_LENGTHS = (
-    ("sentence_bert_config.json", "max_seq_length"),
-    ("tokenizer_config.json", "model_max_length"),
-)
+# Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
+# 994 free places, [unused0] to [unused993]: 3.3 % of 30,522. Unrelated vocabularies differ in nearly all
+# ids.
+MAX_REPLACED = 0.05
+_MAX_PADDING = 128  # rows; tables are padded to a multiple of 8, 64 or 128
+
+_CONFIG, _FAST = "tokenizer_config.json", "tokenizer.json"
+_SENTENCES = "sentence_bert_config.json"
 # The files with tokens that WordPiece must not split, and their keys; () for the whole file.
 _ADDED_TOKENS: dict[str, tuple[str, ...]] = {
-    "tokenizer.json": ("added_tokens",),
+    _FAST: ("added_tokens",),
     "added_tokens.json": (),
-    "tokenizer_config.json": (
-        *("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"),
-    ),
+    _CONFIG: ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"),
     "special_tokens_map.json": ("additional_special_tokens", "extra_special_tokens"),
 }
+_NUM_SPECIAL = 2  # [CLS] and [SEP]; an input has a token besides
+_NO_LIMIT = 1e29  # `transformers` writes 1e30
 # Classes for which `transformers` 5 takes only the vocabulary of tokenizer.json; None is the default.
 _VOCABULARY_ONLY = (None, "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 _PRE_TOKENIZER = {"type": "BertPreTokenizer"}
-_SPECIAL_TOKENS = {
+_ROLES = {
     "unk_token": "[UNK]",
     "sep_token": "[SEP]",
     "pad_token": "[PAD]",
@@ -49,140 +64,139 @@ _SPECIAL_TOKENS = {
 }
 
 
-def stated_lower_case(folder: str) -> bool | None:
-    """Return the lowercasing that the tokenizer's files in `folder` set; None if unset.
+# ----------------------------------------------------------------------------------------- reading
 
-    `tokenizer_config.json` takes precedence over the normalizer in `tokenizer.json`, except if its
-    `tokenizer_class` follows the latter.
+
+def read_tokenizer_files(path: str) -> TokenizerFiles:
+    """Read the files of a tokenizer.
+
+    Args:
+        path: their folder; or a vocabulary, which replaces the one that the files next to it have.
+
+    Raises:
+        ValueError: a file is damaged, or vocab.txt and tokenizer.json are of two models.
     """
-    return next((value for value, _ in stated_cases(folder)), None)
+    is_folder = not path or tf.io.gfile.isdir(path)
+    folder, vocab_file = (path, None) if is_folder else (os.path.dirname(path), path)
+    files = {name: read_sibling(folder, name) for name in (*_ADDED_TOKENS, _SENTENCES)}
+    paths = {name: os.path.join(folder, name) for name in files}
+    config, fast, sentences = files[_CONFIG], files[_FAST], files[_SENTENCES]
+    follows_fast = _tokenizer_class(config) not in _VOCABULARY_ONLY
+    vocab: tuple[str, ...] | None
+    if vocab_file is not None:
+        vocab = tuple(load_vocab(vocab_file, required=("[UNK]",)))
+    else:
+        vocab, vocab_file = _fast_vocab(fast, paths[_FAST]), sibling_file(folder, "vocab.txt")
+        if vocab_file is not None:
+            vocab = _check_one_vocabulary(load_vocab(vocab_file), vocab or (), vocab_file)
+    case = None
+    if vocab is None and sibling_file(folder, "saved_model.pb"):
+        vocab_file, case = read_saved_tokenizer(folder)
+        vocab = tuple(load_vocab(vocab_file)) if vocab_file else None
+    cases = [
+        (paths[_CONFIG], config.get("do_lower_case")),
+        (paths[_FAST], (fast.get("normalizer") or {}).get("lowercase")),
+    ]
+    cases = [(folder, case), *(reversed(cases) if follows_fast else cases)]
+    lengths = sentences.get("max_seq_length"), config.get("model_max_length")
+    return TokenizerFiles(
+        folder=folder,
+        vocab_file=vocab_file,
+        vocab=vocab,
+        cases=tuple((value, file) for file, value in cases if isinstance(value, bool)),
+        max_seq_length=next(
+            (
+                int(n)
+                for n in lengths
+                if isinstance(n, int | float) and _NUM_SPECIAL < n < _NO_LIMIT
+            ),
+            None,
+        ),
+        settings=tuple(_settings(files, paths, follows_fast)),
+        added_tokens={
+            paths[name]: tuple(
+                token
+                for part in ([files[name].get(key) for key in keys] or [files[name]])
+                for token in _contents(part)
+                if token not in SPECIAL_TOKENS
+            )
+            for name, keys in _ADDED_TOKENS.items()
+        },
+    )
 
 
-def stated_cases(folder: str) -> Iterator[tuple[bool, str]]:
-    """Yield (lower-cased?, the file that sets it), in order of precedence."""
-    config, fast = (read_beside(folder, name) for name in _CASES)
-    file, path = (os.path.join(folder, name) for name in _CASES)
-    stated = config.get("do_lower_case")
-    if isinstance(stated, bool) and not _follows_file(config):
-        yield stated, file
-    if isinstance(value := (fast.get("normalizer") or {}).get("lowercase"), bool):
-        yield value, path
-    if isinstance(stated, bool) and _follows_file(config):
-        yield stated, file
+def _tokenizer_class(config: Mapping[str, Any]) -> Any:
+    name = config.get("tokenizer_class")
+    return name.removesuffix("Fast") if isinstance(name, str) else name
 
 
-def stated_length(folder: str) -> int | None:
-    """Return the most tokens of an input by the tokenizer's files in `folder`; None if unset or below 3.
-
-    The file of sentence-transformers takes precedence over that of `transformers`.
-    """
-    for name, key in _LENGTHS:
-        value = read_beside(folder, name).get(key)
-        if isinstance(value, int | float) and _NUM_SPECIAL < value < _NO_LIMIT:
-            return int(value)
-    return None
-
-
-def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
-    """Return the WordPieces in `tokenizer.json`, in the order of their ids; None if it has none."""
-    model = read_beside(folder, "tokenizer.json").get("model") or {}
+def _fast_vocab(fast: Mapping[str, Any], path: str) -> tuple[str, ...] | None:
+    """Return the WordPieces in tokenizer.json, in the order of their ids; None if it has none."""
+    model = fast.get("model") or {}
     if model.get("type") != "WordPiece":
         return None
     ids = model["vocab"]
     if sorted(ids.values()) != list(range(len(ids))):
-        path = os.path.join(folder, "tokenizer.json")
         raise DataError(path, f"the ids of the vocabulary are not 0 to {len(ids) - 1}.")
     return tuple(sorted(ids, key=ids.__getitem__))
 
 
-def check_one_vocabulary(folder: str) -> None:
-    """Warn of tokens of tokenizer.json with another id in vocab.txt.
-
-    Raises:
-        ValueError: they are more than `MOST_REPLACED` of its tokens.
-    """
-    vocab_file, tokens = file_beside(folder, "vocab.txt"), vocab_of_tokenizer(folder)
-    if vocab_file is None or tokens is None:
-        return
-    vocab = load_vocab(vocab_file)  # strips its tokens
-    differing = [token for index, token in enumerate(tokens) if vocab.get(token.strip()) != index]
+def _check_one_vocabulary(
+    vocab: Mapping[str, int], fast: Sequence[str], vocab_file: str
+) -> tuple[str, ...]:
+    """Return the tokens of vocab.txt. Raise if more than a few have another id in tokenizer.json."""
+    # vocab.txt is stripped
+    differing = [token for index, token in enumerate(fast) if vocab.get(token.strip()) != index]
     error = DataError(
         vocab_file,
-        f"{len(differing)} of {len(tokens)} tokens, such as {join_names(differing, 3)}, have another "
+        f"{len(differing)} of {len(fast)} tokens, such as {join_names(differing, 3)}, have another "
         "id in tokenizer.json: remove the wrong file.",
     )
-    if len(differing) > MOST_REPLACED * len(tokens):
+    if len(differing) > MAX_REPLACED * len(fast):
         raise error
     if differing:
         logger.warning("%s bert_tf takes vocab.txt, transformers tokenizer.json.", error)
+    return tuple(vocab)
 
 
-def check_tokenization(folder: str, tokenizer: FullTokenizer) -> None:
-    """Raise if the tokenizer's files in `folder` have a setting that `tokenizer` does not follow."""
-    for file, setting, rule in unsupported_tokenization(folder, tokenizer):
-        remedy = "convert_checkpoint omits the setting; texts that need it then have other tokens."
-        raise DataError(file, f"{setting:.200}, but {rule}. {remedy}")
+def _settings(
+    files: Mapping[str, Mapping[str, Any]], paths: Mapping[str, str], follows_fast: bool
+) -> Iterator[Setting]:
+    """Yield the settings that `FullTokenizer` does not follow.
 
-
-def unsupported_tokenization(
-    folder: str, tokenizer: FullTokenizer
-) -> Iterator[tuple[str, str, str]]:
-    """Yield (file, its setting, rule) for the settings that `check_tokenization` rejects.
-
-    Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`, except if its
-    `tokenizer_class` follows the latter.
+    tokenizer_config.json takes precedence over tokenizer.json, unless its `tokenizer_class` follows the
+    latter.
     """
-    config, fast = (read_beside(folder, name) for name in _CASES)
-    config_file, json_file = (os.path.join(folder, name) for name in _CASES)
+    config, fast = files[_CONFIG], files[_FAST]
     normalizer = fast.get("normalizer") or {}
 
-    if "Japanese" in str(kind := config.get("tokenizer_class")):
-        yield config_file, f"`tokenizer_class` is {kind!r}", "words are split at spaces here"
-    if config.get("do_basic_tokenize") is False:
-        yield config_file, "`do_basic_tokenize` is False", "words are split at punctuation here"
-    if (splitter := fast.get("pre_tokenizer", _PRE_TOKENIZER)) != _PRE_TOKENIZER:
-        yield json_file, f"`pre_tokenizer` is {splitter!r}", "it must be BERT's"
-
     def stated(name: str, in_normalizer: str) -> tuple[str, Any]:
-        if name in config and not (_follows_file(config) and in_normalizer in normalizer):
-            return config_file, config[name]
-        return json_file, normalizer.get(in_normalizer)
+        if name in config and not (follows_fast and in_normalizer in normalizer):
+            return paths[_CONFIG], config[name]
+        return paths[_FAST], normalizer.get(in_normalizer)
 
+    if "Japanese" in str(kind := config.get("tokenizer_class")):
+        text = f"`tokenizer_class` is {kind!r}"
+        yield Setting(paths[_CONFIG], text, "words are split at spaces here")
+    if config.get("do_basic_tokenize") is False:
+        text = "`do_basic_tokenize` is False"
+        yield Setting(paths[_CONFIG], text, "words are split at punctuation here")
+    if (splitter := fast.get("pre_tokenizer", _PRE_TOKENIZER)) != _PRE_TOKENIZER:
+        yield Setting(paths[_FAST], f"`pre_tokenizer` is {splitter!r}", "it must be BERT's")
     file, accents = stated("strip_accents", "strip_accents")
-    if isinstance(accents, bool) and accents != tokenizer.do_lower_case:
-        rule = f"it must equal do_lower_case, which is {tokenizer.do_lower_case}"
-        yield file, f"`strip_accents` is {accents}", rule
+    if isinstance(accents, bool):
+        rule = f"it must equal do_lower_case, which is {not accents}"
+        yield Setting(file, f"`strip_accents` is {accents}", rule, valid_case=accents)
     file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
     if chinese is False:
-        yield file, "`tokenize_chinese_chars` is False", "Chinese characters are split here"
+        text = "`tokenize_chinese_chars` is False"
+        yield Setting(file, text, "Chinese characters are split here")
     if (prefix := (fast.get("model") or {}).get("continuing_subword_prefix", "##")) != "##":
-        yield json_file, f"`continuing_subword_prefix` is {prefix!r}", "it must be '##'"
-    name = "sentence_bert_config.json"
-    if read_beside(folder, name).get("do_lower_case") is True and not tokenizer.do_lower_case:
-        yield (
-            os.path.join(folder, name),
-            "`do_lower_case` is true",
-            "the tokenizer next to it is cased",
-        )
-    for file, tokens in _added_tokens(folder):
-        if split := [token for token in tokens if tokenizer.tokenize(token) != [token]]:
-            setting = f"the tokens {join_names(split, 5)} are added to the vocabulary"
-            yield file, setting, "bert_tf cannot keep them whole"
-
-
-def _follows_file(config: Mapping[str, Any]) -> bool:
-    """Return True if `transformers` follows all settings of tokenizer.json for the `tokenizer_class`."""
-    kind = config.get("tokenizer_class")
-    return (kind.removesuffix("Fast") if isinstance(kind, str) else kind) not in _VOCABULARY_ONLY
-
-
-def _added_tokens(folder: str) -> Iterator[tuple[str, Iterator[str]]]:
-    """Yield (file, the tokens that it adds to the vocabulary), without the `SPECIAL_TOKENS`."""
-    for name, keys in _ADDED_TOKENS.items():
-        values = read_beside(folder, name)
-        lists = [values.get(key) for key in keys] or [values]
-        tokens = (token for some in lists for token in _contents(some))
-        yield os.path.join(folder, name), (token for token in tokens if token not in SPECIAL_TOKENS)
+        text = f"`continuing_subword_prefix` is {prefix!r}"
+        yield Setting(paths[_FAST], text, "it must be '##'")
+    if files[_SENTENCES].get("do_lower_case") is True:
+        rule = "the tokenizer next to it is cased"
+        yield Setting(paths[_SENTENCES], "`do_lower_case` is true", rule, valid_case=True)
 
 
 def _contents(added: Any) -> Iterator[str]:
@@ -198,6 +212,203 @@ def _contents(added: Any) -> Iterator[str]:
             yield token
 
 
+# ------------------------------------------------------------------------- the tokenizer of a model
+
+
+def find_tokenizer(
+    vocab_file: str | None,
+    do_lower_case: bool | None,
+    checkpoint: PretrainedCheckpoint | None,
+    config: BertConfig | None,
+) -> tuple[TokenizerFiles, bool]:
+    """Return files with a vocabulary, and the case, after checking that they fit checkpoint and model.
+
+    Args:
+        vocab_file: from the flag; None means the one next to the checkpoint.
+        do_lower_case: from the flag. None: see `find_case`, else True.
+        checkpoint: initial weights, or None.
+        config: architecture, whose `vocab_size` must exceed every id; None if unknown.
+
+    Raises:
+        ValueError: the vocabulary is missing, too large, of another case, or has other ids for
+            more than `MAX_REPLACED` of the checkpoint's tokens.
+    """
+    files = TokenizerFiles() if checkpoint is None else checkpoint.tokenizer
+    if vocab_file is not None:
+        files = read_tokenizer_files(vocab_file)
+    if files.vocab is None:
+        next_to = "" if checkpoint is None else f" next to {checkpoint.source}"
+        raise ValueError(
+            f"There is no vocab.txt, and no tokenizer.json of type WordPiece{next_to}: give "
+            "vocab_file, or copy it there."
+        )
+    do_lower_case = find_case(do_lower_case, checkpoint, files)
+    do_lower_case = True if do_lower_case is None else do_lower_case
+    if checkpoint is not None:
+        cases = checkpoint.tokenizer.cases
+        validate_case_matches_checkpoint(do_lower_case, checkpoint.source, files.vocab, cases)
+    if config is not None:
+        source = files.vocab_file or f"next to {files.folder}"
+        check_vocabulary(len(files.vocab), config.vocab_size, source)
+    compare_vocabularies(vocab_file, files.vocab, checkpoint)
+    return files, do_lower_case
+
+
+def read_tokenizer(
+    path: str | os.PathLike, do_lower_case: bool | None = None
+) -> tuple[TokenizerFiles, bool]:
+    """Return `find_tokenizer` for a folder or checkpoint, whose weights are not read."""
+    folder = local_path(path)
+    if not tf.io.gfile.isdir(folder):
+        if not sibling_file(os.path.dirname(folder), "vocab.txt"):
+            check_exists(folder)
+        folder = os.path.dirname(folder)
+    folder = transformer_folder(folder)
+    files = read_tokenizer_files(folder)
+    checkpoint = PretrainedCheckpoint(folder, {}, tokenizer=files)
+    _, do_lower_case = find_tokenizer(None, do_lower_case, checkpoint, None)
+    config = sibling_file(folder, "bert_config.json") or sibling_file(folder, "config.json")
+    vocab_size = read_json(config).get("vocab_size") if config else None  # of any architecture
+    _warn_of_missing_tokens(len(files.vocab or ()), vocab_size or 0, f"in {folder or '.'}")
+    return files, do_lower_case
+
+
+def check_vocabulary(num_tokens: int, vocab_size: int, source: str) -> None:
+    """Raise if a vocabulary has ids beyond the model's table of embeddings; warn if it is too small.
+
+    A small vocabulary does not raise, because some models use only a part of their table.
+    """
+    if num_tokens > vocab_size:
+        raise ValueError(
+            f"The vocabulary {source} has ids up to {num_tokens - 1}, but the model's `vocab_size` is "
+            f"{vocab_size}: give its own vocab_file."
+        )
+    _warn_of_missing_tokens(num_tokens, vocab_size, source)
+
+
+def _warn_of_missing_tokens(num_tokens: int, vocab_size: int, source: str) -> None:
+    if num_tokens < vocab_size - _MAX_PADDING:
+        logger.warning(
+            "The vocabulary %s has %d tokens, but the model's `vocab_size` is %d: is it of another "
+            "model?",
+            *(source, num_tokens, vocab_size),
+        )
+
+
+def find_case(
+    do_lower_case: bool | None,
+    checkpoint: PretrainedCheckpoint | None,
+    files: TokenizerFiles | None,
+) -> bool | None:
+    """Return True if text is lower-cased, None if unknown.
+
+    The first that is known counts: the flag, the checkpoint's files, `files`, the tokens in `files`.
+    """
+    if do_lower_case is None and checkpoint is not None:
+        do_lower_case = checkpoint.do_lower_case
+    if do_lower_case is None and files is not None:
+        do_lower_case = files.do_lower_case
+        if do_lower_case is None and files.vocab is not None:
+            is_cased = vocab_is_cased(files.vocab)
+            do_lower_case = None if is_cased is None else not is_cased
+    return do_lower_case
+
+
+def compare_vocabularies(
+    vocab_file: str | None, vocab: Sequence[str] | None, checkpoint: PretrainedCheckpoint | None
+) -> None:
+    """Warn of tokens of `vocab_file` with another id than in the checkpoint's vocabulary.
+
+    Raises:
+        ValueError: more than `MAX_REPLACED` of the checkpoint's tokens have another id or none.
+    """
+    if checkpoint is None or vocab is None or vocab_file in (None, checkpoint.vocab_file):
+        return
+    tokens, ids = checkpoint.vocab or (), {token: index for index, token in enumerate(vocab)}
+    differing = [token for index, token in enumerate(tokens) if ids.get(token) != index]
+    if not differing:
+        return
+    source = checkpoint.vocab_file or f"the tokenizer.json next to {checkpoint.source}"
+    fraction = len(differing) / len(tokens)
+    problem = (
+        f"{len(differing)} of the {len(tokens)} tokens ({100 * fraction:.3g} %) in {source} have "
+        f"another id or none in it, such as {', '.join(map(repr, differing[:3]))}: omit vocab_file."
+    )
+    if fraction > MAX_REPLACED:
+        raise DataError(str(vocab_file), problem)
+    logger.warning("%s: %s", vocab_file, problem)
+
+
+# Folders of the reference's published models, with its own names.
+_LOWER_CASED_MODELS = (
+    "uncased_L-24_H-1024_A-16",
+    "uncased_L-12_H-768_A-12",
+    "multilingual_L-12_H-768_A-12",
+    "chinese_L-12_H-768_A-12",
+)
+_CASED_MODELS = (
+    "cased_L-12_H-768_A-12",
+    "cased_L-24_H-1024_A-16",
+    "multi_cased_L-12_H-768_A-12",
+)
+
+
+def validate_case_matches_checkpoint(
+    do_lower_case: bool,
+    init_checkpoint: str | os.PathLike | None,
+    vocab: Collection[str] | None = None,
+    cases: Iterable[tuple[bool, str]] = (),
+) -> None:
+    """Raise if `do_lower_case` contradicts the training of the checkpoint.
+
+    The first evidence decides:
+
+    1. the folder of `bert_model.ckpt` has one of the reference's seven published names;
+    2. the tokenizer's files next to the checkpoint;
+    3. the vocabulary (`vocab_is_cased`);
+    4. "cased" or "uncased" in the path.
+
+    Args:
+        do_lower_case: the setting of the tokenizer.
+        init_checkpoint: path of the checkpoint (directory, prefix or file), or None.
+        vocab: the tokens, if known.
+        cases: `TokenizerFiles.cases`.
+
+    Raises:
+        ValueError: the two contradict each other.
+
+    Source: google-research/bert, tokenization.py, which checks the seven names only.
+    """
+    path = os.fspath(init_checkpoint) if init_checkpoint else ""
+    lower_cased, evidence = next(_case_evidence(path, vocab, cases), (do_lower_case, ""))
+    if lower_cased != do_lower_case:
+        problem = f"is {do_lower_case}, but {evidence}: give {lower_cased}."
+        raise OptionError("do_lower_case", problem)
+
+
+def _case_evidence(
+    path: str, vocab: Collection[str] | None, cases: Iterable[tuple[bool, str]]
+) -> Iterator[tuple[bool, str]]:
+    """Yield (lower-cased?, the evidence), the most reliable first."""
+    match = re.match(r"^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", path)
+    if match and match[1] in _LOWER_CASED_MODELS + _CASED_MODELS:
+        yield match[1] in _LOWER_CASED_MODELS, f"`{match[1]}` is one of the published models"
+    for value, file in cases:
+        yield value, f"{file} sets {'lower-case' if value else 'cased'} text"
+    is_cased = None if vocab is None else vocab_is_cased(vocab)
+    if vocab is not None and is_cased is not None:
+        letters = "upper-case letters" if is_cased else "neither upper case nor accents"
+        yield not is_cased, f"the vocabulary of {len(vocab)} tokens has {letters}"
+    for name in reversed(re.split(r"[/\\]", path)):
+        if "uncased" in name.lower():
+            yield True, f'the name `{name}` contains "uncased"'
+        elif re.search(r"(?<![a-z])cased(?![a-z])", name.lower()):
+            yield False, f'the name `{name}` contains "cased"'
+
+
+# ----------------------------------------------------------------------------------------- writing
+
+
 def tokenizer_values(
     vocab: Sequence[str], do_lower_case: bool, max_seq_length: int
 ) -> dict[str, dict[str, Any]]:
@@ -205,7 +416,7 @@ def tokenizer_values(
 
     `transformers` makes tokenizer.json from these files.
     """
-    present = {role: token for role, token in _SPECIAL_TOKENS.items() if token in vocab}
+    present = {role: token for role, token in _ROLES.items() if token in vocab}
     values = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": do_lower_case,
@@ -214,4 +425,4 @@ def tokenizer_values(
         "model_max_length": max_seq_length,
         **present,
     }
-    return {"tokenizer_config.json": values, "special_tokens_map.json": present}
+    return {_CONFIG: values, "special_tokens_map.json": present}

@@ -25,12 +25,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Scheme -> its prefixes, in the order of the model's outputs.
-PREFIXES = {"iob2": "BI", "iob1": "IB", "bioes": "BIES"}
-SCHEMES = tuple(PREFIXES)
-WORDS = "words"
-OUTSIDE = "O"
-_ONLY_INSIDE = {"iob2": "I", "iob1": "B"}  # only directly after an entity of the same type
+from bert_tf.modeling.transitions import (
+    OUTSIDE,
+    PREFIXES,
+    SCHEMES,
+    WORDS,
+    entity_type,
+    may_follow,
+)
+
 _IN_BIOES = {**{prefix: prefix for prefix in "BIES"}, "L": "E", "U": "S", "M": "I"}
 
 
@@ -86,11 +89,6 @@ def parse_label(text: str) -> str | None:
     )
 
 
-def entity_type(label: str) -> str | None:
-    """Return the part after the prefix, "" without a type; None for O."""
-    return None if label == OUTSIDE else label.partition("-")[2]
-
-
 def _with_prefix(prefix: str, kind: str | None) -> str:
     return f"{prefix}-{kind}" if kind else prefix
 
@@ -111,37 +109,6 @@ def find_violations(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, s
             at_end = index == len(labels)
             what = "the end of the sentence" if at_end else label
             yield index - at_end, f"{what} after {before}"
-
-
-def may_follow(label: str, before: str, scheme: str) -> bool:
-    """Return True if the scheme allows a label after another. The border of a sentence is like O.
-
-    >>> [may_follow("I-PER", before, "iob2") for before in ("B-PER", "B-LOC", "O")]
-    [True, False, False]
-    """
-    if scheme == WORDS:
-        return True
-    start, end = label[0], before[0]
-    same_type = entity_type(before) == entity_type(label)
-    if start not in PREFIXES[scheme] + OUTSIDE:
-        return False
-    if start == _ONLY_INSIDE.get(scheme) and not same_type:
-        return False
-    is_open, goes_on = end in "BI", start in "IE"
-    return scheme != "bioes" or (is_open == goes_on and (same_type or not is_open))
-
-
-def allowed_transitions(labels: Sequence[str], scheme: str) -> list[list[bool]]:
-    """Return `may_follow` of all pairs of labels, and of the border of a sentence: [L + 1][L + 1].
-
-    Row i is for the label before, column j for the label after. The last row is for the first word of a
-    sentence, the last column for its last word.
-
-    >>> allowed_transitions(["O", "B-PER", "I-PER"], "iob2")[0]
-    [True, True, False, True]
-    """
-    names = [*labels, OUTSIDE]
-    return [[may_follow(label, before, scheme) for label in names] for before in names]
 
 
 def convert_scheme(labels: Sequence[str], scheme: str) -> tuple[str, ...]:

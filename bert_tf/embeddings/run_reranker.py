@@ -90,7 +90,7 @@ _BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman"}
 def run_reranker(options: RerankerOptions) -> dict[str, float]:
     """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
 
-    Write `train.tf_record`, `model.ckpt-N`, `metrics.jsonl`, the files that model_files.py lists, and
+    Write `train.tf_record`, `model.ckpt-N`, `metrics.jsonl`, the files of checkpoints/write.py, and
 
         eval_results.txt          "key = value" lines. Anchors with positives: MRR@10, nDCG@10, MAP@100,
                                   Recall@1, 10 and 100 of the ranked documents of each query; nDCG@10

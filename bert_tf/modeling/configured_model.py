@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 import keras
@@ -22,14 +21,14 @@ class ConfiguredModel(keras.Model):
 
     Attributes:
         exported_inputs: name -> shape of the int32 inputs of an exported model.
-        task: the `Task` of the checkpoint that the model was loaded from, which `save_pretrained` and
-            `.keras` files keep.
+        task: content of `task.json` of the checkpoint that the model was loaded from, which
+            `save_pretrained` and `.keras` files keep; or None.
     """
 
     exported_inputs: Mapping[str, tuple[None, ...]] = dict.fromkeys(
         ("input_ids", "input_mask", "segment_ids"), (None, None)
     )
-    task: Any
+    task: dict[str, Any] | None
 
     def __init__(self, config: BertConfig, **kwargs):
         name = type(self).__name__
@@ -39,7 +38,7 @@ class ConfiguredModel(keras.Model):
             )
         super().__init__(**kwargs)
         self.config = config
-        self.load_report = self.task = None
+        self.load_report, self.task = None, None
         self.has_input_shapes = False
 
     def build(self, input_shape=None):
@@ -73,7 +72,9 @@ class ConfiguredModel(keras.Model):
             ValueError: its encoder does not fit, it has no configuration, its task.json is damaged or
                 contradicts its config.json, or the number of labels is unknown.
         """
-        return import_module("bert_tf.pretrained").from_pretrained(cls, path, **kwargs)
+        from bert_tf.modeling.pretrained import from_pretrained  # imports TensorFlow
+
+        return from_pretrained(cls, path, **kwargs)
 
     def save_pretrained(
         self,
@@ -98,7 +99,9 @@ class ConfiguredModel(keras.Model):
             ValueError: the folder is not empty, the format is unknown or cannot store this model, or the
                 tokenizer has more ids than the model.
         """
-        import_module("bert_tf.pretrained").save_pretrained(self, folder, tokenizer, format)
+        from bert_tf.modeling.pretrained import save_pretrained  # imports TensorFlow
+
+        save_pretrained(self, folder, tokenizer, format)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Return the loss of `compile`, as Keras does.
@@ -142,7 +145,7 @@ class ConfiguredModel(keras.Model):
         if frozen and self.trainable:
             values["frozen"] = frozen
         if self.task is not None:
-            values["task"] = self.task.values()
+            values["task"] = self.task
         return values
 
     @classmethod
@@ -156,9 +159,7 @@ class ConfiguredModel(keras.Model):
         for variable in model.weights:
             if variable.path in frozen:
                 variable.trainable = False
-        if task is not None:
-            make_task = import_module("bert_tf.tasks.load").make_task
-            model.task = make_task(task, f"The saved {cls.__name__}")
+        model.task = task
         return model
 
 

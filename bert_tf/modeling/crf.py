@@ -35,7 +35,7 @@ class Crf(keras.layers.Layer):
     Args:
         allowed: bool [L + 1, L + 1]; allowed[i][j] is True if label j may follow label i. The last row
             is for the first word of a sentence, the last column for its last word
-            (`data.label_schemes.allowed_transitions`).
+            (`transitions.allowed_transitions`).
     """
 
     def __init__(self, allowed: Sequence[Sequence[bool]], **kwargs):

@@ -165,8 +165,8 @@ class BertForSequenceClassification(_LabeledModel):
         super().__init__(config, num_labels, labels, **kwargs)
         if problem_type is not None:
             self.config = replace(config, extra={**config.extra, "problem_type": problem_type})
-            # A label of one class is no choice.
-            valid = HUGGINGFACE_PROBLEM_TYPES[self.num_labels == 1 :]
+            valid = list(HUGGINGFACE_PROBLEM_TYPES.values())
+            valid = valid[self.num_labels == 1 :]  # a label of one class is no choice
             if problem_type not in valid:
                 raise ValueError(
                     f"`problem_type` is {problem_type!r}, but must be one of {', '.join(valid)} with "
@@ -177,7 +177,7 @@ class BertForSequenceClassification(_LabeledModel):
     def problem_type(self) -> str | None:
         """Type of the labels, in Hugging Face's terms; None for the default."""
         stated = self.config.extra.get("problem_type")
-        return stated if stated in HUGGINGFACE_PROBLEM_TYPES else None
+        return stated if stated in HUGGINGFACE_PROBLEM_TYPES.values() else None
 
     def get_config(self) -> dict[str, Any]:
         stated = {} if self.problem_type is None else {"problem_type": self.problem_type}

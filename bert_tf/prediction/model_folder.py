@@ -1,4 +1,4 @@
-"""Trained models, loaded from their folders (model_files.py) or from any checkpoint.
+"""Trained models, loaded from their folders (checkpoints/write.py) or from any checkpoint.
 
 `load_model` accepts:
 
@@ -15,17 +15,17 @@ from typing import Any
 
 import keras
 
+from bert_tf.checkpoints.checkpoint import find_config
 from bert_tf.checkpoints.hub import local_path
-from bert_tf.checkpoints.initial import initialize, untied_decoder
+from bert_tf.checkpoints.initial import explain_untied_decoder, initialize
 from bert_tf.checkpoints.read import read_checkpoint
-from bert_tf.checkpoints.sidecar import find_config, load_tokenizer
 from bert_tf.limits import DataError, join_names
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
 from bert_tf.tasks.load import load_task
 from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import FullTokenizer, load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def load_model(
         unused = () if task.uses_pooler else ("bert/pooler/",)
     else:
         if head is None:
-            untied = untied_decoder(checkpoint)
+            untied = explain_untied_decoder(checkpoint)
             problem = problem or untied
             head = "encoder" if untied or _MASKED_LM not in checkpoint.arrays else "masked_lm"
         model_class = BertModel if head == "encoder" else BertForPreTraining
@@ -109,7 +109,7 @@ def load_model(
     if missing := [name for name in missing if not name.startswith(unused)]:
         remedy = "copy it again" if task is not None else "use head=encoder"
         raise DataError(report.source, f"lacks {join_names(missing, 3)}: {remedy}.")
-    model.task = task  # for save_pretrained
+    model.task = None if task is None else task.values()  # for save_pretrained
     return TrainedModel(
         *(model, tokenizer, task, length, path), checkpoint=checkpoint.source, unused_head=problem
     )

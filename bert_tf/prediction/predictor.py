@@ -119,8 +119,9 @@ class Predictor:
     @property
     def model(self) -> keras.Model:
         """Keras model with its weights."""
-        self._trained.model.task = self.task  # for save_pretrained
-        return self._trained.model
+        model, task = self._trained.model, self.task
+        model.task = None if task is None else task.values()  # for save_pretrained
+        return model
 
     @property
     def tokenizer(self) -> FullTokenizer:

@@ -28,7 +28,10 @@ from dataclasses import asdict, dataclass, replace
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.checkpoints.sidecar import validate_case_matches_checkpoint
+from bert_tf.checkpoints.tokenizer_files import (
+    read_tokenizer_files,
+    validate_case_matches_checkpoint,
+)
 from bert_tf.data.parallel import map_in_order
 from bert_tf.data.records import summarize_files
 from bert_tf.files import check_not_an_input, expand_files, file_identity, write_text
@@ -50,8 +53,9 @@ from bert_tf.pretraining.settings import (
     recorded_settings,
     resolve_settings,
 )
-from bert_tf.tokenization import FullTokenizer, vocabulary_digest
+from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import ByteProgress, duration
+from bert_tf.vocabulary import vocabulary_digest
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +103,8 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     load_tokenizer.cache_clear()  # the file may have changed since an earlier call
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     vocab = tokenizer.vocab
-    validate_case_matches_checkpoint(tokenizer.do_lower_case, settings.vocab_file, vocab)
+    cases = read_tokenizer_files(settings.vocab_file).cases
+    validate_case_matches_checkpoint(tokenizer.do_lower_case, settings.vocab_file, vocab, cases)
     jobs = _plan_jobs(plan_groups(input_files, MAX_GROUP_BYTES), outputs, options.random_seed)
     output_files = tuple(file for job in jobs for file in job.output_files)
     check_not_an_input(output_files, input_files)

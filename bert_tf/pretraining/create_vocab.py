@@ -15,7 +15,7 @@ from itertools import chain
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.model_files import model_files, write_files
+from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.config import BertConfig
 from bert_tf.files import check_not_an_input, expand_files, read_lines
 from bert_tf.limits import DataError

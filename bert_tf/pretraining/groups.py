@@ -40,7 +40,8 @@ from bert_tf.pretraining.masking import Masker, continuation_ids
 from bert_tf.pretraining.python_random import RandomWords
 from bert_tf.pretraining.sentence_pairs import Document, make_sequences
 from bert_tf.pretraining.settings import PretrainingDataOptions
-from bert_tf.tokenization import FullTokenizer, load_vocab
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.vocabulary import load_vocab
 
 # ------------------------------------------------------------------------- the groups of a corpus
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from bert_tf.checkpoints import sidecar
-from bert_tf.checkpoints.checkpoint import file_beside
+from bert_tf.checkpoints import tokenizer_files
+from bert_tf.checkpoints.checkpoint import TokenizerFiles, sibling_file
 from bert_tf.checkpoints.hub import SCHEME
 from bert_tf.config import ATTENTION_DIRECTIONS
 from bert_tf.data.records import check_records, feature_sizes
@@ -29,9 +29,9 @@ from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.batches import RecordFiles, run_model
 from bert_tf.tasks.run import COUNT, Plan, Run, start
 from bert_tf.tasks.setup import Setup, resolve
-from bert_tf.tokenization import vocabulary_digest
 from bert_tf.training.best_checkpoint import check_best_metric
 from bert_tf.training.options import DeviceOptions, TrainingOptions
+from bert_tf.vocabulary import vocabulary_digest
 
 logger = logging.getLogger(__name__)
 
@@ -286,9 +286,12 @@ def read_data(
     options, config, checkpoint = setup.options, setup.config, setup.checkpoint
     training, vocab_file = options.training, options.model.vocab_file
     if not vocab_file and options.model.bert_config_file:
-        vocab_file = file_beside(os.path.dirname(options.model.bert_config_file), "vocab.txt")
-    sidecar.compare_vocabularies(vocab_file, checkpoint)
-    tokens = sidecar.find_vocabulary(vocab_file, checkpoint)
+        vocab_file = sibling_file(os.path.dirname(options.model.bert_config_file), "vocab.txt")
+    files = TokenizerFiles() if checkpoint is None else checkpoint.tokenizer
+    if vocab_file:
+        files = tokenizer_files.read_tokenizer_files(vocab_file)
+    tokens = files.vocab
+    tokenizer_files.compare_vocabularies(vocab_file, tokens, checkpoint)
     record_sets = {}
     if training.do_train:
         record_sets["train"] = read_record_set(options.input_file)
@@ -296,7 +299,7 @@ def read_data(
         record_sets["eval"] = read_record_set(options.eval_file or options.input_file)
     if tokens is not None:
         source = vocab_file or "of the checkpoint"
-        sidecar.check_vocabulary({token: i for i, token in enumerate(tokens)}, config, source)
+        tokenizer_files.check_vocabulary(len(tokens), config.vocab_size, source)
     trained = None
     if checkpoint is not None and not training.do_train:
         trained = (checkpoint.task or {}).get("objective")
@@ -309,11 +312,12 @@ def read_data(
         logger.info("The %s records %s. The objective is %s.", name, masks, task.objective)
     if training.do_train:
         RecordFiles(record_sets["train"].files).check(training, setup.devices)
-    case = sidecar.find_case(options.model.do_lower_case, checkpoint, None, vocab_file)
+    stated = replace(files, vocab=None)  # the records come before what the tokens look like
+    case = tokenizer_files.find_case(options.model.do_lower_case, checkpoint, stated)
     for record_set in record_sets.values():
         check_vocabulary(record_set, tokens, vocab_file)
         case = match_case(record_set, case)
-    case = sidecar.find_case(case, None, tokens)
+    case = tokenizer_files.find_case(case, None, files)
     return replace(setup, vocabulary=tokens, do_lower_case=case), record_sets, tasks
 
 

@@ -9,11 +9,10 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from bert_tf.checkpoints.sidecar import find_case
+from bert_tf.checkpoints.tokenizer_files import find_case, read_tokenizer_files
 from bert_tf.options import flag_values, option, require_packages
 from bert_tf.pretraining.masking import MaskingOptions, count_predictions
 from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
-from bert_tf.tokenization import load_vocab
 
 logger = logging.getLogger(__name__)
 
@@ -122,8 +121,8 @@ def resolve_settings(options: PretrainingDataOptions) -> PretrainingDataOptions:
         max_predictions = count_predictions(options.max_seq_length, options.masks.masked_lm_prob)
     do_lower_case = options.do_lower_case
     if do_lower_case is None:
-        tokens = list(load_vocab(options.vocab_file))
-        do_lower_case = find_case(None, None, tokens, options.vocab_file) is not False
+        files = read_tokenizer_files(options.vocab_file)
+        do_lower_case = find_case(None, None, files) is not False
         logger.info("do_lower_case = %s", do_lower_case)
     # `replace` would count as reading every flag.
     masks = type(options.masks)(

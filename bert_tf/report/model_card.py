@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from bert_tf import __version__
 from bert_tf.checkpoints.hub import SCHEME
-from bert_tf.checkpoints.sidecar import MODULES_FILE
+from bert_tf.checkpoints.sentence_transformers import MODULES_FILE
 from bert_tf.files import write_text
 from bert_tf.limits import read_json
 from bert_tf.registry import find_task_type

@@ -10,13 +10,14 @@ import math
 import os
 from dataclasses import dataclass, replace
 
-from bert_tf.checkpoints import sidecar
-from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, shape_of
-from bert_tf.checkpoints.heads import HEADS, Head, find_head, select
-from bert_tf.checkpoints.huggingface_names import name_table
+from bert_tf.checkpoints import tokenizer_files
+from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, find_config, shape_of
+from bert_tf.checkpoints.heads import HEADS, Head, default_labels, find_head, select
+from bert_tf.checkpoints.huggingface import name_table
+from bert_tf.checkpoints.labels import split_labels
 from bert_tf.checkpoints.read import read_checkpoint
-from bert_tf.checkpoints.sentence_transformers import lost_prompts
-from bert_tf.checkpoints.tokenizer_files import unsupported_tokenization
+from bert_tf.checkpoints.sentence_transformers import find_lost_prompts
+from bert_tf.checkpoints.write import FORMATS, write_folder
 from bert_tf.config import BertConfig
 from bert_tf.files import atomic_folder, check_new_folder
 from bert_tf.limits import join_names
@@ -28,11 +29,9 @@ from bert_tf.options import (
     option,
     require_packages,
 )
-from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.report.model_card import model_facts, write_conversion_card
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.load import load_task
-from bert_tf.tasks.of_checkpoint import default_labels, split_labels
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 
@@ -121,26 +120,28 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     """
     check_new_folder(options.output_dir, "output_dir")
     source = read_checkpoint(options.init_checkpoint)
-    config = sidecar.find_config(options.model.bert_config_file, source)
+    config = find_config(options.model.bert_config_file, source)
     checkpoint, head, task, left_out = _describe(source, config, options)
-    vocab_file = options.model.vocab_file
-    vocab = sidecar.find_vocabulary(vocab_file, checkpoint)
+    vocab_file, files = options.model.vocab_file, checkpoint.tokenizer
+    if vocab_file is not None:
+        files = tokenizer_files.read_tokenizer_files(vocab_file)
+    vocab = files.vocab
     if vocab is None:
         logger.warning("There is no vocabulary next to %s: give --vocab_file.", checkpoint.source)
     else:
-        ids = {token: index for index, token in enumerate(vocab)}
-        source_of_vocab = vocab_file or checkpoint.vocab_file or "in tokenizer.json"
-        sidecar.check_vocabulary(ids, config, source_of_vocab)
-        sidecar.compare_vocabularies(vocab_file, checkpoint)
-    do_lower_case = sidecar.find_case(options.model.do_lower_case, checkpoint, vocab, vocab_file)
+        file = files.vocab_file or "in tokenizer.json"
+        tokenizer_files.check_vocabulary(len(vocab), config.vocab_size, file)
+        tokenizer_files.compare_vocabularies(vocab_file, vocab, checkpoint)
+    do_lower_case = tokenizer_files.find_case(options.model.do_lower_case, checkpoint, files)
     if do_lower_case is None and vocab is not None:
         do_lower_case = True
         logger.warning("No file states the case of the text; --do_lower_case=true is assumed.")
     if vocab is not None and do_lower_case is not None:
-        folder, tokenizer = source.folder, FullTokenizer(vocab, do_lower_case)
-        for file, setting, rule in unsupported_tokenization(folder, tokenizer):
+        tokenize = FullTokenizer(vocab, do_lower_case).tokenize
+        for setting in source.tokenizer.unsupported(do_lower_case, tokenize):
             logger.warning(
-                "%s: %s, but %s. The new folder loses this setting.", file, setting, rule
+                "%s: %s, but %s. The new folder loses this setting.",
+                *(setting.file, setting.text, setting.rule),
             )
 
     logger.info(
@@ -158,7 +159,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
             checkpoint,
             config,
             head,
-            task,
+            None if task is None else task.values(),
             vocab,
             do_lower_case,
             options.output_format,
@@ -184,11 +185,11 @@ def _describe(
         source.check_embeddings()
     if source.task is not None or (source.embeddings is not None and keeps_pooling):
         task, _ = load_task(replace(source, config=config), length)
-    if task is not None and source.task is None and (lost := lost_prompts(source.folder)):
+    if task is not None and source.task is None and (lost := find_lost_prompts(source.folder)):
         logger.warning("%s: the new folder loses the prompts %s", source.source, ", ".join(lost))
     stated = options.head or (task.name if task else None)
     head = find_head(source.arrays, stated, source.architecture, source.source)
-    known = [row.ours for row in name_table(config.num_hidden_layers)]
+    known = [row.reference for row in name_table(config.num_hidden_layers)]
     known += [name for name in source.arrays if head.optional and head.owns(name)]
     arrays, left_out = select(source.arrays, head, known, options.head is not None)
     if task is not None and task.name != head.name:

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
-from bert_tf.tokenization import SPECIAL_TOKENS
+from bert_tf.vocabulary import SPECIAL_TOKENS
 
 # The tokenizer drops both. The first marks the parts of a text. The second replaces it in the text:
 # without any character there, "[MA\0SK]" would become [MASK].

@@ -9,10 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.checkpoints.sidecar import read_tokenizer
 from bert_tf.data.batching import length_step
 from bert_tf.serving.text_packing import pack_ragged
 from bert_tf.serving.text_tokenizer import GraphTokenizer
+from bert_tf.tokenization import FullTokenizer
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
 
@@ -79,7 +79,7 @@ class TextPreprocessor(keras.layers.Layer):
         cls, path: str | os.PathLike, max_length: int, **kwargs
     ) -> TextPreprocessor:
         """Return the preprocessor for a model folder or checkpoint; see `FullTokenizer`."""
-        tokenizer = read_tokenizer(path, do_lower_case=kwargs.pop("do_lower_case", None))
+        tokenizer = FullTokenizer.from_pretrained(path, kwargs.pop("do_lower_case", None))
         return cls(list(tokenizer.vocab), max_length, tokenizer.do_lower_case, **kwargs)
 
     def call(self, inputs, y=None, sample_weight=None) -> Any:

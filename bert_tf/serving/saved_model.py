@@ -24,7 +24,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from bert_tf import __version__
-from bert_tf.checkpoints.model_files import model_files
+from bert_tf.checkpoints.write import model_files
 from bert_tf.data.parallel import varint
 from bert_tf.files import atomic_folder, write_text
 from bert_tf.prediction.runtimes import EXTRA, METADATA_FILE
@@ -119,7 +119,7 @@ def write_beside(served: Served, folder: str, values: Mapping[str, Any]) -> None
         METADATA_FILE: json.dumps(values, indent=2) + "\n",
         "vocab.txt": _vocabulary_text(served),
         "bert_config.json": served.config.to_json_string(),
-        **model_files(task=served.task),
+        **model_files(task=values["task"]),
     }
     if hasattr(served.task, "labels"):
         texts["labels.txt"] = "".join(f"{name}\n" for name in served.labels)

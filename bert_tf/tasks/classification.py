@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.config import BertConfig
+from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.parallel import SentenceRecords, SentenceRow
 from bert_tf.data.records import content_key
@@ -37,7 +37,6 @@ class ProblemType:
 
     Args:
         name: value of --problem_type.
-        huggingface: `problem_type` in Hugging Face's config.json.
         has_labels: True if the outputs have names; otherwise the single output is a number.
         metrics: name -> function of (predictions, labels), as in `predictions` and the records.
         feature: number of labels -> `label_ids` in the records.
@@ -50,7 +49,6 @@ class ProblemType:
     """
 
     name: str
-    huggingface: str
     has_labels: bool
     metrics: Mapping[str, Metric]
     feature: Callable[[int], FeatureSpec]
@@ -77,7 +75,6 @@ def _finite(label: float, ids: Mapping[str, int]) -> float:
 
 SINGLE_LABEL = ProblemType(
     name="single_label",
-    huggingface="single_label_classification",
     has_labels=True,
     metrics={
         "accuracy": basic.accuracy,
@@ -95,7 +92,6 @@ SINGLE_LABEL = ProblemType(
 
 MULTI_LABEL = ProblemType(
     name="multi_label",
-    huggingface="multi_label_classification",
     has_labels=True,
     metrics={
         "f1_micro": basic.multi_label_f1_micro,
@@ -114,7 +110,6 @@ MULTI_LABEL = ProblemType(
 
 REGRESSION = ProblemType(
     name="regression",
-    huggingface="regression",
     has_labels=False,
     metrics={
         "pearson": basic.pearson,
@@ -132,13 +127,6 @@ REGRESSION = ProblemType(
 )
 
 PROBLEM_TYPES = {kind.name: kind for kind in (SINGLE_LABEL, MULTI_LABEL, REGRESSION)}
-
-
-def find_problem_type(config: BertConfig, labels: Sequence[str]) -> ProblemType:
-    """Return the type in Hugging Face's config.json. Default, as there: one output is a number."""
-    stated = config.extra.get("problem_type")
-    default = REGRESSION if len(labels) == 1 else SINGLE_LABEL
-    return next((kind for kind in PROBLEM_TYPES.values() if kind.huggingface == stated), default)
 
 
 @dataclass(frozen=True)
@@ -271,7 +259,7 @@ class ClassificationTask(ExampleTask):
             config,
             self.num_outputs,
             labels=[str(label) for label in self.labels] or None,  # older folders may have numbers
-            problem_type=self.kind.huggingface,
+            problem_type=HUGGINGFACE_PROBLEM_TYPES[self.problem_type],
             dtype=dtype,
         )
 

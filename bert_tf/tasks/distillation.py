@@ -27,8 +27,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints.checkpoint import find_config
+from bert_tf.checkpoints.labels import align_labels
 from bert_tf.checkpoints.read import read_checkpoint
-from bert_tf.checkpoints.sidecar import find_config, load_tokenizer
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.parallel import encode_columns
 from bert_tf.data.records import RecordWriter, make_once
@@ -36,9 +37,8 @@ from bert_tf.options import OptionError
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tasks.batches import RecordFiles
 from bert_tf.tasks.load import load_task, load_weights, make_task
-from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tasks.options import FineTuningOptions
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.training.loop import TrainLoop
 from bert_tf.training.losses import Loss
 from bert_tf.training.strategy import is_multi_worker
@@ -137,7 +137,8 @@ def load_teacher(
     if differing := [name for name in settings if of_teacher[name] != settings[name]]:
         text = f"{source} has another {', '.join(differing)} than the model. Use one with the same."
         raise OptionError("teacher", text)
-    checkpoint = align_head(checkpoint, known, task, other_names)
+    labels = getattr(known, "labels", ()), getattr(task, "labels", ())
+    checkpoint = align_labels(checkpoint, *labels, other_names)
     taught, embedding_dim = (known, known.width(config)) if is_embedder else (task, 0)
     with devices.scope():
         model = taught.build_model(config, dtype=policy)

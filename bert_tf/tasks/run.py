@@ -30,7 +30,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
-from bert_tf.checkpoints.model_files import model_files, write_files
+from bert_tf.checkpoints.labels import align_labels
+from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.data.batching import PACKED_FEATURES
 from bert_tf.data.parallel import workers_for
 from bert_tf.data.records import count_records, explain_read_errors, make_once
@@ -51,7 +52,6 @@ from bert_tf.tasks.base import Task
 from bert_tf.tasks.batches import RecordFiles, Source, run_model
 from bert_tf.tasks.distillation import Teacher, load_teacher
 from bert_tf.tasks.load import load_weights
-from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tasks.setup import (
     RunFolder,
     RunRecord,
@@ -309,7 +309,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         """Write the files that describe the model, if there are steps to train."""
         if self.trainer.step < self.last_step:
             own = self.setup
-            texts = model_files(own.config, self.task, own.vocabulary, own.do_lower_case)
+            texts = model_files(own.config, self.task.values(), own.vocabulary, own.do_lower_case)
             write_files(self.output_dir, texts)
 
     def _write_record(self, files: Sequence[str], batch_size: int) -> None:
@@ -549,8 +549,11 @@ def _with_labels_of(
         return setup.checkpoint
     if entry is None or entry.task is not type(task):
         return setup.checkpoint  # a custom task.json may have arguments that ours do not take
-    will_train = setup.options.training.do_train
-    return align_head(setup.checkpoint, setup.known, task, label_names, will_train=will_train)
+    known = setup.known if setup.known and setup.known.name == task.name else None
+    labels = getattr(known, "labels", ()), getattr(task, "labels", ())
+    return align_labels(
+        setup.checkpoint, *labels, label_names, will_train=setup.options.training.do_train
+    )
 
 
 def make_trainer(setup: Setup, task: Task, plan: Plan) -> TrainLoop:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.checkpoints.labels import follow_order, match_spelling, split_labels
 from bert_tf.data.tables import TableOptions
 from bert_tf.limits import DataError, join_names
 from bert_tf.options import ModelOptions, OptionError, changes, option
@@ -31,7 +32,6 @@ from bert_tf.tasks.glue import (
     submission_lines,
 )
 from bert_tf.tasks.metrics import largest_class
-from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as, split_labels
 from bert_tf.tasks.options import FineTuningOptions, check_data, wanted_files
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import resolve
@@ -115,7 +115,7 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
 
     Write `train.tf_record`, `eval.tf_record`, `predict.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
     `eval_results.txt`, `report.html`, `test_results.tsv` and `labels.txt`. Write a file for the GLUE
-    leaderboard, and the files that model_files.py lists.
+    leaderboard, and the files of checkpoints/write.py.
     """
     setup = resolve(options, "classification")
     task, splits = read_data(options, setup.trained, setup.max_seq_length, setup.labels)
@@ -296,7 +296,9 @@ def _choose_labels(
         return layout.label_columns
     if known_labels and "train" not in splits:
         examples = itertools.chain(*splits.values())
-        return spelled_as(known_labels, sorted({n for example in examples for n in example.names}))
+        return match_spelling(
+            known_labels, sorted({n for example in examples for n in example.names})
+        )
     if not train_file:
         raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
     rows = splits.get("train") or list(read_examples(train_file, layout, labelled=True))
@@ -304,7 +306,7 @@ def _choose_labels(
     if rows and len(labels) < 1 + (layout.problem_type == "single_label"):
         text = f"the labels are {join_names(labels) or 'none'}. Check label_column."
         raise DataError(train_file, text)
-    return in_order_of(known_labels, labels)
+    return follow_order(known_labels, labels)
 
 
 def _warn_of_shared_examples(splits: Splits, train_file: str | None) -> None:

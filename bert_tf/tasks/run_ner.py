@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints.labels import follow_order, match_spelling
 from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
@@ -32,7 +33,6 @@ from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
 from bert_tf.options import ModelOptions, OptionError, option, require_files
 from bert_tf.report.token_classification import Spans, TypeCounts, span_sections
 from bert_tf.tasks.metrics import largest_class
-from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
 from bert_tf.tasks.options import FILES, FineTuningOptions, wanted_files
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import resolve
@@ -123,7 +123,7 @@ def run_ner(options: NerOptions) -> dict[str, float]:
     """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
 
     Write `train.tf_record`, `eval.tf_record`, `test.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
-    `labels.txt`, the files that model_files.py lists, and
+    `labels.txt`, the files of checkpoints/write.py, and
 
         eval_results.txt        "key = value" lines: loss, accuracy, precision, recall and F1, 0 to 1;
                                 F1 of the sentences as raw text if it differs
@@ -339,7 +339,7 @@ def read_data(
             "it has no task.json, so its labels are unknown. Give a folder of run_ner, or --do_train.",
         )
     else:
-        names = spelled_as(trained.labels, sorted({n for row in labels for n in row}))
+        names = match_spelling(trained.labels, sorted({n for row in labels for n in row}))
         task = _adjust_task(trained, names, options, max_seq_length)
     for sentences in splits.values():
         for sentence in sentences:
@@ -361,7 +361,7 @@ def _make_task(
         raise DataError(sentences[0].file, text)
     rule, whole_words = choose_rule([sentence.words for sentence in sentences])
     return TokenClassificationTask(
-        in_order_of(known_labels, labels),
+        follow_order(known_labels, labels),
         max_seq_length,
         options.document_context,
         options.doc_stride,

@@ -150,7 +150,7 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
 
     Write `train.tf_record`, `eval.tf_record`, `model.ckpt-N`, `metrics.jsonl`, `predictions.json`,
     `nbest_predictions.json`, `null_odds.json` (SQuAD 2.0), `eval_results.txt`, `report.html` and the
-    files that model_files.py lists.
+    files of checkpoints/write.py.
     """
     if options.predictions:
         return combine_runs(options)

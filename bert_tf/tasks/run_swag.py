@@ -49,7 +49,7 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
     """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
 
     Write `train.tf_record`, `eval.tf_record`, `test.tf_record`, `model.ckpt-N`, `metrics.jsonl`, the
-    files that model_files.py lists, and
+    files of checkpoints/write.py, and
 
         eval_results.txt           "key = value" lines: accuracy and loss
         report.html                confidence and errors of the model

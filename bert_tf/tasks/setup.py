@@ -14,11 +14,10 @@ from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
+from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, find_config
 from bert_tf.checkpoints.heads import HEADS
-from bert_tf.checkpoints.initial import with_layers
+from bert_tf.checkpoints.initial import select_layers
 from bert_tf.checkpoints.read import read_checkpoint
-from bert_tf.checkpoints.sidecar import find_config, load_tokenizer
 from bert_tf.config import BertConfig
 from bert_tf.files import write_text
 from bert_tf.limits import read_json
@@ -26,7 +25,7 @@ from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import OptionError, flag_values, flags_of
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.load import load_task, make_task
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -337,7 +336,7 @@ def choose_layers(
         ValueError: the checkpoint lacks a layer.
     """
     layers = parse_layers(init_layers, name="init_layers")
-    return with_layers(checkpoint, layers), replace(config, num_hidden_layers=len(layers))
+    return select_layers(checkpoint, layers), replace(config, num_hidden_layers=len(layers))
 
 
 def find_trained_task(setup: Setup, task_type: str) -> Task | None:

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import keras
 import tensorflow as tf
 
-from bert_tf.checkpoints.sidecar import find_vocabulary, load_tokenizer
 from bert_tf.config import BertConfig
 from bert_tf.files import expand_files
 from bert_tf.options import ModelOptions, changes, make_options
@@ -19,7 +18,7 @@ from bert_tf.tasks.base import Task
 from bert_tf.tasks.batches import DatasetBatches, RecordFiles, Source, run_model
 from bert_tf.tasks.run import Plan, Run, start
 from bert_tf.tasks.setup import Setup, resolve
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.training.best_checkpoint import check_best_metric
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -152,7 +151,7 @@ class Trainer:
 def _find_tokenizer(setup: Setup) -> FullTokenizer | None:
     """Return the tokenizer of the weights; None without weights, or to resume without a vocabulary."""
     has_start = setup.options.training.init_checkpoint is not None
-    if not has_start and find_vocabulary(None, setup.checkpoint) is None:
+    if not has_start and (setup.checkpoint is None or setup.checkpoint.vocab is None):
         return None
     return load_tokenizer(None, None, setup.checkpoint, setup.config)
 

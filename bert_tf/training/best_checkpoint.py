@@ -4,7 +4,7 @@ output_dir/best/
   model.ckpt-N, checkpoint      weights without the optimizer's moments
   best.json                     {"metric": "masked_lm_loss", "value": 2.1, "step": 3000, "since": 0,
                                 "seen": 3000}
-  bert_config.json, ...         the files that model_files.py lists; the folder works alone
+  bert_config.json, ...         the files of checkpoints/write.py; the folder works alone
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.model_files import BESIDE_CHECKPOINTS
+from bert_tf.checkpoints.write import CONFIG_FILES
 from bert_tf.files import atomic_path, write_text
 from bert_tf.limits import read_json, suggestion
 from bert_tf.options import OptionError
@@ -125,7 +125,7 @@ class BestCheckpoint:
         variables = checkpoints.training_variables(trainer.model)
         variables[checkpoints.GLOBAL_STEP] = np.int64(trainer.step)
         checkpoints.save_checkpoint(self.folder, variables, trainer.step, keep_max=1)
-        for name in BESIDE_CHECKPOINTS:
+        for name in CONFIG_FILES:
             source = os.path.join(self._output_dir, name)
             if tf.io.gfile.exists(source):
                 with atomic_path(os.path.join(self.folder, name)) as target:

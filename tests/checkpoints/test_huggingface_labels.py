@@ -9,11 +9,10 @@ from models import golden, train
 
 import bert_tf
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
+from bert_tf.checkpoints.labels import align_labels, label_order, match_spelling, reorder_labels
 from bert_tf.checkpoints.tensor_files import open_tensors
 from bert_tf.prediction.predictor import Predictor
-from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.glue import NLI, find_glue_task
-from bert_tf.tasks.of_checkpoint import align_head, label_order, reordered, spelled_as
 
 save_file = pytest.importorskip("safetensors.numpy", reason="of the extra [hf]").save_file
 
@@ -69,7 +68,7 @@ def test_classes_are_put_into_the_order_of_the_labels_by_name():
 def test_the_rows_of_a_classifier_and_a_crf_follow_the_labels():
     transitions = np.arange(16, dtype=np.float32).reshape(4, 4)  # the last of each axis: the ends
     arrays = {"output_bias": np.float32([0, 1, 2]), "crf/transitions": transitions}
-    found = reordered(arrays, [2, 0, 1])
+    found = reorder_labels(arrays, [2, 0, 1])
     assert found["output_bias"].tolist() == [2, 0, 1]
     for i, one in enumerate([2, 0, 1, 3]):
         for j, other in enumerate([2, 0, 1, 3]):
@@ -80,26 +79,24 @@ def test_a_classifier_for_other_labels_is_new_in_training_and_else_refused(caplo
     arrays = {"output_weights": np.eye(2), "output_bias": np.float32([1, 2]), "bert/x": np.ones(1)}
     arrays["crf/transitions"] = np.ones((3, 3))
     checkpoint = PretrainedCheckpoint("the fake", arrays)
-    known, same, other, unnamed = (
-        ClassificationTask(labels, 7)
-        for labels in (("bad", "good"), ("Good", "bad"), ("joy", "anger"), ("LABEL_0", "LABEL_1"))
-    )
+    known, same, other = ("bad", "good"), ("Good", "bad"), ("joy", "anger")
+    unnamed = ("LABEL_0", "LABEL_1")
     for will_train in (True, False):
-        aligned = align_head(checkpoint, known, same, will_train=will_train)
+        aligned = align_labels(checkpoint, known, same, will_train=will_train)
         assert aligned.arrays["output_bias"].tolist() == [2, 1]
     assert not caplog.text
-    assert align_head(checkpoint, unnamed, known).arrays["output_bias"].tolist() == [1, 2]
+    assert align_labels(checkpoint, unnamed, known).arrays["output_bias"].tolist() == [1, 2]
     assert "LABEL_0, LABEL_1" in caplog.text
-    assert list(align_head(checkpoint, known, other, will_train=True).arrays) == ["bert/x"]
+    assert list(align_labels(checkpoint, known, other, will_train=True).arrays) == ["bert/x"]
     with pytest.raises(ValueError, match=r"bad, good.*joy, anger"):
-        align_head(checkpoint, known, other)
+        align_labels(checkpoint, known, other)
 
 
 def test_labels_keep_or_get_the_spelling_of_the_data():
-    assert spelled_as(["US", "us"], ["us"]) == ("US", "us")
+    assert match_spelling(["US", "us"], ["us"]) == ("US", "us")
     unnamed = [f"LABEL_{index}" for index in range(11)]
-    assert spelled_as(unnamed, sorted(map(str, range(11)))) == tuple(map(str, range(11)))
-    assert spelled_as(unnamed[:3], ["2"]) == ("LABEL_0", "LABEL_1", "2")
+    assert match_spelling(unnamed, sorted(map(str, range(11)))) == tuple(map(str, range(11)))
+    assert match_spelling(unnamed[:3], ["2"]) == ("LABEL_0", "LABEL_1", "2")
 
 
 def test_evaluation_follows_the_names_of_the_classes(tmp_path):

@@ -23,7 +23,7 @@ from bert_tf import (
 )
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
 from bert_tf.checkpoints.heads import HEADS
-from bert_tf.checkpoints.initial import assign, initialize, with_layers
+from bert_tf.checkpoints.initial import assign, initialize, select_layers
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.limits import DataError
 from bert_tf.options import make_options
@@ -140,7 +140,7 @@ def test_a_head_for_the_task_of_another_run_is_new_although_it_fits(
     assert report.missing == HEAD and task in report.new_head
     np.testing.assert_array_equal(values_of(model)["output_weights"], before)
     assert not initialize(model, prefix, HEADS[task]).missing  # as run_reranker
-    for unknown in ("counting", None, ["classification"]):
+    for unknown in ("counting", None):
         write_json(tmp_path / "task.json", {"task": unknown})
         assert not initialize(model, prefix).missing
 
@@ -222,7 +222,7 @@ def test_variables_at_another_path_or_at_one_path_twice_are_refused(tmp_path):
 def test_layers_of_a_checkpoint_are_chosen_and_numbered_anew():
     config = dataclasses.replace(CONFIG, num_hidden_layers=12)
     arrays = numpy_bert.random_variables(config, seed=3, heads=("classifier",), num_labels=2)
-    chosen = with_layers(checkpoint_of(arrays, config), [-1, 0, 1])
+    chosen = select_layers(checkpoint_of(arrays, config), [-1, 0, 1])
     assert chosen.config == dataclasses.replace(config, num_hidden_layers=3)
     expected = {name: value for name, value in arrays.items() if "/layer_" not in name}
     for number, layer in enumerate((11, 0, 1)):
@@ -231,7 +231,7 @@ def test_layers_of_a_checkpoint_are_chosen_and_numbered_anew():
             expected[name.replace(f"layer_{layer}/", f"layer_{number}/")] = arrays[name]
     assert_same(chosen.arrays, expected)
     with pytest.raises(ValueError, match="init_layers"):
-        with_layers(checkpoint_of(ENCODER), [0, 2, 7])
+        select_layers(checkpoint_of(ENCODER), [0, 2, 7])
 
 
 def test_minilm_fills_the_encoder():

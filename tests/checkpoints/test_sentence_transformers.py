@@ -18,7 +18,7 @@ import bert_tf
 from bert_tf import BertForSentenceEmbedding
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sentence_transformers import cross_encoder_settings, embedding_settings
-from bert_tf.checkpoints.tokenizer_files import stated_length
+from bert_tf.checkpoints.tokenizer_files import read_tokenizer_files
 from bert_tf.options import make_options
 from bert_tf.prediction.encoder import EmbeddingPredictor
 from bert_tf.prediction.model_folder import load_model
@@ -61,7 +61,7 @@ def encoder(tmp_path):
 def test_the_settings_of_old_and_new_folders_are_read(tmp_path):
     folder = folder_with(tmp_path, POOLED, CLS)
     assert embedding_settings(folder) == {"normalize": False, "pooling": "cls"}
-    assert stated_length(folder) == 64
+    assert read_tokenizer_files(folder).max_seq_length == 64
     config = {"prompts": {"query": "q: ", "passage": "p: "}}
     kinds = [*POOLED, "Dense", "Normalize"]
     folder = folder_with(tmp_path, kinds, {"pooling_mode": "max"}, LINEAR, config)
@@ -98,7 +98,7 @@ def test_the_longest_input_is_stated_by_one_of_two_files(tmp_path):
     ):
         write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": theirs})
         write_json(tmp_path / "tokenizer_config.json", {"model_max_length": of_tokenizer})
-        assert stated_length(str(tmp_path)) == length
+        assert read_tokenizer_files(str(tmp_path)).max_seq_length == length
 
 
 def test_a_cross_encoder_is_known_by_its_files(tmp_path):
@@ -171,7 +171,8 @@ def test_a_converted_embedder_keeps_its_modules(encoder, tmp_path, caplog):
     folder_with(folder, POOLED, CLS, config=config, max_seq_length=6)
     bert_tf.convert(folder, there)
     assert embedding_settings(str(there)) == embedding_settings(str(folder))
-    assert stated_length(str(there)) == load_model(str(there)).task.max_seq_length == 6
+    assert read_checkpoint(there).tokenizer.max_seq_length == 6
+    assert load_model(str(there)).task.max_seq_length == 6
     card = (there / "README.md").read_text()
     assert "library_name: sentence-transformers" in card and "as_query=True" in card
     assert "'topics'" in caplog.text

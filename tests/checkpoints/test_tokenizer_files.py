@@ -5,13 +5,13 @@ import json
 from helpers import cause_of
 
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
-from bert_tf.checkpoints.sidecar import (
-    load_tokenizer,
+from bert_tf.checkpoints.tokenizer_files import (
+    read_tokenizer_files,
     validate_case_matches_checkpoint,
-    vocab_is_cased,
 )
 from bert_tf.config import BertConfig
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import FullTokenizer, load_tokenizer
+from bert_tf.vocabulary import vocab_is_cased
 
 # As transformers 5.23 saves them for an ordinary BERT.
 SAVED_CONFIG = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
@@ -88,7 +88,8 @@ def test_settings_that_change_the_tokens_are_refused(tmp_path):
         folder.mkdir()
         write_tokenizer(folder, **files)
         lower = files.get("config", SAVED_CONFIG).get("do_lower_case", True)
-        checkpoint = PretrainedCheckpoint(f"{folder}/model.safetensors", {}, vocab=VOCAB)
+        tokenizer = read_tokenizer_files(str(folder))
+        checkpoint = PretrainedCheckpoint(f"{folder}/model.safetensors", {}, tokenizer=tokenizer)
         assert cause_of(FullTokenizer.from_pretrained, folder) == str(folder / file), files
         arguments = None, lower, checkpoint, BertConfig(vocab_size=7)
         assert cause_of(load_tokenizer, *arguments) == str(folder / file), files
@@ -122,11 +123,11 @@ UNCASED = dict.fromkeys(["[UNK]", "<S>", *WORDS])
 UNKNOWN = {"[UNK]": 0}
 
 
-def accepted_cases(checkpoint, vocab=None):
+def accepted_cases(checkpoint, vocab=None, cases=()):
     accepted = []
     for lower_case in (True, False):
         try:
-            validate_case_matches_checkpoint(lower_case, checkpoint, vocab)
+            validate_case_matches_checkpoint(lower_case, checkpoint, vocab, cases)
             accepted.append(lower_case)
         except ValueError:
             pass
@@ -171,5 +172,5 @@ def test_case_of_a_vocabulary():
 
 def test_case_is_known_from_the_configuration_beside_the_checkpoint(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max": 5}')
-    for checkpoint in ("", "model.ckpt", "model.ckpt.index"):
-        assert accepted_cases(tmp_path / checkpoint, UNCASED) == [False]
+    cases = read_tokenizer_files(str(tmp_path)).cases
+    assert accepted_cases(tmp_path / "model.ckpt", UNCASED, cases) == [False]

@@ -7,13 +7,13 @@ import pytest
 from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
-    allowed_transitions,
     complete_labels,
     convert_scheme,
     find_entities,
     find_scheme,
     find_violations,
 )
+from bert_tf.modeling.transitions import allowed_transitions
 
 # John Smith, Ann (two persons in a row), New York
 EXAMPLES = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.label_schemes import allowed_transitions, complete_labels, find_violations
+from bert_tf.data.label_schemes import complete_labels, find_violations
 from bert_tf.modeling.crf import (
     NEVER,
     Chains,
@@ -19,6 +19,7 @@ from bert_tf.modeling.crf import (
     sentence_chains,
     viterbi_decode,
 )
+from bert_tf.modeling.transitions import allowed_transitions
 
 L = 5
 LENGTHS = range(1, 7)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import cause_of, write_vocab
 
-from bert_tf.checkpoints.model_files import model_files, write_files
+from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.config import BertConfig
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.pretraining.task import PretrainingTask
@@ -22,7 +22,7 @@ PRETRAINING = PretrainingTask(8, 3)
 
 def write_folder(folder, task=CLASSIFICATION, steps=(3,), do_lower_case=False):
     """As a run writes it; the model with the weights of the last checkpoint."""
-    write_files(str(folder), model_files(CONFIG, task, VOCAB, do_lower_case))
+    write_files(str(folder), model_files(CONFIG, task.values(), VOCAB, do_lower_case))
     model = task.build_model(CONFIG)
     for step in steps:
         for variable in model.weights:
@@ -66,7 +66,7 @@ def test_the_files_are_those_that_the_module_lists_and_nothing_temporary(tmp_pat
         "is_pair": True,
         "problem_type": "single_label",
     }
-    assert set(model_files(CONFIG, PRETRAINING)) == {"bert_config.json", "task.json"}
+    assert set(model_files(CONFIG, PRETRAINING.values())) == {"bert_config.json", "task.json"}
 
 
 def test_the_newest_checkpoint_that_is_there_is_loaded(tmp_path):
@@ -103,7 +103,7 @@ def test_without_a_stated_case_the_vocabulary_decides(tmp_path):
     words = [a + b + c for a in "bcdfg" for b in "aeiou" for c in "klmn"]
     vocab = [*VOCAB[:5], *words, *map(str.title, words)]
     config = replace(CONFIG, vocab_size=len(vocab))
-    write_files(str(tmp_path), model_files(config, CLASSIFICATION, vocab))
+    write_files(str(tmp_path), model_files(config, CLASSIFICATION.values(), vocab))
     model = CLASSIFICATION.build_model(config)
     save_checkpoint(str(tmp_path), training_variables(model), 1)
     assert load_model(str(tmp_path)).tokenizer.tokenize("Bak") == ["Bak"]

@@ -9,12 +9,12 @@ import pytest
 from helpers import cause_of
 from models import with_values
 
-from bert_tf.checkpoints.sidecar import vocab_is_cased
 from bert_tf.config import BertConfig
 from bert_tf.options import make_options
 from bert_tf.pretraining.create_vocab import VocabularyOptions, create_vocab
 from bert_tf.pretraining.wordpieces import first_tokens
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab
+from bert_tf.vocabulary import vocab_is_cased
 
 TEXT = "The tide is low.\nLower tides are wider.\n\nZürich is wide.\n" * 3
 

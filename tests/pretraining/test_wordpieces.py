@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 
-from bert_tf.checkpoints.sidecar import vocab_is_cased
 from bert_tf.options import OptionError
 from bert_tf.pretraining.wordpieces import (
     count_words,
@@ -16,6 +15,7 @@ from bert_tf.pretraining.wordpieces import (
     merge_pairs,
 )
 from bert_tf.tokenization import BasicTokenizer, WordpieceTokenizer
+from bert_tf.vocabulary import vocab_is_cased
 
 LINES = [
     "The lowest of the low tides.",

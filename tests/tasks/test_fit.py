@@ -9,7 +9,7 @@ from helpers import assert_bit_equal, checkpoint_arrays, read_json_lines, refuse
 from tiny_config import tiny_config
 
 import bert_tf
-from bert_tf.checkpoints.model_files import model_files, write_files
+from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.checkpoints import save_checkpoint
 
@@ -161,7 +161,7 @@ def test_a_task_with_arguments_of_its_own_begins_with_its_folder(tmp_path, eager
 
 
 def test_another_task_or_tokenizer_than_in_the_folder_is_refused(tmp_path):
-    write_files(str(tmp_path), model_files(CONFIG, task(), list(TOKENIZER.vocab), True))
+    write_files(str(tmp_path), model_files(CONFIG, task().values(), list(TOKENIZER.vocab), True))
     save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
     for own, changes, difference in (
         (task(["good", "bad"]), {}, "labels"),

@@ -9,9 +9,8 @@ from helpers import refused, write_vocab
 from models import options
 from tiny_config import tiny_config
 
-from bert_tf.checkpoints import sidecar
-from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
-from bert_tf.checkpoints.model_files import model_files, write_files
+from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, TokenizerFiles, find_config
+from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.config import BertConfig
 from bert_tf.embeddings.run_embeddings import EmbeddingOptions
 from bert_tf.embeddings.run_reranker import RerankerOptions
@@ -27,7 +26,7 @@ from bert_tf.tasks.setup import (
     resolve,
     resume_rules,
 )
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.training import checkpoints
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -37,8 +36,9 @@ CASED = (*LOWER, *(token.title() for token in LOWER[5:25]))
 CONFIG = tiny_config(vocab_size=len(CASED), intermediate_size=12, max_position_embeddings=48)
 
 
-def checkpoint(**values):
-    return PretrainedCheckpoint("downloads/model.ckpt", arrays={}, **values)
+def checkpoint(config=None, **files):
+    tokenizer = TokenizerFiles(**files)
+    return PretrainedCheckpoint("downloads/model.ckpt", {}, config, tokenizer)
 
 
 # ------------------------------------------------------------------------------------- configuration
@@ -48,8 +48,8 @@ def test_the_configuration_is_that_of_the_flag_else_that_beside_the_checkpoint(t
     CONFIG.to_json_file(tmp_path / "bert_config.json")
     other = BertConfig.from_name("tiny", vocab_size=99)
     flag = str(tmp_path / "bert_config.json")
-    assert sidecar.find_config(flag, checkpoint(config=other)) == CONFIG
-    assert sidecar.find_config(None, checkpoint(config=other)) == other
+    assert find_config(flag, checkpoint(config=other)) == CONFIG
+    assert find_config(None, checkpoint(config=other)) == other
 
 
 @pytest.mark.parametrize("num_layers", [2, 3])
@@ -123,8 +123,9 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     ],
 )
 def test_text_is_lower_cased_as_flag_checkpoint_or_else_vocabulary_say(vocab, stated, flag, lower):
-    found = checkpoint(vocab=vocab, do_lower_case=stated)
-    assert sidecar.load_tokenizer(None, flag, found, CONFIG).do_lower_case is lower
+    cases = () if stated is None else ((stated, "tokenizer_config.json"),)
+    found = checkpoint(vocab=vocab, cases=cases)
+    assert load_tokenizer(None, flag, found, CONFIG).do_lower_case is lower
 
 
 @pytest.fixture(params=["vocab.txt", "tokenizer.json"])
@@ -138,11 +139,11 @@ def known(request, tmp_path):
 def test_tokens_that_the_checkpoint_knows_by_another_id_are_counted_in_a_warning(
     known, tmp_path, caplog
 ):
-    sidecar.load_tokenizer(None, None, known, CONFIG)
-    sidecar.load_tokenizer(write_vocab(tmp_path / "same.txt", LOWER), None, known, CONFIG)
+    load_tokenizer(None, None, known, CONFIG)
+    load_tokenizer(write_vocab(tmp_path / "same.txt", LOWER), None, known, CONFIG)
     assert caplog.text == ""
     changed = (*SPECIAL, "new", *LOWER[6:])
-    sidecar.load_tokenizer(write_vocab(tmp_path / "ours.txt", changed), None, known, CONFIG)
+    load_tokenizer(write_vocab(tmp_path / "ours.txt", changed), None, known, CONFIG)
     assert "1 of the 125 tokens (0.8 %) in" in caplog.text and "'aa'" in caplog.text
 
 
@@ -151,7 +152,7 @@ def test_one_token_in_twenty_may_be_replaced(known, tmp_path):
         tokens = (*SPECIAL, *(f"n{index}" for index in range(count)), *LOWER[5 + count :])
         file = write_vocab(tmp_path / "ours.txt", tokens)
         with refused("ours.txt") if count == 7 else contextlib.nullcontext():
-            sidecar.load_tokenizer(file, None, known, CONFIG)
+            load_tokenizer(file, None, known, CONFIG)
 
 
 def test_a_folder_with_checkpoints_of_another_tokenizer_is_refused(tmp_path):
@@ -171,7 +172,7 @@ def test_a_folder_with_checkpoints_of_another_tokenizer_is_refused(tmp_path):
 
 def test_the_length_is_that_of_the_model_unless_it_is_given(tmp_path):
     folder, task = str(tmp_path), ClassificationTask(["a", "b"], max_seq_length=12)
-    write_files(folder, model_files(CONFIG, task, vocab=LOWER, do_lower_case=True))
+    write_files(folder, model_files(CONFIG, task.values(), vocab=LOWER, do_lower_case=True))
     checkpoints.save_checkpoint(folder, {"v": np.zeros(2)}, step=1)
     for length in ({}, {"max_seq_length": 9}, {"max_seq_length": 9, "do_train": True}):
         given = {"max_seq_length": None, "do_train": False, "init_checkpoint": None, **length}
@@ -181,9 +182,9 @@ def test_the_length_is_that_of_the_model_unless_it_is_given(tmp_path):
 
 def test_a_case_or_a_vocabulary_that_does_not_fit_is_refused():
     with refused("do_lower_case"):
-        sidecar.load_tokenizer(None, True, checkpoint(vocab=CASED), CONFIG)
+        load_tokenizer(None, True, checkpoint(vocab=CASED), CONFIG)
     with refused("vocab_size"):
-        sidecar.load_tokenizer(None, None, checkpoint(vocab=(*CASED, "more")), CONFIG)
+        load_tokenizer(None, None, checkpoint(vocab=(*CASED, "more")), CONFIG)
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "report.html"])
@@ -202,10 +203,10 @@ def test_files_of_a_person_in_output_dir_are_not_overwritten(tmp_path, name):
 
 def test_a_vocabulary_with_far_fewer_tokens_than_the_model_is_a_warning(tmp_path, caplog):
     padded = dataclasses.replace(CONFIG, vocab_size=len(CASED) + 128)
-    sidecar.load_tokenizer(None, None, checkpoint(vocab=CASED), padded)
+    load_tokenizer(None, None, checkpoint(vocab=CASED), padded)
     assert "vocab_size" not in caplog.text
     larger = dataclasses.replace(CONFIG, vocab_size=len(CASED) + 129)
-    sidecar.load_tokenizer(None, None, checkpoint(vocab=CASED), larger)
+    load_tokenizer(None, None, checkpoint(vocab=CASED), larger)
     message = "has 145 tokens"
     assert message in caplog.text
     caplog.clear()

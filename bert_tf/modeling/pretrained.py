@@ -1,0 +1,213 @@
+"""`from_pretrained` and `save_pretrained` of the models."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bert_tf.checkpoints.checkpoint import (
+    PretrainedCheckpoint,
+    as_float32,
+    find_config,
+    shape_of,
+)
+from bert_tf.checkpoints.heads import (
+    BY_ARCHITECTURE,
+    Head,
+    head_of_model,
+    task_values,
+)
+from bert_tf.checkpoints.initial import check_path_of_encoder, initialize
+from bert_tf.checkpoints.labels import drop_classifier, label_order, reorder_labels
+from bert_tf.checkpoints.read import read_checkpoint
+from bert_tf.checkpoints.sentence_transformers import CROSS_ENCODER_KEY
+from bert_tf.checkpoints.tokenizer_files import check_vocabulary
+from bert_tf.checkpoints.write import write_folder
+from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig
+from bert_tf.files import atomic_folder
+from bert_tf.limits import join_names
+from bert_tf.modeling.transitions import allowed_transitions, scheme_of_transitions
+from bert_tf.tokenization import FullTokenizer
+
+logger = logging.getLogger(__name__)
+
+_WITHOUT_TASK = ("encoder", "masked_lm", "next_sentence")
+_OF_EMBEDDINGS = ("pooling", "projection_size")  # in the model; the rest is in its task
+# A task with another value is not that of the model; with what is meant by an absent value.
+_OF_THE_HEAD: dict[str, Any] = {
+    "labels": [],
+    "problem_type": "single_label",
+    "crf": None,
+    "feature_layers": None,
+}
+
+
+def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
+    """Return a model of class `cls` with the weights of a checkpoint; see `ConfiguredModel`."""
+    checkpoint = read_checkpoint(path)
+    config = find_config(None, checkpoint)
+    head, task = head_of_model(cls), None
+    if head is not None and head.name not in _WITHOUT_TASK:
+        task, _ = task_values(checkpoint)
+        if task is None and head.name == "embeddings":  # the mean of an encoder
+            if "pooling" not in kwargs:
+                checkpoint.check_embeddings()
+            task = {"task": head.name, "max_seq_length": checkpoint.longest_input(config)}
+        if task is not None and task["task"] != head.name:
+            task = None
+        if head.name == "embeddings" and task is not None:
+            kwargs = {name: task[name] for name in _OF_EMBEDDINGS if name in task} | kwargs
+        elif head.has_labels and _takes_labels(cls, kwargs, task):
+            checkpoint, config, kwargs = _with_labels(checkpoint, config, task or {}, kwargs)
+    model = cls(config, **kwargs)
+    model.task = task
+    report = model.load_report = initialize(model, checkpoint)
+    if report.new_head:
+        is_partial = any(not name.startswith("bert/") for name in report.loaded)
+        logger.warning(
+            "%s: %s of %s is new, with random values until it is trained. %s",
+            checkpoint.source,
+            "a part of the head" if is_partial else "the head",
+            cls.__name__,
+            report.new_head,
+        )
+    return model
+
+
+def _takes_labels(cls: type, kwargs: Mapping[str, Any], task: Mapping[str, Any] | None) -> bool:
+    """Return True unless a subclass sets the number of labels itself.
+
+    One that passes on any arguments gets the labels of the folder, if it has some.
+    """
+    names = {"labels", "num_labels"}
+    accepted = inspect.signature(getattr(cls, "__init__")).parameters  # noqa: B009  (mypy)
+    takes_any = any(argument.kind is argument.VAR_KEYWORD for argument in accepted.values())
+    takes_any = takes_any and bool((task or {}).get("labels"))
+    return bool(names & kwargs.keys()) or takes_any or names <= accepted.keys()
+
+
+def _with_labels(
+    checkpoint: PretrainedCheckpoint,
+    config: BertConfig,
+    task: Mapping[str, Any],
+    kwargs: dict[str, Any],
+) -> tuple[PretrainedCheckpoint, BertConfig, dict[str, Any]]:
+    """Return the checkpoint, its config, and the arguments of a matching classifier.
+
+    Args:
+        task: content of `task.json`; empty if unknown.
+    """
+    labels, num_labels = kwargs.get("labels"), kwargs.get("num_labels")
+    labels = None if labels is None else tuple(map(str, labels))
+    stated = tuple(map(str, task.get("labels", ())))  # numbers in folders of older versions
+    if task.get("task") == "classification":
+        problem_type = HUGGINGFACE_PROBLEM_TYPES[task.get("problem_type", "single_label")]
+        config = replace(config, extra={**config.extra, "problem_type": problem_type})
+        stated = stated or ("LABEL_0",)  # a number
+    if not stated:
+        if labels is None and num_labels is None and "output_weights" in checkpoint.arrays:
+            rows = shape_of(checkpoint.arrays, "output_weights")[0]
+            kwargs = {**kwargs, "num_labels": rows}
+        return checkpoint, config, kwargs
+    if labels is None and num_labels in (None, len(stated)):
+        kwargs = {**kwargs, "labels": stated}
+        labels = stated
+    order = None if labels is None else label_order(stated, labels)
+    if order is None:  # a classifier for other labels
+        reason = _difference(stated, labels, num_labels)
+        arrays = drop_classifier(checkpoint.arrays)
+        is_number = (num_labels or len(labels or ())) == 1
+        dropped = {CROSS_ENCODER_KEY}
+        if is_number != (config.extra.get("problem_type") == "regression"):
+            dropped.add("problem_type")
+        extra = {name: v for name, v in config.extra.items() if name not in dropped}
+        config = replace(config, extra=extra)
+        return replace(checkpoint, arrays=arrays, unused_head=reason), config, kwargs
+    if (scheme := task.get("crf")) is not None:
+        allowed = allowed_transitions([stated[index] for index in order], scheme)
+        kwargs = {"allowed_transitions": allowed, **kwargs}
+    return replace(checkpoint, arrays=reorder_labels(checkpoint.arrays, order)), config, kwargs
+
+
+def _difference(stated: Sequence[str], labels: Sequence[str] | None, num_labels: int | None) -> str:
+    """Return the reason why a classifier for the labels `stated` is not used."""
+    count = num_labels or len(labels or ())
+    if count != len(stated):
+        return f"The checkpoint's head has {len(stated)} labels, the model's {count}."
+    named = f"The labels of the checkpoint's head are {join_names(stated)}"
+    return f"{named}, the model's are {join_names(labels or ())}."
+
+
+def save_pretrained(
+    model: Any,
+    folder: str | os.PathLike,
+    tokenizer: FullTokenizer | None = None,
+    format: str = "huggingface",
+) -> None:
+    """Write a model as a new folder; see `ConfiguredModel`."""
+    cls = type(model)
+    head = head_of_model(cls)
+    if tokenizer is None:
+        logger.warning("%s gets no vocabulary: give `tokenizer`, or load() fails", folder)
+    else:
+        check_vocabulary(len(tokenizer.vocab), model.config.vocab_size, "of `tokenizer`")
+    arrays = {variable.path: as_float32(variable.numpy()) for variable in model.weights}
+    check_path_of_encoder(arrays)
+    unknown = [name for name in arrays if not _is_storable(name, head)]
+    if head is None or unknown:
+        raise TypeError(
+            f"These formats have no place for {join_names(unknown, 3)} of {cls.__name__}: use Keras' "
+            "model.save()."
+        )
+    if cls.__name__ not in BY_ARCHITECTURE and head.architecture:
+        base = next(base for base in cls.__mro__ if base.__name__ == head.architecture)
+        if getattr(cls, "call", None) is not getattr(base, "call", None):
+            logger.warning(
+                "%s is written as %s, and bert_tf.load makes a model of that class, without the `call` "
+                "of %s.",
+                *(cls.__name__, base.__name__, cls.__name__),
+            )
+    checkpoint = PretrainedCheckpoint("the model", arrays, model.config)
+    if head.has_labels:
+        labels = model.labels or tuple(f"LABEL_{index}" for index in range(model.num_labels))
+        checkpoint = replace(checkpoint, labels=labels)
+    task = _make_task_values(model, head, checkpoint)
+    vocab = None if tokenizer is None else list(tokenizer.vocab)
+    do_lower_case = None if tokenizer is None else tokenizer.do_lower_case
+    with atomic_folder(os.fspath(folder), "`folder`") as temporary:
+        write_folder(temporary, checkpoint, model.config, head, task, vocab, do_lower_case, format)
+
+
+def _is_storable(name: str, head: Head | None) -> bool:
+    """Return True for a variable of the encoder or the head, without LoRAs of Keras."""
+    is_known = name.startswith(("bert/", "crf/")) or (head is not None and head.owns(name))
+    return is_known and "/lora_kernel_" not in name
+
+
+def _make_task_values(
+    model: Any, head: Head, checkpoint: PretrainedCheckpoint
+) -> dict[str, Any] | None:
+    """Return the content of task.json: that of the model's checkpoint if it fits, else a new one."""
+    length, known = model.config.max_position_embeddings, model.task
+    task, _ = task_values(replace(checkpoint, architecture=head.architecture))
+    of_model = {}
+    if head.name == "embeddings":
+        of_model = {name: getattr(model, name) for name in _OF_EMBEDDINGS}
+        task = {"task": head.name, "max_seq_length": length, **of_model}
+    elif (crf := getattr(model, "crf", None)) is not None:
+        scheme = scheme_of_transitions(model.labels or (), crf.allowed.tolist())
+        labels = list(checkpoint.labels or ())
+        task = {"task": head.name, "labels": labels, "max_seq_length": length, "crf": scheme}
+    if task is None or known is None or known["task"] != task["task"]:
+        return task
+    for name, default in _OF_THE_HEAD.items():
+        if task.get(name, default) != known.get(name, default):
+            return task
+    if dims := known.get("matryoshka_dims"):
+        of_model["matryoshka_dims"] = [size for size in dims if size < model.width]
+    model.config.check_sequence_length(known["max_seq_length"])
+    return {**known, **of_model}
