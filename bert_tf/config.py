@@ -93,10 +93,10 @@ class BertConfig:
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, (kind, least, limit, valid) in _NUMBERS.items():
+        for name, (kind, minimum, limit, valid) in _NUMBERS.items():
             value = getattr(self, name)
             is_number = isinstance(value, kind) and not isinstance(value, bool)
-            if not is_number or not least <= value < limit:
+            if not is_number or not minimum <= value < limit:
                 raise ValueError(f"`{name}` is {value!r:.60}, but must be {valid}.")
             if kind is Integral:
                 object.__setattr__(self, name, int(value))  # JSON cannot store NumPy's
@@ -165,21 +165,21 @@ class BertConfig:
         except ValueError as error:
             raise DataError(os.fspath(json_file), f"{error}") from error
 
-    def check_sequence_length(self, max_seq_length: int, least: int = 1) -> None:
+    def check_sequence_length(self, max_seq_length: int, min_length: int = 1) -> None:
         """Raise unless the model has a position for every token of a sequence.
 
         Args:
             max_seq_length: tokens with [CLS] and [SEP].
-            least: fewest tokens of an input.
+            min_length: fewest tokens of an input.
 
         Raises:
             ValueError: the length is out of range.
         """
-        most = self.max_position_embeddings
-        if not least <= max_seq_length <= most:
+        limit = self.max_position_embeddings
+        if not min_length <= max_seq_length <= limit:
             raise ValueError(
-                f"max_seq_length is {max_seq_length}, but must be from {least} to {most}, the model's "
-                "`max_position_embeddings`."
+                f"max_seq_length is {max_seq_length}, but must be from {min_length} to {limit}, the "
+                "model's `max_position_embeddings`."
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class BertConfig:
         temporary.replace(target)
 
 
-# Type, least valid value, limit, and the three in words.
+# Type, minimum, limit, and the three in words.
 _COUNT = (Integral, 1, math.inf, "a whole number of 1 or more")
 _FRACTION = (Real, 0.0, 1.0, "a number of 0 or more and below 1")
 _POSITIVE = (Real, 1e-30, 1e300, "a finite number above 0")
@@ -295,9 +295,9 @@ def translate_huggingface(fields: Mapping[str, Any], extra: Mapping[str, Any]) -
     Raises:
         ValueError: the architecture is not BERT, or the weights are quantized.
     """
-    stated = {**extra, **fields}
+    values = {**extra, **fields}
     for key, supported in _SUPPORTED.items():
-        if (value := stated.get(key, supported[0])) not in supported:
+        if (value := values.get(key, supported[0])) not in supported:
             raise ValueError(
                 f"`{key}` is {value!r:.40}, but must be {' or '.join(map(str, supported))}."
             )
@@ -311,4 +311,4 @@ def huggingface_activation(hidden_act: str) -> str:
     >>> huggingface_activation("gelu")
     'gelu_new'
     """
-    return next(theirs for theirs, ours in _HUGGINGFACE_ACTIVATIONS.items() if ours == hidden_act)
+    return next(name for name, own in _HUGGINGFACE_ACTIVATIONS.items() if own == hidden_act)

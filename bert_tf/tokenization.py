@@ -419,8 +419,8 @@ _SPECIAL_TOKEN = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")"
 _WHITESPACE_THAT_IS_DROPPED = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
 # 30 MB of English have 350,000 distinct words. A word and its ids take about 250 bytes.
-_MOST_KEPT_WORDS = 1 << 19
-_LONGEST_KEPT_WORD = 64  # characters; longer ones (addresses, unspaced scripts) seldom recur
+_MAX_CACHED_WORDS = 1 << 19
+_MAX_CACHED_LENGTH = 64  # characters; longer ones (addresses, unspaced scripts) seldom recur
 
 
 class _WordCache(dict):
@@ -432,8 +432,8 @@ class _WordCache(dict):
 
     def __missing__(self, word: str) -> tuple[int, ...]:
         ids = self._compute(word)
-        if len(word) <= _LONGEST_KEPT_WORD:
-            if len(self) >= _MOST_KEPT_WORDS:
+        if len(word) <= _MAX_CACHED_LENGTH:
+            if len(self) >= _MAX_CACHED_WORDS:
                 self.clear()
             self[word] = ids
         return ids

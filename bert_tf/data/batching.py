@@ -78,7 +78,7 @@ RECORD_NUMBER = "record_number"
 
 MAX_POOL_BATCHES = 50
 _POOL_RECORDS = 16_384  # at most, unless a batch alone has more; about 1 kB each
-_MOST_LENGTHS = 32  # different S, each of which needs a compilation
+_MAX_LENGTHS = 32  # different S, each of which needs a compilation
 
 
 def choose_pool_size(batch_size: int, num_records: int) -> int:
@@ -98,7 +98,7 @@ def length_step(max_seq_length: int) -> int:
     >>> [length_step(length) for length in (128, 384, 512)]
     [8, 16, 16]
     """
-    return 8 * max(1, -(-max_seq_length // (8 * _MOST_LENGTHS)))
+    return 8 * max(1, -(-max_seq_length // (8 * _MAX_LENGTHS)))
 
 
 def measure_lengths(input_mask: tf.Tensor) -> tf.Tensor:

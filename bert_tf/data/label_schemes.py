@@ -55,7 +55,7 @@ def find_entities(labels: Sequence[str]) -> list[Entity]:
     >>> find_entities(["B-PER", "I-PER", "O", "I-LOC"])
     [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4)]
     """
-    found: list[Entity] = []
+    entities: list[Entity] = []
     start, current = None, ""
     for index, label in enumerate([*labels, "O"]):
         prefix, _, kind = label.partition("-")
@@ -63,14 +63,14 @@ def find_entities(labels: Sequence[str]) -> list[Entity]:
             prefix, kind = "I", label
         goes_on = start is not None and prefix in ("I", "E", "L", "M") and kind == current
         if start is not None and not goes_on:
-            found.append(Entity(current, start, index))
+            entities.append(Entity(current, start, index))
             start = None
         if prefix != "O" and start is None:
             start, current = index, kind
         if prefix in ("E", "S", "L", "U") and start is not None:
-            found.append(Entity(current, start, index + 1))
+            entities.append(Entity(current, start, index + 1))
             start = None
-    return found
+    return entities
 
 
 def parse_label(text: str) -> str | None:
@@ -82,11 +82,8 @@ def parse_label(text: str) -> str | None:
     prefix, dash, kind = text.partition("-")
     if text == OUTSIDE:
         return text
-    return (
-        _IN_BIOES[prefix] + dash + kind
-        if prefix in _IN_BIOES and bool(dash) == bool(kind)
-        else None
-    )
+    is_valid = prefix in _IN_BIOES and bool(dash) == bool(kind)
+    return _IN_BIOES[prefix] + dash + kind if is_valid else None
 
 
 def _with_prefix(prefix: str, kind: str | None) -> str:
@@ -107,8 +104,7 @@ def find_violations(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, s
             yield index, f"{label} is not a label of {scheme}"
         else:
             at_end = index == len(labels)
-            what = "the end of the sentence" if at_end else label
-            yield index - at_end, f"{what} after {before}"
+            yield index - at_end, f"{'the end of the sentence' if at_end else label} after {before}"
 
 
 def convert_scheme(labels: Sequence[str], scheme: str) -> tuple[str, ...]:
@@ -119,16 +115,16 @@ def convert_scheme(labels: Sequence[str], scheme: str) -> tuple[str, ...]:
     """
     if scheme == WORDS:
         return tuple(labels)
-    found = [OUTSIDE] * len(labels)
+    converted = [OUTSIDE] * len(labels)
     for kind, start, end in find_entities(labels):
         inside = ["I"] * (end - start)
-        follows = start > 0 and entity_type(found[start - 1]) == kind
+        follows = start > 0 and entity_type(converted[start - 1]) == kind
         if scheme != "iob1" or follows:
             inside[0] = "B"
         if scheme == "bioes":
             inside[-1] = "E" if len(inside) > 1 else "S"
-        found[start:end] = [_with_prefix(prefix, kind) for prefix in inside]
-    return tuple(found)
+        converted[start:end] = [_with_prefix(prefix, kind) for prefix in inside]
+    return tuple(converted)
 
 
 def find_scheme(sentences: Iterable[Sequence[str]]) -> str:
@@ -211,23 +207,23 @@ def conlleval(actual: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
     """
     num_tokens = num_correct_tokens = 0
     correct: Counter[str] = Counter()
-    found: Counter[str] = Counter()
-    existing: Counter[str] = Counter()
+    num_predicted: Counter[str] = Counter()
+    num_actual: Counter[str] = Counter()
     for actual_labels, predicted_labels in zip(actual, predicted, strict=True):
         pairs = list(zip(actual_labels, predicted_labels, strict=True))
         num_tokens += len(pairs)
-        num_correct_tokens += sum(right == guess for right, guess in pairs)
-        there, guessed = find_entities(actual_labels), find_entities(predicted_labels)
-        existing.update(entity.type for entity in there)
-        found.update(entity.type for entity in guessed)
-        correct.update(entity.type for entity in set(there) & set(guessed))
+        num_correct_tokens += sum(label == prediction for label, prediction in pairs)
+        entities, guesses = find_entities(actual_labels), find_entities(predicted_labels)
+        num_actual.update(entity.type for entity in entities)
+        num_predicted.update(entity.type for entity in guesses)
+        correct.update(entity.type for entity in set(entities) & set(guesses))
     return Scores(
         num_tokens,
         num_correct_tokens,
-        Counts(correct.total(), found.total(), existing.total()),
+        Counts(correct.total(), num_predicted.total(), num_actual.total()),
         {
-            kind: Counts(correct[kind], found[kind], existing[kind])
-            for kind in sorted(existing.keys() | found.keys())
+            kind: Counts(correct[kind], num_predicted[kind], num_actual[kind])
+            for kind in sorted(num_actual.keys() | num_predicted.keys())
         },
     )
 
@@ -245,31 +241,32 @@ def label_as_entity(label: str) -> str:
 
 def format_word_report(scores: Scores) -> str:
     """Return a report of labels of words, in percent: a summary and a line per label."""
-    lines = [
-        f"processed {scores.num_tokens} words; correct: {scores.num_correct_tokens}.",
-        f"accuracy: {100 * scores.accuracy:6.2f}%; macro F1: {100 * scores.f1_macro:6.2f}",
-    ]
-    return _with_types(lines, scores)
+    return (
+        f"processed {scores.num_tokens} words; correct: {scores.num_correct_tokens}.\n"
+        f"accuracy: {100 * scores.accuracy:6.2f}%; macro F1: {100 * scores.f1_macro:6.2f}\n"
+        f"{_format_types(scores)}"
+    )
 
 
 def format_report(scores: Scores) -> str:
     """Return the report of conlleval.pl, in percent."""
     overall = scores.overall
-    lines = [
+    return (
         f"processed {scores.num_tokens} tokens with {overall.actual} phrases; "
-        f"found: {overall.predicted} phrases; correct: {overall.correct}.",
-        f"accuracy: {100 * scores.accuracy:6.2f}%; {_percentages(overall)}",
-    ]
-    return _with_types(lines, scores)
+        f"found: {overall.predicted} phrases; correct: {overall.correct}.\n"
+        f"accuracy: {100 * scores.accuracy:6.2f}%; {_format_percentages(overall)}\n"
+        f"{_format_types(scores)}"
+    )
 
 
-def _with_types(lines: list[str], scores: Scores) -> str:
-    for kind, counts in scores.by_type.items():
-        lines.append(f"{kind:>17}: {_percentages(counts)}  {counts.predicted}")
-    return "\n".join(lines) + "\n"
+def _format_types(scores: Scores) -> str:
+    return "".join(
+        f"{kind:>17}: {_format_percentages(counts)}  {counts.predicted}\n"
+        for kind, counts in scores.by_type.items()
+    )
 
 
-def _percentages(counts: Counts) -> str:
+def _format_percentages(counts: Counts) -> str:
     return (
         f"precision: {100 * counts.precision:6.2f}%; recall: {100 * counts.recall:6.2f}%; "
         f"FB1: {100 * counts.f1:6.2f}"

@@ -27,11 +27,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bert_tf.data.windows import (
-    WordPieces,
     WordWindow,
     encode_words,
     pack_words,
-    word_pieces,
     word_windows,
 )
 from bert_tf.packing import PackedSequence, Pair, pack, pack_all, pad, window_pairs
@@ -64,8 +62,8 @@ def map_in_order(
         yield from map(function, parts)
         return
     context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
-    ours, theirs = context.Pipe()
-    pool = ProcessPoolExecutor(num_workers, context, _start, (theirs,))
+    parent, child = context.Pipe()
+    pool = ProcessPoolExecutor(num_workers, context, _start, (child,))
     pickled = pickle.dumps(function)
     parts, waiting = iter(parts), deque[Future]()
     try:
@@ -81,27 +79,19 @@ def map_in_order(
             '`if __name__ == "__main__":`.'
         ) from error
     finally:
-        ours.close()  # ends the workers, also within a part
+        parent.close()  # ends the workers, also within a part
         pool.shutdown(cancel_futures=True)
-
-
-def usable_cores() -> int:
-    """Return the number of processor cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS and Windows
-        return os.cpu_count() or 1
 
 
 def _start(parent: Connection) -> None:
     """Start a worker: leave Ctrl-C to the parent, and end when it closes the connection or ends."""
+
+    def exit_with_parent() -> None:
+        parent.poll(None)
+        os._exit(1)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: Connection) -> None:
-    parent.poll(None)
-    os._exit(1)
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
 def _call(pickled: bytes, part: Any) -> Any:
@@ -118,21 +108,25 @@ _SEQUENCES_PER_WORKER = 100_000  # with fewer, starting a process takes longer t
 
 
 def workers_for(num_sequences: int) -> int:
-    """Return the number of processes that make records: at most one per core."""
-    return max(1, min(usable_cores(), num_sequences // _SEQUENCES_PER_WORKER))
+    """Return the number of processes that make records: at most one per usable core."""
+    if hasattr(os, "sched_getaffinity"):
+        num_cores = len(os.sched_getaffinity(0))
+    else:  # macOS and Windows
+        num_cores = os.cpu_count() or 1
+    return max(1, min(num_cores, num_sequences // _SEQUENCES_PER_WORKER))
 
 
 # ------------------------------------------------------------------------------- serialization
 
 
 def encode_columns(columns: Mapping[str, np.ndarray]) -> list[bytes]:
-    """N examples.
+    """Return N serialized examples.
 
     Args:
         columns: name -> array [N, ...]. Floats are stored as float_list; whole numbers, which must be 0
             or more, as int64_list.
     """
-    parts: list[list[bytes]] = []  # of each feature, the bytes of every example
+    entries: list[list[bytes]] = []  # of each feature, the bytes of every example
     for name, values in columns.items():
         column = values.reshape(len(values), -1)
         is_float = column.dtype.kind == "f"
@@ -141,9 +135,9 @@ def encode_columns(columns: Mapping[str, np.ndarray]) -> list[bytes]:
         else:
             payloads = _varint_payloads(column)
         headers = _Headers(name.encode(), is_float)
-        parts.append([headers[len(payload)] + payload for payload in payloads])
+        entries.append([headers[len(payload)] + payload for payload in payloads])
     # Example: field 1 is Features, whose field 1 is the map from names to values.
-    examples = map(b"".join, zip(*parts, strict=True))
+    examples = map(b"".join, zip(*entries, strict=True))
     return [b"\x0a" + varint(len(example)) + example for example in examples]
 
 
@@ -211,7 +205,7 @@ class RecordMaker:
     max_seq_length: int  # S
     names: tuple[str, ...]  # features of a record, in order
 
-    def _place(self) -> dict[str, int]:
+    def _packing(self) -> dict[str, int]:
         """Return the arguments of `packing`'s functions."""
         cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         return {"max_seq_length": self.max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
@@ -239,18 +233,18 @@ class SentenceRecords(RecordMaker):
     def __call__(self, rows: Sequence[SentenceRow]) -> tuple[list[bytes], int]:
         """Return the records, and the number of truncated examples."""
         pairs: list[Pair] = []
-        labels, numbers, num_cut = [], [], 0
+        labels, numbers, num_truncated = [], [], 0
         for row in rows:
-            windows, is_cut = self._pairs(row.text_a, row.text_b)
+            windows, is_truncated = self._pairs(row.text_a, row.text_b)
             pairs += windows
-            num_cut += is_cut
+            num_truncated += is_truncated
             labels += [row.label] * len(windows)
             numbers += [row.number] * len(windows)
-        columns = pack_all(pairs, **self._place())
+        columns = pack_all(pairs, **self._packing())
         columns["label_ids"] = np.array(labels, self.label_dtype)
         columns["is_real_example"] = np.ones(len(pairs), np.int32)
         columns["example_numbers"] = np.array(numbers, np.int32)
-        return self._encode(columns), num_cut
+        return self._encode(columns), num_truncated
 
     def count(self, text_a: str, text_b: str | None) -> int:
         """Return the number of records of an example."""
@@ -258,9 +252,9 @@ class SentenceRecords(RecordMaker):
 
     def sequences(self, text_a: str, text_b: str | None) -> tuple[list[PackedSequence], bool]:
         """Return the inputs of an example (several for windows), and whether it was truncated."""
-        pairs, is_cut = self._pairs(text_a, text_b)
-        place = self._place()
-        return [pack(ids_a, ids_b, **place) for ids_a, ids_b in pairs], is_cut
+        pairs, is_truncated = self._pairs(text_a, text_b)
+        packing = self._packing()
+        return [pack(ids_a, ids_b, **packing) for ids_a, ids_b in pairs], is_truncated
 
     def _pairs(self, text_a: str, text_b: str | None) -> tuple[list[Pair], bool]:
         ids_a = self.tokenizer.encode(text_a)
@@ -283,7 +277,7 @@ class ChoiceRow(NamedTuple):
 class ChoiceRecords(RecordMaker):
     """Records of questions with choices."""
 
-    num_choices: int = 2  # K, the most choices of a question
+    num_choices: int = 2  # K, of the question with the most
     label_dtype: str = "int32"  # or "float32"
 
     def __call__(self, rows: Sequence[ChoiceRow]) -> tuple[list[bytes], int]:
@@ -295,7 +289,7 @@ class ChoiceRecords(RecordMaker):
             text_ids = encode(row.text_a)
             pairs += [(text_ids, encode(choice)) for choice in row.choices]
             is_choice[index, : len(row.choices)] = True
-        packed = pack_all(pairs, **self._place())
+        packed = pack_all(pairs, **self._packing())
         columns: dict[str, np.ndarray] = {"choice_mask": is_choice.astype(np.int32)}
         for name, sequences in packed.items():
             columns[name] = np.zeros((*is_choice.shape, self.max_seq_length), np.int32)
@@ -317,7 +311,7 @@ class TextsRow(NamedTuple):
 class TextsRecords(RecordMaker):
     """Records of K texts, each a sequence of its own."""
 
-    num_texts: int = 2  # K, the most texts of an example
+    num_texts: int = 2  # K, of the example with the most
 
     def __call__(self, rows: Sequence[TextsRow]) -> tuple[list[bytes], int]:
         """Return the records, and the number of truncated texts."""
@@ -326,7 +320,7 @@ class TextsRecords(RecordMaker):
         for index, row in enumerate(rows):
             numbers[index, : len(row.numbers)] = row.numbers
         ids = [self.tokenizer.encode(text) for row in rows for text in row.texts]
-        packed = pack_all([(each, ()) for each in ids], **self._place())
+        packed = pack_all([(text_ids, ()) for text_ids in ids], **self._packing())
         columns: dict[str, np.ndarray] = {"text_numbers": numbers}
         for name, sequences in packed.items():
             columns[name] = np.zeros((*shape, self.max_seq_length), np.int32)
@@ -335,7 +329,7 @@ class TextsRecords(RecordMaker):
                 columns[name] = sequences
         columns["label_ids"] = np.array([row.label for row in rows], np.float32)
         room = self.max_seq_length - NUM_SPECIAL_TOKENS
-        return self._encode(columns), sum(len(each) > room for each in ids)
+        return self._encode(columns), sum(len(text_ids) > room for text_ids in ids)
 
 
 class LabelledWord(NamedTuple):
@@ -372,26 +366,26 @@ class WordRecords(RecordMaker):
         words = self._words(document)
         room = self.max_seq_length - NUM_SPECIAL_TOKENS
         for window in self._windows(words):
-            seen = words[window.start : window.end]
-            packed = pack_words([word.ids for word in seen], **self._place())
+            window_words = words[window.start : window.end]
+            packed = pack_words([word.ids for word in window_words], **self._packing())
             numbers = range(window.start, window.end)
             columns: dict[str, list[Any]] = {
                 "word_positions": packed.word_positions,
-                "label_ids": [word.label_id for word in seen],
+                "label_ids": [word.label_id for word in window_words],
                 "label_weights": [float(window.first <= n < window.last) for n in numbers],
-                "sentence_starts": [int(word.starts_sentence) for word in seen],
-                "sentence_ends": [int(word.ends_sentence) for word in seen],
+                "sentence_starts": [int(word.starts_sentence) for word in window_words],
+                "sentence_ends": [int(word.ends_sentence) for word in window_words],
             }
             padded = {name: pad(values, room) for name, values in columns.items()}
             yield {**packed.sequence._asdict(), **padded}
 
     def _words(self, document: Document) -> list[LabelledWord]:
-        most = self.max_seq_length - NUM_SPECIAL_TOKENS
+        max_pieces = self.max_seq_length - NUM_SPECIAL_TOKENS
         return [
             LabelledWord(ids, label_id, index == 0, index == len(words) - 1)
             for words, label_ids in document
             for index, (ids, label_id) in enumerate(
-                zip(encode_words(self.tokenizer, words, most), label_ids, strict=True)
+                zip(encode_words(self.tokenizer, words, max_pieces), label_ids, strict=True)
             )
         ]
 
@@ -417,14 +411,9 @@ class WindowRecords(RecordMaker):
 
     def __call__(self, rows: Sequence[WindowRow]) -> tuple[list[bytes], int]:
         """Return the records, and 0."""
-        columns = pack_all([(row.query_ids, row.passage_ids) for row in rows], **self._place())
+        columns = pack_all([(row.query_ids, row.passage_ids) for row in rows], **self._packing())
         columns["unique_ids"] = np.array([row.unique_id for row in rows], np.int32)
         columns["start_positions"] = np.array([row.start for row in rows], np.int32)
         columns["end_positions"] = np.array([row.end for row in rows], np.int32)
         columns["is_impossible"] = np.array([row.is_impossible for row in rows], np.int32)
         return self._encode(columns), 0
-
-
-def split_texts(tokenizer: FullTokenizer, texts: Sequence[Sequence[str]]) -> list[WordPieces]:
-    """Return the pieces of texts, given as words."""
-    return [word_pieces(tokenizer, words) for words in texts]

@@ -31,8 +31,8 @@ from bert_tf.data.windows import Passage, SquadAnswer
 from bert_tf.files import open_binary
 from bert_tf.limits import MAX_DOCUMENT, DataError, read_at_most
 
-# Characters by which `answer_start` may be wrong.
-_LARGEST_SHIFT = 2
+# Characters by which `answer_start` may be wrong, in the order in which they are tried.
+_SHIFTS = (-1, 1, -2, 2)
 
 
 NO_ANSWER = SquadAnswer("", -1)  # in files that give every question an answer
@@ -63,16 +63,15 @@ class Findings:
 
     questions: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, matter: str, qas_id: str) -> None:
-        self.questions.setdefault(matter, []).append(qas_id)
+    def add(self, problem: str, qas_id: str) -> None:
+        self.questions.setdefault(problem, []).append(qas_id)
 
-    def describe(self, most_named: int | None = 5) -> list[str]:
-        """Return a line per problem: the number of questions, and the first `most_named` names."""
+    def describe(self, max_names: int | None = 5) -> list[str]:
+        """Return a line per problem: the number of questions, and the first names."""
         lines = []
-        for matter, names in self.questions.items():
-            shown = ", ".join(names[:most_named])
-            more = "" if most_named is None or len(names) <= most_named else ", ..."
-            lines.append(f"{len(names)} questions {matter}: {shown}{more}")
+        for problem, names in self.questions.items():
+            more = ", ..." if len(names[:max_names]) < len(names) else ""
+            lines.append(f"{len(names)} questions {problem}: {', '.join(names[:max_names])}{more}")
         return lines
 
 
@@ -86,15 +85,18 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
     file = os.fspath(path)
     examples: list[SquadExample] = []
     passages: dict[str, Passage] = {}
-    for entry, location in _entries(file):
+    for entry, location in _read_entries(file):
         if isinstance(entry, dict) and "context" in entry:
-            context = _value(entry, "context", str, location)
+            context = _get_value(entry, "context", str, location)
             passage = passages.setdefault(context, Passage(context))
-            examples.append(_example(entry, passage, location, is_flat=True))
+            examples.append(_parse_example(entry, passage, location, is_flat=True))
             continue
-        for paragraph, at in _items(entry, "paragraphs", location):
-            passage = Passage(_value(paragraph, "context", str, at))
-            examples += [_example(qa, passage, where) for qa, where in _items(paragraph, "qas", at)]
+        for paragraph, at in _list_items(entry, "paragraphs", location):
+            passage = Passage(_get_value(paragraph, "context", str, at))
+            examples += [
+                _parse_example(qa, passage, where)
+                for qa, where in _list_items(paragraph, "qas", at)
+            ]
     if not examples:
         raise DataError(file, "no question found.")
     locations: dict[str, str] = {}
@@ -105,7 +107,7 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
     return examples
 
 
-def _entries(file: str) -> list[tuple[Any, str]]:
+def _read_entries(file: str) -> list[tuple[Any, str]]:
     """Return the documents of SQuAD's format or the flat rows of a file, with their locations."""
     with open_binary(file) as stream:
         data = read_at_most(stream, file, MAX_DOCUMENT)
@@ -129,32 +131,34 @@ def _entries(file: str) -> list[tuple[Any, str]]:
         return [(entry, f"{file}: [{index}]") for index, entry in enumerate(values)]
     if isinstance(values, dict) and "context" in values:  # one line
         return [(values, file)]
-    return _items(values, "data", file)
+    return _list_items(values, "data", file)
 
 
-def _example(qa: Any, passage: Passage, location: str, is_flat: bool = False) -> SquadExample:
-    qas_id = str(_value(qa, "id", str | int, location))
+def _parse_example(qa: Any, passage: Passage, location: str, is_flat: bool = False) -> SquadExample:
+    qas_id = str(_get_value(qa, "id", str | int, location))
     location = f"{location} (id {qas_id})"
     answers, no_answer = None, False
     if "answers" in qa:
-        found = [
-            SquadAnswer(_value(a, "text", str, at), _value(a, "answer_start", int, at))
-            for a, at in _answers(qa, location)
+        listed = [
+            SquadAnswer(_get_value(a, "text", str, at), _get_value(a, "answer_start", int, at))
+            for a, at in _list_answers(qa, location)
         ]
-        answers = tuple(answer for answer in found if answer != NO_ANSWER)
-        no_answer = not answers and (is_flat or bool(found))
-    impossible = _value(qa, "is_impossible", bool, location) if "is_impossible" in qa else no_answer
-    question = _value(qa, "question", str, location)
+        answers = tuple(answer for answer in listed if answer != NO_ANSWER)
+        no_answer = not answers and (is_flat or bool(listed))
+    impossible = (
+        _get_value(qa, "is_impossible", bool, location) if "is_impossible" in qa else no_answer
+    )
+    question = _get_value(qa, "question", str, location)
     return SquadExample(qas_id, question, passage, answers, impossible, location)
 
 
-def _answers(qa: Any, location: str) -> list[tuple[Any, str]]:
+def _list_answers(qa: Any, location: str) -> list[tuple[Any, str]]:
     """Return (answer, location) of a list, or of the lists of texts and starts in a flat row."""
     if not isinstance(qa["answers"], dict):
-        return _items(qa, "answers", location)
+        return _list_items(qa, "answers", location)
     location = f"{location}.answers"
     texts, starts = (
-        _value(qa["answers"], name, list, location) for name in ("text", "answer_start")
+        _get_value(qa["answers"], name, list, location) for name in ("text", "answer_start")
     )
     return [
         ({"text": text, "answer_start": start}, f"{location}[{index}]")
@@ -162,10 +166,10 @@ def _answers(qa: Any, location: str) -> list[tuple[Any, str]]:
     ]
 
 
-def _items(values: Any, key: str, location: str) -> list[tuple[Any, str]]:
+def _list_items(values: Any, key: str, location: str) -> list[tuple[Any, str]]:
     """Return (value, location) of each item of a list."""
     separator = ": " if key == "data" else "."
-    items = _value(values, key, list, location)
+    items = _get_value(values, key, list, location)
     return [(item, f"{location}{separator}{key}[{index}]") for index, item in enumerate(items)]
 
 
@@ -178,7 +182,7 @@ _JSON_NAMES = {
 }
 
 
-def _value(values: Any, key: str, kind: Any, location: str) -> Any:
+def _get_value(values: Any, key: str, kind: Any, location: str) -> Any:
     value = values.get(key) if isinstance(values, dict) else None
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise DataError(location, f'"{key}" is {value!r:.60}, but must be {_JSON_NAMES[kind]}.')
@@ -207,12 +211,9 @@ def examples_to_train(
         if not is_usable:
             remedy = '"answers", or "is_impossible": true with version_2_with_negative'
             raise DataError(example.location, f"a question to train on needs {remedy}.")
-        if example.is_impossible:
-            answer = None
-        else:
-            answer = _find_answer(example, findings)
-            if answer is None:
-                continue
+        answer = None if example.is_impossible else _find_answer(example, findings)
+        if answer is None and not example.is_impossible:
+            continue
         if not example.passage.words:
             findings.add("are left out, because their passage is empty", example.qas_id)
             continue
@@ -233,19 +234,19 @@ def _find_answer(example: SquadExample, findings: Findings) -> SquadAnswer | Non
         return None
     if answer.start >= 0 and text.startswith(answer.text, answer.start):
         return answer
-    if _words_hold(example.passage, answer):
+    located: SquadAnswer | None = answer
+    if not _words_contain(example.passage, answer):
+        starts = [answer.start + shift for shift in _SHIFTS if answer.start + shift >= 0]
+        start = next((start for start in starts if text.startswith(answer.text, start)), None)
+        located = None if start is None else SquadAnswer(answer.text, start)
+    if located is None:
+        findings.add("are left out, because their answer is not at answer_start", example.qas_id)
+    else:
         findings.add("have an answer that does not begin at answer_start", example.qas_id)
-        return answer
-    for shift in range(1, _LARGEST_SHIFT + 1):
-        for start in (answer.start - shift, answer.start + shift):
-            if start >= 0 and text.startswith(answer.text, start):
-                findings.add("have an answer that does not begin at answer_start", example.qas_id)
-                return SquadAnswer(answer.text, start)
-    findings.add("are left out, because their answer is not at answer_start", example.qas_id)
-    return None
+    return located
 
 
-def _words_hold(passage: Passage, answer: SquadAnswer) -> bool:
+def _words_contain(passage: Passage, answer: SquadAnswer) -> bool:
     if not 0 <= answer.start <= len(passage.text) - len(answer.text):
         return False
     first, last = passage.find_words(answer)

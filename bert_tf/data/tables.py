@@ -57,13 +57,13 @@ class TableOptions:
     )
 
 
-class _Placed:
-    """A row with its file and line."""
+class _Located:
+    """A row with its file and line, counted from 1."""
 
     def __init__(self, columns: Any, file: str, line: int) -> None:
         super().__init__(columns)  # type: ignore[call-arg]
         self.file = file
-        self.line = line  # counted from 1
+        self.line = line
 
     @property
     def location(self) -> str:
@@ -71,11 +71,11 @@ class _Placed:
         return format_location(self.file, self.line)
 
 
-class Row(_Placed, list):
+class Row(_Located, list):
     """Columns of one row of a TSV or CSV file, as strings."""
 
 
-class TableRow(_Placed, dict):
+class TableRow(_Located, dict):
     """One row of a table with a header, name -> value."""
 
     def column(self, name: str, flag: str) -> Any:
@@ -89,15 +89,11 @@ class TableRow(_Placed, dict):
         return self[name]
 
     def find(self, flag: str, name: str | None, usual: Iterable[str]) -> str | None:
-        """Return the name of a column: the given one, else the first usual one, else None.
-
-        Raises:
-            ValueError: the given column is missing.
-        """
+        """Return the name of a column: `name`, which must exist, else the first usual one or None."""
         if name is not None:
             self.column(name, flag)
             return name
-        return next((each for each in usual if each in self), None)
+        return next((candidate for candidate in usual if candidate in self), None)
 
 
 def read_tsv(path: str | os.PathLike) -> Iterator[Row]:
@@ -183,8 +179,8 @@ def _named_rows(rows: Iterator[Row], has_header: bool) -> Iterator[TableRow]:
         )
     for row in rows:
         if len(row) != len(names):
-            found = f"found {len(row)} columns, but {len(names)} are expected"
-            raise DataError(row.location, f"{found} ({join_names(names)}).")
+            problem = f"found {len(row)} columns, but {len(names)} are expected"
+            raise DataError(row.location, f"{problem} ({join_names(names)}).")
         yield TableRow(zip(names, row, strict=True), row.file, row.line)
 
 
@@ -197,10 +193,8 @@ def _json_rows(file: str) -> Iterator[TableRow]:
         except (ValueError, RecursionError) as error:
             raise DataError(format_location(file, number), f"invalid JSON ({error}).") from error
         if not isinstance(values, dict):
-            raise DataError(
-                format_location(file, number),
-                f"each line must be one JSON object, but is {line[:60]!r}.",
-            )
+            problem = f"each line must be one JSON object, but is {line[:60]!r}."
+            raise DataError(format_location(file, number), problem)
         yield TableRow(values, file, number)
 
 

@@ -75,16 +75,16 @@ class Passage:
     def locate(self, answer: SquadAnswer) -> SquadAnswer:
         """Return the occurrence of an answer in its words that is nearest to `answer.start`.
 
-        Return `answer` itself if it begins exactly there, or if its words do not contain it.
+        Return `answer` unchanged if its start is exact or its words do not contain the text.
         """
         if self.text.startswith(answer.text, answer.start):
             return answer
         first, last = self.find_words(answer)
         begin, end = self.word_starts[first], self.word_starts[last] + len(self.words[last])
-        wanted = re.compile(r"\s+".join(map(re.escape, answer.text.split())))
-        found = wanted.finditer(self.text, begin, end)
-        answers = (SquadAnswer(match.group(), match.start()) for match in found)
-        return min(answers, key=lambda each: abs(each.start - answer.start), default=answer)
+        pattern = re.compile(r"\s+".join(map(re.escape, answer.text.split())))
+        matches = pattern.finditer(self.text, begin, end)
+        answers = (SquadAnswer(match.group(), match.start()) for match in matches)
+        return min(answers, key=lambda other: abs(other.start - answer.start), default=answer)
 
 
 class WordPieces(NamedTuple):
@@ -109,6 +109,11 @@ def word_pieces(tokenizer: FullTokenizer, words: Sequence[str]) -> WordPieces:
 
 
 FIRST_UNIQUE_ID = 1_000_000_000
+
+
+def split_texts(tokenizer: FullTokenizer, texts: Sequence[Sequence[str]]) -> list[WordPieces]:
+    """Return the pieces of texts of words."""
+    return [word_pieces(tokenizer, words) for words in texts]
 
 
 class TokenSpan(NamedTuple):
@@ -152,7 +157,7 @@ class TokenizedPassage:
         """Return the fewest pieces that contain all characters of an answer; None without pieces."""
         begin, end = answer.start, answer.start + len(answer.text)
         first_word, last_word = self.passage.find_words(answer)
-        pieces = []
+        pieces: list[int] = []
         for word in range(first_word, last_word + 1):
             word_start = self.passage.word_starts[word]
             offsets = piece_offsets(tokenizer, self.passage.words[word])
@@ -164,7 +169,7 @@ class TokenizedPassage:
     def characters(self, span: TokenSpan, tokenizer: FullTokenizer) -> tuple[int, int]:
         """Return the position of pieces in the text, which is `text[start:end]`."""
         bounds = []
-        for piece, side in zip(span, (0, 1), strict=True):
+        for side, piece in enumerate(span):
             word = self.word_of[piece]
             offsets = piece_offsets(tokenizer, self.passage.words[word])
             offset = offsets[piece - self.first_piece[word]][side]
@@ -188,7 +193,7 @@ def piece_offsets(tokenizer: FullTokenizer, text: str) -> list[tuple[int, int]]:
     """
     basic, wordpiece = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
     lengths = [sum(map(len, basic.tokenize(char))) for char in text]
-    origin = [index for index, length in enumerate(lengths) for _ in range(length)]
+    sources = [index for index, length in enumerate(lengths) for _ in range(length)]
     offsets, position = [], 0
     for word in basic.tokenize(text):
         pieces = wordpiece.tokenize(word)
@@ -196,7 +201,7 @@ def piece_offsets(tokenizer: FullTokenizer, text: str) -> list[tuple[int, int]]:
             length = len(piece) - (2 if index else 0)
             if piece == wordpiece.unk_token:  # replaces the whole word
                 length = len(word)
-            start, end = origin[position], origin[position + length - 1] + 1
+            start, end = sources[position], sources[position + length - 1] + 1
             while end < len(text) and not lengths[end] and unicodedata.category(text[end]) == "Mn":
                 end += 1
             offsets.append((start, end))
@@ -234,10 +239,10 @@ def max_context(spans: Sequence[Span], num_tokens: int) -> list[np.ndarray]:
     for index, (start, length) in enumerate(spans):
         left = np.arange(length)
         score = np.minimum(left, length - 1 - left) + 0.01 * length
-        part = slice(start, start + length)
-        better = score > best[part]
-        best[part][better] = score[better]
-        owner[part][better] = index
+        window = slice(start, start + length)
+        is_better = score > best[window]
+        best[window][is_better] = score[is_better]
+        owner[window][is_better] = index
     return [owner[start : start + length] == index for index, (start, length) in enumerate(spans)]
 
 
@@ -285,13 +290,8 @@ class Window:
 
     def pack(self, max_seq_length: int, cls_id: int, sep_id: int) -> PackedSequence:
         """Return the model's input."""
-        return pack(
-            self.query_ids,
-            self.passage_ids,
-            max_seq_length=max_seq_length,
-            cls_id=cls_id,
-            sep_id=sep_id,
-        )
+        lengths = {"max_seq_length": max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
+        return pack(self.query_ids, self.passage_ids, **lengths)
 
 
 def make_windows(

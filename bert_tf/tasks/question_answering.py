@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.parallel import WindowRecords, WindowRow, map_in_order, split_texts
+from bert_tf.data.parallel import WindowRecords, WindowRow, map_in_order
 from bert_tf.data.question_answering import Findings, SquadExample, TrainingExample
 from bert_tf.data.records import CHUNK_SIZE, content_key, split_chunks, write_parts
 from bert_tf.data.windows import (
@@ -32,6 +32,7 @@ from bert_tf.data.windows import (
     TokenSpan,
     Window,
     make_windows,
+    split_texts,
     tokenize_passage,
 )
 from bert_tf.modeling.models import BertForQuestionAnswering

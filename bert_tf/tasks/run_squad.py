@@ -349,5 +349,5 @@ def _choose_workers(examples: Sequence[SquadExample]) -> int:
 
 
 def _log_findings(path: str, total: int, findings: Findings, options: SquadOptions) -> None:
-    for line in findings.describe(most_named=None if options.verbose_logging else 5):
+    for line in findings.describe(max_names=None if options.verbose_logging else 5):
         logger.warning("%s: of %d questions, %s", path, total, line)
