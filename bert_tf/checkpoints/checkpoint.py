@@ -125,17 +125,14 @@ class PretrainedCheckpoint:
 
     @property
     def vocab_file(self) -> str | None:
-        """`tokenizer.vocab_file`."""
         return self.tokenizer.vocab_file
 
     @property
     def vocab(self) -> tuple[str, ...] | None:
-        """`tokenizer.vocab`."""
         return self.tokenizer.vocab
 
     @property
     def do_lower_case(self) -> bool | None:
-        """`tokenizer.do_lower_case`."""
         return self.tokenizer.do_lower_case
 
     def check_embeddings(self) -> None:
@@ -184,10 +181,22 @@ def shape_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[int, ...]:
     return tuple(np.shape(arrays[name]))
 
 
-def rename_arrays(arrays: Mapping[str, np.ndarray], sources: Mapping[str, str]) -> LazyArrays:
-    """Return some of the arrays under new names, lazily; `sources` is new name -> name in `arrays`."""
-    shapes = {name: shape_of(arrays, source) for name, source in sources.items()}
-    return LazyArrays(shapes, lambda name: arrays[sources[name]])
+def rename_arrays(
+    arrays: Mapping[str, np.ndarray],
+    sources: Mapping[str, str],
+    transform: Callable[[str, np.ndarray], np.ndarray] = lambda name, array: array,
+) -> LazyArrays:
+    """Return some of the arrays under new names and in another layout, lazily.
+
+    Args:
+        sources: new name -> name in `arrays`.
+        transform: (new name, array) -> view of the array in the new layout.
+    """
+    shapes = {}
+    for name, source in sources.items():
+        stand_in = np.broadcast_to(np.float32(0), shape_of(arrays, source))  # takes no memory
+        shapes[name] = transform(name, stand_in).shape
+    return LazyArrays(shapes, lambda name: transform(name, arrays[sources[name]]))
 
 
 def as_float32(array: np.ndarray) -> np.ndarray:
@@ -202,20 +211,12 @@ def as_float32(array: np.ndarray) -> np.ndarray:
 def find_config(
     bert_config_file: str | None, checkpoint: PretrainedCheckpoint | None
 ) -> BertConfig:
-    """Return the architecture from the flag, or from the file next to the checkpoint.
-
-    Raises:
-        ValueError: neither exists.
-    """
+    """Return the architecture from the flag, or from the file next to the checkpoint."""
     if bert_config_file:
         return BertConfig.from_json_file(bert_config_file)
     if checkpoint is None or checkpoint.config is None:
-        remedy = (
-            "give init_checkpoint, or bert_config_file for random weights"
-            if checkpoint is None
-            else f"there is no bert_config.json next to {checkpoint.source}, so give bert_config_file"
-        )
-        raise ValueError(f"The sizes of the model are unknown: {remedy}.")
+        source = "init_checkpoint" if checkpoint is None else checkpoint.source
+        raise ValueError(f"There is no bert_config.json next to {source}: give bert_config_file.")
     return checkpoint.config
 
 
@@ -231,28 +232,18 @@ def read_sibling(folder: str, name: str) -> dict[str, Any]:
     return read_json(path) if path else {}
 
 
-class Bundle:
-    """A TensorFlow checkpoint, name-based or object-based. Errors name the file.
-
-    Args:
-        prefix: of the files.
-
-    Attributes:
-        shapes: of the variables by name.
-
-    Raises:
-        ValueError: the files are damaged.
-    """
+class Bundle(LazyArrays):
+    """The variables of a TensorFlow checkpoint, name-based or object-based. Errors name the file."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         with self._explain_errors("index"):
             self._reader = tf.train.load_checkpoint(prefix)
             shapes = self._reader.get_variable_to_shape_map()
-        self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        super().__init__({name: tuple(shape) for name, shape in shapes.items()}, self.read)
 
-    def read(self, name: str) -> np.ndarray:
-        """Return the values of one variable."""
+    def read(self, name: str) -> Any:
+        """Return the value of one variable as TensorFlow does; strings are bytes."""
         with self._explain_errors(f"data ({name})"):
             return self._reader.get_tensor(name)
 

@@ -207,15 +207,14 @@ def _check_same_head(checkpoint: PretrainedCheckpoint, task: Mapping[str, Any]) 
     # The architecture of an embedder is that of the encoder.
     expected = HEADS[task["task"]].architecture or HEADS["encoder"].architecture
     head, labels = BY_ARCHITECTURE.get(checkpoint.architecture or ""), task.get("labels")
-    for ours, theirs in (
+    for values, stated in (
         ((expected,), head and (head.architecture,)),
         (tuple(labels or ()), labels and checkpoint.labels),
     ):
-        if theirs and theirs != ours:
-            problem = (
-                f"{join_names(ours, 5)}, but the config.json next to it {join_names(theirs, 5)}"
-            )
-            raise DataError(path, f"{problem}: delete the wrong one.")
+        if stated and stated != values:
+            names = join_names(values, 5), join_names(stated, 5)
+            problem = "{}, but the config.json next to it {}: delete the wrong one.".format(*names)
+            raise DataError(path, problem)
 
 
 def _values_of_head(

@@ -21,6 +21,7 @@ import numpy as np
 from bert_tf.checkpoints.checkpoint import (
     LazyArrays,
     PretrainedCheckpoint,
+    rename_arrays,
     sibling_file,
 )
 from bert_tf.checkpoints.heads import BY_ARCHITECTURE, Head
@@ -132,22 +133,14 @@ def _modern_name(name: str) -> str:
 
 
 def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
-    """Read a Hugging Face folder of a BERT, or the folder of a sentence-transformers model.
+    """Read a Hugging Face folder of a BERT, or the transformer and projection of sentence-transformers.
 
     Args:
-        path: a folder with `config.json` and one of `model.safetensors`, `pytorch_model.bin`, their
-            sharded forms (`*.index.json`) or `tf_model.h5`; or one such weights file. With a
-            `modules.json`, its transformer and its projection are read.
+        path: a folder with `config.json` and one of `tensor_files.WEIGHTS_FILES`; or such a file.
 
     Returns:
         The checkpoint with the reference's names, layout and dialect (`hidden_act: "gelu"` there is
-        "gelu_erf" here). Tensors without a name in the reference keep their own. bfloat16 and float16
-        become float32.
-
-    Raises:
-        FileNotFoundError: the weights, or `config.json` next to them, are missing.
-        ImportError: the library for this type of file is not installed.
-        ValueError: the model is not a BERT, a file is damaged, or an adapter of peft is not merged.
+        "gelu_erf" here). Tensors without a name in the reference keep their own.
     """
     path = os.fspath(path)
     folder = transformer_folder(path) if os.path.isdir(path) else os.path.dirname(path)
@@ -239,15 +232,12 @@ def _in_reference_terms(
                 f"{own_name} differs from {sources[row.reference][0]}, but here they are one variable."
             )
 
-    def shape(own_name: str, transposed: bool) -> tuple[int, ...]:
-        return tensors.shape(own_name)[::-1] if transposed else tensors.shape(own_name)
+    own_names = {name: own_name for name, (own_name, _) in sources.items()}
 
-    def read(name: str) -> np.ndarray:
-        own_name, transposed = sources[name]
-        return tensors[own_name].T if transposed else tensors[own_name]
+    def to_reference_layout(name: str, array: np.ndarray) -> np.ndarray:
+        return array.T if sources[name][1] else array
 
-    shapes = {name: shape(*source) for name, source in sources.items()}
-    return LazyArrays(shapes, read), tuple(notes)
+    return rename_arrays(tensors, own_names, to_reference_layout), tuple(notes)
 
 
 def _labels(
@@ -279,14 +269,7 @@ _CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, in every configur
 def huggingface_tensors(
     arrays: Mapping[str, np.ndarray], config: BertConfig, head: Head
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the tensors of the class, and those of a pooler that the class lacks.
-
-    Args:
-        arrays: of the encoder and of `head` (`heads.select`), with the reference's names.
-
-    Raises:
-        ValueError: Hugging Face's BERT has no such variable.
-    """
+    """Return the tensors of the head's class, and those of a pooler that the class lacks."""
     names = {row.reference: row for row in name_table(config.num_hidden_layers)}
     tensors: dict[str, np.ndarray] = {}
     pooler: dict[str, np.ndarray] = {}
@@ -309,16 +292,7 @@ def config_values(
     vocab: Sequence[str] | None = None,
     problem_type: str | None = None,
 ) -> dict[str, Any]:
-    """Return the content of `config.json`.
-
-    Args:
-        labels: names of the outputs, in order; only for a head with labels.
-        vocab: WordPieces in the order of their ids, if known.
-        problem_type: of a sentence classifier, in Hugging Face's terms.
-
-    Raises:
-        ValueError: Hugging Face's BERT cannot express this configuration.
-    """
+    """Return the content of `config.json`; `problem_type` is in Hugging Face's terms."""
     if config.attention_direction != "bidirectional" or config.num_bilstm_layers:
         raise ValueError(
             "Hugging Face's format has no `attention_direction` but bidirectional and no BiLSTM: use "

@@ -80,9 +80,6 @@ def initialize(
         checkpoint: a `PretrainedCheckpoint`, or a path for `read_checkpoint`.
         head: type of the model's head. Default: that of its class.
 
-    Returns:
-        The loaded, new and unused variables; also logged.
-
     Raises:
         ValueError: the encoder does not match: a variable is missing or of another shape, or the
             configurations differ in ways that shapes do not show. Or the masked-LM head has a decoder
@@ -146,14 +143,7 @@ def layer_numbers(checkpoint: PretrainedCheckpoint) -> list[int]:
 
 
 def select_layers(checkpoint: PretrainedCheckpoint, layers: Sequence[int]) -> PretrainedCheckpoint:
-    """Return a checkpoint with some of its layers, in the given order and numbered from 0.
-
-    Args:
-        layers: numbers of layers, from 0; -1 is the last.
-
-    Raises:
-        ValueError: the checkpoint lacks one of the layers.
-    """
+    """Return a checkpoint with some of its layers, in this order and numbered from 0; -1 is the last."""
     available = layer_numbers(checkpoint)
     count = len(available)
     if missing := [str(layer) for layer in layers if not -count <= layer < count]:

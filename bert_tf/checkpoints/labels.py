@@ -154,6 +154,7 @@ def reorder_labels(arrays: Mapping[str, np.ndarray], order: Sequence[int]) -> La
             return arrays[name][np.ix_(with_ends, with_ends)]
         return arrays[name][list(order)] if name in CLASSIFIER else arrays[name]
 
+    # The shapes are those of the file, so that other numbers of rows are found.
     return LazyArrays({name: shape_of(arrays, name) for name in arrays}, read)
 
 

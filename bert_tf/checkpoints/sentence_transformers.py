@@ -101,7 +101,7 @@ def find_lost_prompts(folder: str) -> list[str]:
 
 
 def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what config.json states about a CrossEncoder, which takes pairs; None for other models.
+    """Return what is stated about a CrossEncoder, which takes pairs; None for other models.
 
     Args:
         folder: of its weights.
@@ -109,9 +109,6 @@ def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, 
 
     Returns:
         `activation_fn`: path of the class in Python, None for the default of the class.
-
-    Raises:
-        DataError: it puts a prompt before its texts.
     """
     newest = read_sibling(folder, _PROMPTS_FILE)
     newest = newest if newest.get("model_type") == "CrossEncoder" else {}
@@ -154,11 +151,8 @@ def write_modules(
     """Write the modules after the transformer, whose files are in the folder itself.
 
     Args:
-        settings: arguments of `EmbeddingTask`.
+        settings: arguments of `EmbeddingTask`; those with a default may be absent.
         arrays: variables of the model.
-
-    Raises:
-        ValueError: sentence-transformers has no such pooling.
     """
     prefixes = {"query_prefix": "", "document_prefix": ""}
     settings = {"pooling": "mean", "normalize": True, **prefixes, **settings}
@@ -245,11 +239,7 @@ def _file_of_modules(folder: str) -> str | None:
 
 
 def _modules(root: str) -> list[tuple[str, str]]:
-    """Return the class, without its package, and the folder of each module.
-
-    Raises:
-        ValueError: modules.json names a folder outside of its own.
-    """
+    """Return the class, without its package, and the folder of each module."""
     source = os.path.join(root, MODULES_FILE)
     # [{"type": "sentence_transformers.models.Transformer", "path": "", ...}]
     modules = read_json(source, kind=list)

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 import h5py
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import LazyArrays
+from bert_tf.checkpoints.checkpoint import LazyArrays, rename_arrays
 from bert_tf.files import atomic_path
 from bert_tf.limits import DataError, check_inside, needing_extra, read_json
 
 H5_FILE = "tf_model.h5"
 # In order of preference: safetensors are read in place, without running code.
-_WEIGHTS_FILES = (
+WEIGHTS_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
@@ -31,7 +31,7 @@ _SAFE_TORCH = (2, 6)
 
 def weights_file(folder: str) -> str | None:
     """Return the file with the weights of a Hugging Face folder (for shards, their index), or None."""
-    paths = (os.path.join(folder, name) for name in _WEIGHTS_FILES)
+    paths = (os.path.join(folder, name) for name in WEIGHTS_FILES)
     return next((path for path in paths if os.path.isfile(path)), None)
 
 
@@ -42,13 +42,7 @@ def is_weights_file(path: str) -> bool:
 
 
 def open_tensors(path: str) -> LazyArrays:
-    """Open the tensors in one weights file, or in the shards that an index names.
-
-    Raises:
-        ImportError: the library for the file is missing.
-        FileNotFoundError: a shard is missing.
-        ValueError: the file is damaged, or would run code when read.
-    """
+    """Open the tensors in one weights file, or in the shards that an index names."""
     is_index = path.endswith(".index.json")
     return _with_pytorch_names(_open_shards(path) if is_index else _open_file(path))
 
@@ -81,11 +75,7 @@ def _open_safetensors(path: str) -> LazyArrays:
 
 
 def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write one file of tensors, first under a temporary name.
-
-    Raises:
-        ImportError: the safetensors library is not installed.
-    """
+    """Write one file of tensors, first under a temporary name."""
     with needing_extra(path):
         from safetensors.numpy import save_file
     with atomic_path(path) as name:
@@ -145,38 +135,21 @@ def _with_pytorch_names(tensors: LazyArrays) -> LazyArrays:
         return tensors
     own_names = {pytorch_name(name): name for name in tensors}
 
-    def shape(name: str) -> tuple[int, ...]:
-        own_name = own_names[name]
-        sizes = _without_heads(own_name, tensors.shape(own_name))
-        return sizes[::-1] if _is_kernel(own_name) else sizes
+    def to_pytorch_layout(name: str, array: np.ndarray) -> np.ndarray:
+        is_kernel = own_names[name].endswith(f"kernel{_SUFFIX}")
+        if (
+            ".attention." in name and array.ndim == 2 + is_kernel
+        ):  # heads [N, D], in transformers 4.2
+            is_output = ".attention.output." in name
+            heads_first = (-1, array.shape[-1])
+            array = array.reshape(heads_first if is_output else (*array.shape[:-2], -1))
+        return array.T if is_kernel else array
 
-    def read(name: str) -> np.ndarray:
-        own_name = own_names[name]
-        array = tensors[own_name].reshape(_without_heads(own_name, tensors.shape(own_name)))
-        return array.T if _is_kernel(own_name) else array
-
-    return LazyArrays({name: shape(name) for name in own_names}, read)
-
-
-def _is_kernel(name: str) -> bool:
-    return name.endswith(f"kernel{_SUFFIX}")
-
-
-def _without_heads(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape with one axis for the heads [N, D], which have two in transformers 4.2."""
-    if "/attention/" not in name or len(shape) != 2 + _is_kernel(name):
-        return shape
-    if "/attention/output/" in name:
-        return shape[0] * shape[1], shape[2]
-    return (*shape[:-2], shape[-2] * shape[-1])
+    return rename_arrays(tensors, own_names, to_pytorch_layout)
 
 
 def _open_h5(path: str) -> LazyArrays:
-    """Open a file of weights that Keras 2 wrote.
-
-    Raises:
-        ValueError: the file is damaged, or is not from Keras 2.
-    """
+    """Open a file of weights that Keras 2 wrote."""
     try:
         file = h5py.File(path, "r")
         weights = {

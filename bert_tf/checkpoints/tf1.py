@@ -8,15 +8,15 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import (
     Bundle,
-    LazyArrays,
     PretrainedCheckpoint,
+    rename_arrays,
     sibling_file,
 )
 from bert_tf.config import BertConfig
@@ -44,32 +44,18 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
     Args:
         path: a folder (the newest checkpoint of its `checkpoint` file, else its only one), a prefix
             such as `uncased_L-12_H-768_A-12/bert_model.ckpt`, or a file of it. May be remote.
-            `bert_config.json` is read from the same folder.
-
-    Returns:
-        The checkpoint, with lazy arrays.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a folder has none, or several and no file `checkpoint`; or the files are damaged.
     """
     prefix = checkpoint_prefix(path)
     bundle = Bundle(prefix)
-    shapes = bundle.shapes
-    averaged = {name for name in shapes if name + _AVERAGE in shapes}
-
-    def read(name: str) -> np.ndarray:
-        return bundle.read(name + _AVERAGE if name in averaged else name)
-
-    folder = os.path.dirname(prefix)
-    config_file = sibling_file(folder, "bert_config.json")
-    weights = {name: shape for name, shape in sorted(shapes.items()) if not _is_state(name, shapes)}
+    averages = {name: name + _AVERAGE for name in bundle if name + _AVERAGE in bundle}
+    weights = {name: name for name in sorted(bundle) if not _is_state(name, bundle)} | averages
+    config_file = sibling_file(os.path.dirname(prefix), "bert_config.json")
     return PretrainedCheckpoint(
         source=prefix,
-        arrays=LazyArrays(weights, read),
+        arrays=rename_arrays(bundle, weights),
         config=BertConfig.from_json_file(config_file) if config_file else None,
-        step=int(read("global_step")) if "global_step" in shapes else None,
-        notes=("the weights are the moving averages of the trained weights",) if averaged else (),
+        step=int(bundle["global_step"]) if "global_step" in bundle else None,
+        notes=("the weights are the moving averages of the trained weights",) if averages else (),
     )
 
 
@@ -85,7 +71,7 @@ def write_tf1(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def checkpoint_prefix(path: str | os.PathLike) -> str:
-    """Return the prefix for `path` (folder, prefix or a file); see `read_tf1` for errors."""
+    """Return the prefix for `path`, a folder, a prefix or a file."""
     path = os.fspath(path)
     if tf.io.gfile.isdir(path):
         return _prefix_in_folder(path.rstrip("/") or "/")
@@ -124,11 +110,7 @@ def _prefix_in_folder(folder: str) -> str:
 
 
 def named_checkpoints(state_file: str) -> list[str]:
-    """Return the names in a file `checkpoint`, without folders, the newest first; [] if it names none.
-
-    Raises:
-        ValueError: the file is too large.
-    """
+    """Return the names in a file `checkpoint`, without folders, the newest first, if there are any."""
     text = read_whole(state_file).decode("utf-8", "replace")
     lines = [(match[1], match[2].rsplit("/", 1)[-1]) for match in _NAMED.finditer(text)]
     newest = [name for key, name in lines if key == "model_checkpoint_path"][:1]
@@ -136,6 +118,6 @@ def named_checkpoints(state_file: str) -> list[str]:
     return list(dict.fromkeys([*newest, *reversed(older)])) if newest else []
 
 
-def _is_state(name: str, names: dict[str, tuple[int, ...]]) -> bool:
+def _is_state(name: str, names: Collection[str]) -> bool:
     """Return True if `name` is optimizer state; slots have the path of their variable as parent."""
     return name in _TRAINING_STATE or name.endswith(_SLOTS) or os.path.dirname(name) in names

@@ -27,6 +27,7 @@ from bert_tf.checkpoints.checkpoint import (
     Bundle,
     LazyArrays,
     PretrainedCheckpoint,
+    rename_arrays,
     sibling_file,
 )
 from bert_tf.config import BertConfig
@@ -141,9 +142,6 @@ def find_weights(
     Returns:
         Name -> key in the checkpoint; Hugging Face's class for the head, or None; notes. The names are
         the reference's. Other variables are named by their keys, so that they are reported as unused.
-
-    Raises:
-        ValueError: an encoder is not found, several are found, or two variables have the same name.
     """
     encoders = list(graph.objects_with("_transformer_layers", "_embedding_layer"))
     if len(encoders) > 1:
@@ -243,18 +241,10 @@ def _reference_name(name: str) -> str | None:
 
 
 def read_tf2(prefix: str) -> PretrainedCheckpoint:
-    """Read an object-based checkpoint with a BERT encoder of tf-models-official.
+    """Read an object-based checkpoint with a BERT encoder and the heads of tf-models-official.
 
-    Args:
-        prefix: such as `folder/bert_model.ckpt-1`. `bert_config.json` is read from the same
-            folder. Without it, the sizes are inferred from the shapes.
-
-    Returns:
-        The checkpoint with the encoder and the heads of tf-models-official. Other variables are named
-        by their keys; the optimizer's are omitted.
-
-    Raises:
-        ValueError: such an encoder is not found, or the files are damaged.
+    Without a `bert_config.json` in its folder, the sizes are inferred from the shapes. Variables that
+    are neither known nor the optimizer's are named by their keys.
     """
     folder = os.path.dirname(prefix)
     arrays, config, architecture, notes = _read_variables(Bundle(prefix), prefix)
@@ -269,11 +259,7 @@ def read_tf2(prefix: str) -> PretrainedCheckpoint:
 
 
 def read_saved_model(folder: str) -> PretrainedCheckpoint:
-    """Read the weights of an encoder from TF Hub (BERT, versions 3 and 4). No code of it is run.
-
-    Raises:
-        ValueError: an encoder of tf-models-official is not found, or the files are damaged.
-    """
+    """Read the weights of an encoder from TF Hub (BERT, versions 3 and 4). No code of it is run."""
     prefix = _saved_prefix(folder)
     arrays, config, architecture, notes = _read_variables(Bundle(prefix), prefix)
     return PretrainedCheckpoint(folder, arrays, config, architecture=architecture, notes=notes)
@@ -282,7 +268,7 @@ def read_saved_model(folder: str) -> PretrainedCheckpoint:
 def read_saved_tokenizer(folder: str) -> tuple[str | None, bool | None]:
     """Return the vocabulary among the assets of such a SavedModel, and its variable `do_lower_case`."""
     bundle, key = Bundle(_saved_prefix(folder)), f"do_lower_case{VALUE}"
-    do_lower_case = bool(bundle.read(key)) if key in bundle.shapes else None
+    do_lower_case = bool(bundle.read(key)) if key in bundle else None
     files = tf.io.gfile.glob(tf.io.gfile.join(folder, "assets", "*vocab*"))
     return (files[0] if len(files) == 1 else None), do_lower_case
 
@@ -294,7 +280,7 @@ def _saved_prefix(folder: str) -> str:
 def is_object_based(prefix: str) -> bool:
     """Return True if a checkpoint is object-based; False if it cannot be read."""
     try:
-        return OBJECT_GRAPH in Bundle(prefix).shapes
+        return OBJECT_GRAPH in Bundle(prefix)
     except ValueError:
         return False
 
@@ -302,39 +288,25 @@ def is_object_based(prefix: str) -> bool:
 def _read_variables(
     bundle: Bundle, prefix: str
 ) -> tuple[LazyArrays, BertConfig, str | None, tuple[str, ...]]:
-    """Return weights in the reference's names and layout, sizes, Hugging Face's class, and notes.
-
-    The sizes are inferred from the shapes. The class is that of the head, or None.
-    """
+    """Return weights in the reference's terms, inferred sizes, Hugging Face's class, and notes."""
     graph = ObjectGraph(bundle.read(OBJECT_GRAPH))
     keys, architecture, notes = find_weights(graph, prefix)
-    stored = bundle.shapes
-    config = _infer_config({name: stored[key] for name, key in keys.items()}, prefix)
-    shapes = {name: _reference_shape(name, stored[key]) for name, key in keys.items()}
-
-    def read(name: str) -> np.ndarray:
-        array = bundle.read(keys[name])
-        return (array.T if _is_projection(name) else array).reshape(shapes[name])
-
+    config = _infer_config({name: bundle.shape(key) for name, key in keys.items()}, prefix)
     sizes = (
         "there is no configuration next to the weights: sizes were inferred from the shapes, and "
         f"`hidden_act` is assumed to be {config.hidden_act!r}, as in the published models",
     )
-    return LazyArrays(shapes, read), config, architecture, notes + sizes
+    return rename_arrays(bundle, keys, _to_reference_layout), config, architecture, notes + sizes
 
 
-def _is_projection(name: str) -> bool:  # which the reference stores as [out, in]
-    return name.endswith("output_weights")
-
-
-def _reference_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    if _is_projection(name):
-        return shape[::-1]
+def _to_reference_layout(name: str, array: np.ndarray) -> np.ndarray:
+    if name.endswith("output_weights"):  # [out, in] there
+        return array.T
     if "/attention/self/" in name:
-        return (*shape[:-2], shape[-2] * shape[-1])
+        return array.reshape(*array.shape[:-2], -1)
     if name.endswith("/attention/output/dense/kernel"):
-        return (shape[0] * shape[1], shape[2])
-    return shape
+        return array.reshape(-1, array.shape[-1])
+    return array
 
 
 def _infer_config(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:

@@ -72,24 +72,22 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
 
     Args:
         path: their folder; or a vocabulary, which replaces the one that the files next to it have.
-
-    Raises:
-        ValueError: a file is damaged, or vocab.txt and tokenizer.json are of two models.
     """
     is_folder = not path or tf.io.gfile.isdir(path)
     folder, vocab_file = (path, None) if is_folder else (os.path.dirname(path), path)
     files = {name: read_sibling(folder, name) for name in (*_ADDED_TOKENS, _SENTENCES)}
     paths = {name: os.path.join(folder, name) for name in files}
     config, fast, sentences = files[_CONFIG], files[_FAST], files[_SENTENCES]
-    follows_fast = _tokenizer_class(config) not in _VOCABULARY_ONLY
-    vocab: tuple[str, ...] | None
+    kind = config.get("tokenizer_class")
+    kind = kind.removesuffix("Fast") if isinstance(kind, str) else kind
+    follows_fast = kind not in _VOCABULARY_ONLY
+    vocab = case = None
     if vocab_file is not None:
         vocab = tuple(load_vocab(vocab_file, required=("[UNK]",)))
     else:
         vocab, vocab_file = _fast_vocab(fast, paths[_FAST]), sibling_file(folder, "vocab.txt")
         if vocab_file is not None:
             vocab = _check_one_vocabulary(load_vocab(vocab_file), vocab or (), vocab_file)
-    case = None
     if vocab is None and sibling_file(folder, "saved_model.pb"):
         vocab_file, case = read_saved_tokenizer(folder)
         vocab = tuple(load_vocab(vocab_file)) if vocab_file else None
@@ -98,20 +96,14 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
         (paths[_FAST], (fast.get("normalizer") or {}).get("lowercase")),
     ]
     cases = [(folder, case), *(reversed(cases) if follows_fast else cases)]
-    lengths = sentences.get("max_seq_length"), config.get("model_max_length")
+    lengths: list[Any] = [sentences.get("max_seq_length"), config.get("model_max_length")]
+    lengths = [n for n in lengths if isinstance(n, int | float) and _NUM_SPECIAL < n < _NO_LIMIT]
     return TokenizerFiles(
         folder=folder,
         vocab_file=vocab_file,
         vocab=vocab,
         cases=tuple((value, file) for file, value in cases if isinstance(value, bool)),
-        max_seq_length=next(
-            (
-                int(n)
-                for n in lengths
-                if isinstance(n, int | float) and _NUM_SPECIAL < n < _NO_LIMIT
-            ),
-            None,
-        ),
+        max_seq_length=int(lengths[0]) if lengths else None,
         settings=tuple(_settings(files, paths, follows_fast)),
         added_tokens={
             paths[name]: tuple(
@@ -123,11 +115,6 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
             for name, keys in _ADDED_TOKENS.items()
         },
     )
-
-
-def _tokenizer_class(config: Mapping[str, Any]) -> Any:
-    name = config.get("tokenizer_class")
-    return name.removesuffix("Fast") if isinstance(name, str) else name
 
 
 def _fast_vocab(fast: Mapping[str, Any], path: str) -> tuple[str, ...] | None:
@@ -229,9 +216,6 @@ def find_tokenizer(
         checkpoint: initial weights, or None.
         config: architecture, whose `vocab_size` must exceed every id; None if unknown.
 
-    Raises:
-        ValueError: the vocabulary is missing, too large, of another case, or has other ids for
-            more than `MAX_REPLACED` of the checkpoint's tokens.
     """
     files = TokenizerFiles() if checkpoint is None else checkpoint.tokenizer
     if vocab_file is not None:
@@ -317,11 +301,7 @@ def find_case(
 def compare_vocabularies(
     vocab_file: str | None, vocab: Sequence[str] | None, checkpoint: PretrainedCheckpoint | None
 ) -> None:
-    """Warn of tokens of `vocab_file` with another id than in the checkpoint's vocabulary.
-
-    Raises:
-        ValueError: more than `MAX_REPLACED` of the checkpoint's tokens have another id or none.
-    """
+    """Warn of tokens of `vocab_file` with another id than in the checkpoint; raise if there are many."""
     if checkpoint is None or vocab is None or vocab_file in (None, checkpoint.vocab_file):
         return
     tokens, ids = checkpoint.vocab or (), {token: index for index, token in enumerate(vocab)}
@@ -395,8 +375,7 @@ def _case_evidence(
         yield match[1] in _LOWER_CASED_MODELS, f"`{match[1]}` is one of the published models"
     for value, file in cases:
         yield value, f"{file} sets {'lower-case' if value else 'cased'} text"
-    is_cased = None if vocab is None else vocab_is_cased(vocab)
-    if vocab is not None and is_cased is not None:
+    if vocab is not None and (is_cased := vocab_is_cased(vocab)) is not None:
         letters = "upper-case letters" if is_cased else "neither upper case nor accents"
         yield not is_cased, f"the vocabulary of {len(vocab)} tokens has {letters}"
     for name in reversed(re.split(r"[/\\]", path)):

@@ -84,14 +84,8 @@ def write_folder(
 
     Args:
         checkpoint: with labels if the head has any.
-        head: type of its head.
-        task: content of `task.json`, or None.
-        vocab: WordPieces in the order of their ids, or None.
-        do_lower_case: of the tokenizer; None without a vocabulary.
+        task, vocab, do_lower_case: as in `model_files`.
         format: one of `FORMATS`.
-
-    Raises:
-        ValueError: the format is unknown, or Hugging Face's BERT cannot express the model.
     """
     if format not in FORMATS:
         raise ValueError(f"`format` is {format!r}, but must be one of {', '.join(FORMATS)}.")

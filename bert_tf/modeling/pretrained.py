@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -118,11 +118,13 @@ def _with_labels(
         labels = stated
     order = None if labels is None else label_order(stated, labels)
     if order is None:  # a classifier for other labels
-        reason = _difference(stated, labels, num_labels)
-        arrays = drop_classifier(checkpoint.arrays)
-        is_number = (num_labels or len(labels or ())) == 1
-        dropped = {CROSS_ENCODER_KEY}
-        if is_number != (config.extra.get("problem_type") == "regression"):
+        count = num_labels or len(labels or ())
+        reason = f"The checkpoint's head has {len(stated)} labels, the model's {count}."
+        if count == len(stated):
+            reason = f"The checkpoint's head has the labels {join_names(stated)}, the model's "
+            reason += f"{join_names(labels or ())}."
+        arrays, dropped = drop_classifier(checkpoint.arrays), {CROSS_ENCODER_KEY}
+        if (count == 1) != (config.extra.get("problem_type") == "regression"):
             dropped.add("problem_type")
         extra = {name: v for name, v in config.extra.items() if name not in dropped}
         config = replace(config, extra=extra)
@@ -131,15 +133,6 @@ def _with_labels(
         allowed = allowed_transitions([stated[index] for index in order], scheme)
         kwargs = {"allowed_transitions": allowed, **kwargs}
     return replace(checkpoint, arrays=reorder_labels(checkpoint.arrays, order)), config, kwargs
-
-
-def _difference(stated: Sequence[str], labels: Sequence[str] | None, num_labels: int | None) -> str:
-    """Return the reason why a classifier for the labels `stated` is not used."""
-    count = num_labels or len(labels or ())
-    if count != len(stated):
-        return f"The checkpoint's head has {len(stated)} labels, the model's {count}."
-    named = f"The labels of the checkpoint's head are {join_names(stated)}"
-    return f"{named}, the model's are {join_names(labels or ())}."
 
 
 def save_pretrained(
