@@ -34,7 +34,7 @@ from bert_tf.options import ModelOptions, make_options, require_files
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.serving.served import TEXT, Served, texts_spec
 from bert_tf.tasks.base import ExampleTask
-from bert_tf.tasks.options import FILES, FineTuningOptions, wanted_files
+from bert_tf.tasks.options import FILES, FineTuningOptions, select_files
 from bert_tf.tasks.run import start_fine_tuning
 from bert_tf.tasks.setup import resolve
 from bert_tf.training.options import DeviceOptions, TrainingOptions
@@ -169,7 +169,7 @@ class CountingOptions:
 def run_counting(options):
     """Train, evaluate and predict, as the options set."""
     setup = resolve(options, "counting")
-    splits = {split: read_examples(file) for split, file in wanted_files(options).items()}
+    splits = {split: read_examples(file) for split, file in select_files(options).items()}
     run = start_fine_tuning(setup, CountingTask(setup.max_seq_length), splits)
 
     def dev_metrics():

@@ -19,7 +19,7 @@ from bert_tf.limits import DataError, join_names, suggestion
 from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.tasks.classification import InputExample, Label
 from bert_tf.tasks.glue import find_glue_task, list_splits, read_glue
-from bert_tf.tasks.options import wanted_files
+from bert_tf.tasks.options import select_files
 from bert_tf.tasks.tables import NO_LABEL
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def read_examples(
             invalid score.
     """
     splits, types = {}, {}
-    for split, file in wanted_files(options).items():
+    for split, file in select_files(options).items():
         if options.texts.task_name:
             types[split], splits[split] = _of_data_set(options.texts, split)
             check_some(splits[split], describe_source(options, split), "pairs, or no entailed ones")
@@ -143,7 +143,7 @@ def describe_source(options: Any, split: str) -> str:
     texts = options.texts
     if texts.task_name:
         return f"{texts.data_dir} (task_name={texts.task_name})"
-    return str(wanted_files(options)[split])
+    return str(select_files(options)[split])
 
 
 def score_each_pair(types: dict[str, str], splits: dict[str, list[EmbeddingExample]]) -> None:

@@ -125,13 +125,13 @@ def predict_answer(
         windows: of the question, in their order; empty for an empty passage.
         start_logits, end_logits: W arrays, float32 [S].
     """
-    spans = _best_spans(windows, start_logits, end_logits, settings)
+    spans = _select_spans(windows, start_logits, end_logits, settings)
     null = None
     if settings.version_2_with_negative:
         # The logits of the [CLS] that scores no answer lowest.
         pairs = [(float(s[0]), float(e[0])) for s, e in zip(start_logits, end_logits, strict=True)]
         null = Candidate("", *min(pairs, key=sum, default=(0.0, 0.0)), 0.0)
-    nbest = _distinct_texts(spans, null, windows, tokenizer, settings)
+    nbest = _select_distinct(spans, null, windows, tokenizer, settings)
     best = next((candidate for candidate in nbest if candidate.text), None)
     if not nbest:  # the reference's text without candidates
         nbest = [Candidate("empty", 0.0, 0.0, 1.0)]
@@ -157,7 +157,7 @@ class _Spans(NamedTuple):
     end_logit: np.ndarray
 
 
-def _best_spans(
+def _select_spans(
     windows: Sequence[Window],
     start_logits: Sequence[np.ndarray],
     end_logits: Sequence[np.ndarray],
@@ -183,7 +183,7 @@ def _best_spans(
     return _Spans(numbers, first, last, start.astype(np.float64), end.astype(np.float64))
 
 
-def _distinct_texts(
+def _select_distinct(
     spans: _Spans,
     null: Candidate | None,
     windows: Sequence[Window],
@@ -193,7 +193,7 @@ def _distinct_texts(
     """Return the best candidates with different texts, "no answer" among them or at the end."""
     nbest: list[Candidate] = []
     seen: set[str] = set()
-    for candidate in _by_score(spans, null):
+    for candidate in _rank(spans, null):
         if len(nbest) >= settings.n_best_size:
             break
         if candidate.window is None or candidate.positions is None:
@@ -201,7 +201,7 @@ def _distinct_texts(
         else:
             window = windows[candidate.window]
             if settings.answer_spans == "characters":
-                start, end = _characters(window, candidate.positions, tokenizer)
+                start, end = _locate(window, candidate.positions, tokenizer)
                 text = window.passage.passage.text[start:end]
             else:
                 text = _reference_text(window, candidate.positions, tokenizer)
@@ -215,7 +215,7 @@ def _distinct_texts(
     return nbest
 
 
-def _by_score(spans: _Spans, null: Candidate | None) -> Iterator[Candidate]:
+def _rank(spans: _Spans, null: Candidate | None) -> Iterator[Candidate]:
     """Yield all candidates, best first. Ties keep their order, with `null` last."""
     scores = spans.start_logit + spans.end_logit
     for index in np.argsort(-scores, kind="stable"):
@@ -255,10 +255,10 @@ def find_characters(
     """
     if candidate.window is None or candidate.positions is None:
         return None
-    return _characters(windows[candidate.window], candidate.positions, tokenizer)
+    return _locate(windows[candidate.window], candidate.positions, tokenizer)
 
 
-def _characters(
+def _locate(
     window: Window, positions: tuple[int, int], tokenizer: FullTokenizer
 ) -> tuple[int, int]:
     span = TokenSpan(*map(window.passage_token, positions))
@@ -340,10 +340,12 @@ def combine(
     Odds of no answer are log(probability of no answer) - log(probability of the best answer), as in
     each run. The logits of an entry are means over the runs that list it.
     """
-    return {name: _vote([run[name] for run in runs], settings) for name in names}
+    return {name: _combine_answers([run[name] for run in runs], settings) for name in names}
 
 
-def _vote(runs: Sequence[Sequence[Mapping[str, Any]]], settings: AnswerSettings) -> Prediction:
+def _combine_answers(
+    runs: Sequence[Sequence[Mapping[str, Any]]], settings: AnswerSettings
+) -> Prediction:
     entries: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
         for entry in run:

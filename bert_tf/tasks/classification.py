@@ -163,16 +163,22 @@ class InputExample:
 
 
 class ClassificationTask(ExampleTask):
-    """Labels or a number for each example.
+    """Classification of texts or pairs: one of several labels, any number of them, or a number.
+
+    >>> task = ClassificationTask(["bad", "good"], max_seq_length=128, is_pair=True)
+    >>> task.metric_keys[:2]
+    ('eval_accuracy', 'eval_f1')
 
     Args:
         labels: in the order of the output units; empty for a regression.
-        max_seq_length: S.
+        max_seq_length: S, with [CLS] and [SEP]. Choose what most texts need: time grows with it.
         metric_names: metrics of the problem type to report, the selecting one first. None: all.
         is_pair: True if an example has two sentences; None if unknown, so that both are accepted.
         problem_type: key of `PROBLEM_TYPES`.
         class_weights: weight of each label in the training loss, above 0, in the order of `labels`.
         doc_stride: tokens between windows of a long example, whose logits are averaged. None: truncate.
+
+    Source: Devlin et al. 2019, section 4.1.
     """
 
     name = "classification"

@@ -225,14 +225,14 @@ def read_glue(
         texts = (row[layout.text_a], None if layout.text_b is None else row[layout.text_b])
         if any(text is not None and is_blank(text) for text in texts):
             blank.append(row)
-        yield InputExample(f"{split}-{index}", *texts, _label(task, layout, row), row.location)
+        yield InputExample(f"{split}-{index}", *texts, _read_label(task, layout, row), row.location)
     faults = {"have too few columns and are skipped": broken, "are empty texts": blank}
     for fault, rows in faults.items():
         if rows:
             logger.warning("%d rows of %s %s, first %s", len(rows), path, fault, rows[0].location)
 
 
-def submission_lines(task: GlueTask, predictions: list) -> list[str]:
+def format_submission(task: GlueTask, predictions: list) -> list[str]:
     """Return the lines for the GLUE leaderboard: a header, then example number and prediction.
 
     Args:
@@ -246,7 +246,7 @@ def submission_lines(task: GlueTask, predictions: list) -> list[str]:
     return ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(values))]
 
 
-def _label(task: GlueTask, layout: Split, row: Row) -> Label:
+def _read_label(task: GlueTask, layout: Split, row: Row) -> Label:
     if layout.label is None:
         return None
     label = row[layout.label]

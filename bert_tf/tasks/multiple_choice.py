@@ -27,12 +27,17 @@ from bert_tf.training.losses import masked_choices, multiple_choice_loss
 
 
 class MultipleChoiceTask(ExampleTask):
-    """One of several choices.
+    """One of several texts that may continue or answer a first one.
+
+    >>> MultipleChoiceTask(num_choices=4, max_seq_length=128).metric_keys
+    ('eval_accuracy', 'eval_loss', 'loss')
 
     Args:
         num_choices: K, the maximum of an example. Padding choices get no probability, so the model does
             not depend on K.
-        max_seq_length: S, of each choice.
+        max_seq_length: S, of the first text with one choice.
+
+    Source: Devlin et al. 2019, section 4.4.
     """
 
     name = "multiple_choice"

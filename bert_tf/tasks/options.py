@@ -53,7 +53,7 @@ class FineTuningOptions:
 FILES = {"do_train": "train_file", "do_eval": "eval_file", "do_predict": "predict_file"}
 
 
-def wanted_files(options: Any) -> dict[str, str | None]:
+def select_files(options: Any) -> dict[str, str | None]:
     """Return split -> file of the splits that a run needs: "train", "dev" and "test"."""
     training, fine_tuning = options.training, options.fine_tuning
     files = {}

@@ -99,7 +99,7 @@ def label_questions(
         passage = passages[example.passage]
         span = None
         if answer is not None:
-            span = _answer_tokens(example, passage, answer, tokenizer, findings, answer_spans)
+            span = _find_answer(example, passage, answer, tokenizer, findings, answer_spans)
             if span is None:
                 findings.add("are left out, because their answer has no tokens", example.qas_id)
                 continue
@@ -107,7 +107,7 @@ def label_questions(
     return labeled
 
 
-def _answer_tokens(
+def _find_answer(
     example: SquadExample,
     passage: TokenizedPassage,
     answer: SquadAnswer,
@@ -141,13 +141,19 @@ IS_IMPOSSIBLE = FeatureSpec("is_impossible", role="id")
 class QuestionAnsweringTask(ExampleTask):
     """One answer to each question, a span of its passage.
 
+    >>> QuestionAnsweringTask(max_seq_length=384, version_2_with_negative=True).metric_keys[:2]
+    ('exact', 'f1')
+
     Args:
-        max_seq_length: S.
-        doc_stride: tokens from one window of a passage to the next.
+        max_seq_length: S, of the question and a window of the passage. Longer windows are fewer.
+        doc_stride: tokens from one window of a passage to the next. Shorter strides give each token
+            more context and more windows.
         max_query_length: maximum tokens of a question; the rest is truncated.
         version_2_with_negative: True if a question may have no answer.
         answer_spans: one of `ANSWER_SPANS`.
         is_labeled: True if the records contain the answers, as training needs.
+
+    Source: Devlin et al. 2019, sections 4.2 and 4.3.
     """
 
     name = "question_answering"
@@ -319,11 +325,11 @@ class QuestionSet:
             outputs: `unique_ids` [N], `start_logits` and `end_logits` [N, S] of the windows, in
                 any order.
         """
-        row_of = {unique_id: row for row, unique_id in enumerate(outputs["unique_ids"].tolist())}
+        row_by_id = {unique_id: row for row, unique_id in enumerate(outputs["unique_ids"].tolist())}
         windows_by_question = self.task.windows_by_question(self.questions, self.tokenizer)
         predictions = {}
         for (example, _, _), windows in zip(self.questions, windows_by_question, strict=True):
-            rows = [row_of[window.unique_id] for window in windows]
+            rows = [row_by_id[window.unique_id] for window in windows]
             predictions[example.qas_id] = predict_answer(
                 windows,
                 [outputs["start_logits"][row] for row in rows],

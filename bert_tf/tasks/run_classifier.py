@@ -27,12 +27,12 @@ from bert_tf.tasks.glue import (
     GLUE_TASKS,
     GlueTask,
     find_glue_task,
+    format_submission,
     list_splits,
     read_glue,
-    submission_lines,
 )
 from bert_tf.tasks.metrics import largest_class
-from bert_tf.tasks.options import FineTuningOptions, check_data, wanted_files
+from bert_tf.tasks.options import FineTuningOptions, check_data, select_files
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import resolve
 from bert_tf.tasks.tables import TableLayout, drop_unlabeled, infer_labels, read_examples
@@ -187,7 +187,7 @@ def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "
         logger.info("  its columns: %s", ", ".join(task.labels))
     if glue_task and (submission := glue_task.splits[split].submission):
         predictions = task.kind.predictions(logits).tolist()
-        lines = submission_lines(glue_task, predictions)
+        lines = format_submission(glue_task, predictions)
         run.write_lines(submission, (f"{line}\n" for line in lines))
 
 
@@ -211,7 +211,7 @@ def read_data(
         ValueError: a table cannot be read or is empty, a label is unknown, or the task differs from
             `trained`.
     """
-    files, glue_task = wanted_files(options), options.glue_task
+    files, glue_task = select_files(options), options.glue_task
     known_type = "single_label" if trained is None else trained.problem_type
     problem_type = glue_task.problem_type if glue_task else options.problem_type or known_type
     if trained is not None and problem_type != known_type:
@@ -233,7 +233,9 @@ def read_data(
         if not split.startswith("test"):
             task.check_examples(examples)
     if options.class_weights and "train" in splits:
-        settings["class_weights"] = class_weights(options.class_weights, task, splits["train"])
+        settings["class_weights"] = parse_class_weights(
+            options.class_weights, task, splits["train"]
+        )
         task = ClassificationTask(**settings)
     if trained is not None and trained.is_pair not in (None, task.is_pair):
         text = f"the model was trained with is_pair={trained.is_pair}, unlike the data."
@@ -274,7 +276,7 @@ def _read_tables(
         separator=options.table.column_separator,
     )
     splits = {
-        split: list(read_examples(str(file), layout, labelled=split != "test"))
+        split: list(read_examples(str(file), layout, with_labels=split != "test"))
         for split, file in files.items()
     }
     labels: Sequence[str] = ()
@@ -301,7 +303,7 @@ def _choose_labels(
         )
     if not train_file:
         raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
-    rows = splits.get("train") or list(read_examples(train_file, layout, labelled=True))
+    rows = splits.get("train") or list(read_examples(train_file, layout, with_labels=True))
     labels = infer_labels(rows, layout.problem_type)
     if rows and len(labels) < 1 + (layout.problem_type == "single_label"):
         text = f"the labels are {join_names(labels) or 'none'}. Check label_column."
@@ -326,7 +328,7 @@ def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> 
     return [counts[label] for label in task.labels]
 
 
-def class_weights(
+def parse_class_weights(
     flag: str, task: ClassificationTask, examples: Sequence[InputExample]
 ) -> list[float]:
     """Return the weight of each label, from the value of --class_weights.

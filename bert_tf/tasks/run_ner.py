@@ -33,7 +33,7 @@ from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
 from bert_tf.options import ModelOptions, OptionError, option, require_files
 from bert_tf.report.token_classification import Spans, TypeCounts, span_sections
 from bert_tf.tasks.metrics import largest_class
-from bert_tf.tasks.options import FILES, FineTuningOptions, wanted_files
+from bert_tf.tasks.options import FILES, FineTuningOptions, select_files
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import resolve
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -140,7 +140,7 @@ def run_ner(options: NerOptions) -> dict[str, float]:
         check_feature_layers(options.feature_layers, setup.config.num_hidden_layers)
     task, splits = read_data(options, setup.trained, setup.max_seq_length, setup.labels)
     num_windows = task.count_windows(splits.get("train", ()), setup.tokenizer)
-    rates = learning_rates(options)
+    rates = choose_learning_rates(options)
     run: NerRun = start_fine_tuning(setup, task, splits, num_windows, learning_rates=rates)
 
     def dev_metrics() -> dict[str, float]:
@@ -154,7 +154,7 @@ def run_ner(options: NerOptions) -> dict[str, float]:
     return results
 
 
-def learning_rates(options: NerOptions) -> dict[str, float]:
+def choose_learning_rates(options: NerOptions) -> dict[str, float]:
     """Return the peak learning rates that the program sets itself; see `Plan`."""
     rates = {"": _BILSTM_LEARNING_RATE} if options.feature_based else {}
     return rates | ({"^crf/": _CRF_LEARNING_RATE} if options.crf else {})
@@ -258,7 +258,7 @@ def _score_raw_text(run: NerRun, sentences: Sequence[Sentence], f1: float) -> di
     if abs(f1_of_text - f1) <= 0.01:
         return {}
     logger.warning(
-        "F1 is %.2f for the given words, but %.2f for the same sentences as raw text. Give predict "
+        "F1 is %.2f for the words of the file, but %.2f for the same text, split again. Give predict "
         "lists of words where they are known.",
         *(100 * f1, 100 * f1_of_text),
     )
@@ -291,7 +291,7 @@ def find_files(options: NerOptions) -> dict[str, str]:
     files = {}
     folder = options.data_dir or ""
     names = set(tf.io.gfile.listdir(folder)) if folder else set()
-    for split, file in wanted_files(options).items():
+    for split, file in select_files(options).items():
         name = file or next((name for name in FILE_NAMES[split] if name in names), None)
         if name is None:
             usual, existing = ", ".join(FILE_NAMES[split]), ", ".join(sorted(names)) or "nothing"

@@ -44,7 +44,7 @@ from bert_tf.tasks.question_answering import (
 )
 from bert_tf.tasks.run import Run, start_fine_tuning, write_results
 from bert_tf.tasks.setup import check_output_folder, resolve
-from bert_tf.tasks.squad_metrics import scores_v1, scores_v2
+from bert_tf.tasks.squad_metrics import score_v1, score_v2
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -260,9 +260,9 @@ def _scored(
     """Return the questions with their answers and scores, for the report."""
     answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
     texts = {name: predictions[name].text for name in answers}
-    scores = best = (scores_v2 if version_2 else scores_v1)(answers, texts)
+    scores = best = (score_v2 if version_2 else score_v1)(answers, texts)
     if version_2:
-        best = scores_v2(answers, {name: predictions[name].best_answer for name in answers})
+        best = score_v2(answers, {name: predictions[name].best_answer for name in answers})
     rows = []
     for name, example in zip(answers, examples, strict=True):
         text, nbest, odds = texts[name], predictions[name].nbest, predictions[name].null_odds

@@ -19,7 +19,7 @@ from bert_tf.options import ModelOptions, require_files
 from bert_tf.report.classification import Choices, choice_sections
 from bert_tf.tasks.metrics import largest_class, softmax
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.options import FILES, FineTuningOptions, wanted_files
+from bert_tf.tasks.options import FILES, FineTuningOptions, select_files
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import resolve
 from bert_tf.training.options import DeviceOptions, TrainingOptions
@@ -83,7 +83,7 @@ def read_data(options: SwagOptions) -> Splits:
         ValueError: a file cannot be read or is empty, has invalid rows, or lacks required answers.
     """
     splits = {}
-    for split, file in wanted_files(options).items():
+    for split, file in select_files(options).items():
         questions = read_questions(str(file))
         unknown = [question for question in questions if question.label is None]
         if unknown and split != "test":
@@ -101,7 +101,7 @@ def answer(
     """Answer the set "eval" or "test". Return its metrics, or {} if an answer is unknown."""
     logger.info("***** Running %s on %d questions *****", name, len(questions))
     outputs = run.outputs(questions, name, batch_size)
-    run.write_lines(f"{name}_predictions.jsonl", prediction_lines(questions, outputs["logits"]))
+    run.write_lines(f"{name}_predictions.jsonl", format_predictions(questions, outputs["logits"]))
     if any(question.label is None for question in questions):
         return {}
     results = run.write_results(name, run.task.metrics(outputs))
@@ -115,7 +115,7 @@ def answer(
     return results
 
 
-def prediction_lines(questions: Sequence[Question], logits: np.ndarray) -> Iterator[str]:
+def format_predictions(questions: Sequence[Question], logits: np.ndarray) -> Iterator[str]:
     """Yield one line of JSON per question. `logits` [questions, K] may have padding."""
     for question, row in zip(questions, softmax(logits), strict=True):
         probabilities = row[: len(question.choices)].tolist()

@@ -60,7 +60,7 @@ class QuestionScore(NamedTuple):
     f1: float
 
 
-def scores_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, QuestionScore]:
+def score_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, QuestionScore]:
     """Return the SQuAD 1.1 scores of each question. A missing prediction is wrong."""
     return {
         name: QuestionScore(
@@ -73,7 +73,7 @@ def scores_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, Que
     }
 
 
-def scores_v2(answers: Answers, predictions: Mapping[str, str]) -> dict[str, QuestionScore]:
+def score_v2(answers: Answers, predictions: Mapping[str, str]) -> dict[str, QuestionScore]:
     """Return the SQuAD 2.0 scores of each question. Every question needs a prediction; "" means none."""
     scores = {}
     for name, texts in answers.items():
@@ -87,7 +87,7 @@ def scores_v2(answers: Answers, predictions: Mapping[str, str]) -> dict[str, Que
 
 def evaluate_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
     """Return `exact_match` and `f1` of SQuAD 1.1. A missing prediction is wrong."""
-    scores = scores_v1(answers, predictions).values()
+    scores = score_v1(answers, predictions).values()
     return {
         name: _percent(sum(getattr(score, name) for score in scores), len(answers))
         for name in QuestionScore._fields
@@ -120,7 +120,7 @@ def evaluate_v2(
         best_answers: the best answer that is not empty.
         null_odds: score of "no answer" minus the score of that answer.
     """
-    given, forced = scores_v2(answers, predictions), scores_v2(answers, best_answers)
+    chosen, forced = score_v2(answers, predictions), score_v2(answers, best_answers)
     has_answer = {name: bool(texts) for name, texts in answers.items()}
     groups = {
         "": list(answers),
@@ -131,7 +131,7 @@ def evaluate_v2(
     for index, key in enumerate(("exact", "f1")):
         for prefix, names in groups.items():
             if names:
-                total = sum(given[name][index] for name in names)
+                total = sum(chosen[name][index] for name in names)
                 results[f"{prefix}{key}"] = _percent(total, len(names))
                 results[f"{prefix}total"] = len(names)
         scores = {name: score[index] for name, score in forced.items()}

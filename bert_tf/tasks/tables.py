@@ -58,24 +58,24 @@ class TableLayout:
         return tuple(columns) if is_one_per_label else ()
 
 
-def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator[InputExample]:
+def read_examples(path: str, layout: TableLayout, *, with_labels: bool) -> Iterator[InputExample]:
     """Yield the rows of a table as examples.
 
     Args:
         path: of the file; see `data.tables.read_table`.
-        labelled: True to read the labels; else the examples have none.
+        with_labels: True to read the labels; else the examples have none.
 
     Raises:
         ValueError: a column is missing, or a text or label is invalid; the message has file and line.
     """
     rows = read_table(path, header=layout.header, separator=layout.separator)
     for index, row in enumerate(rows, start=1):
-        text_b = None if layout.text_b is None else _text(row, layout.text_b, "text_b_column")
+        text_b = None if layout.text_b is None else _read_text(row, layout.text_b, "text_b_column")
         yield InputExample(
             guid=f"row-{index}",
-            text_a=_text(row, layout.text_a, "text_a_column"),
+            text_a=_read_text(row, layout.text_a, "text_a_column"),
             text_b=text_b,
-            label=_label(row, layout) if labelled else None,
+            label=_read_label(row, layout) if with_labels else None,
             origin=row.location,
         )
 
@@ -126,53 +126,53 @@ def drop_unlabeled(
     return labeled
 
 
-def _text(row: TableRow, column: str, flag: str) -> str:
+def _read_text(row: TableRow, column: str, flag: str) -> str:
     value = row.column(column, flag)
-    _check(row, column, value, "a text", isinstance(value, str) and not is_blank(value))
+    _require(row, column, value, "a text", isinstance(value, str) and not is_blank(value))
     return value
 
 
-def _label(row: TableRow, layout: TableLayout) -> Label:
+def _read_label(row: TableRow, layout: TableLayout) -> Label:
     if layout.label_columns:
-        return tuple(name for name in layout.label_columns if _truth(row, name))
+        return tuple(name for name in layout.label_columns if _read_truth(row, name))
     column = str(layout.label)
     value = row.column(column, "label_column")
     if layout.problem_type == "regression":
-        return _number(row, column, value)
+        return _parse_number(row, column, value)
     if layout.problem_type == "single_label":
-        return _name(row, column, value)
+        return _parse_name(row, column, value)
     if isinstance(value, str):
         value = [part for part in value.split(",") if part.strip()]
-    _check(row, column, value, "labels (a text or a list)", isinstance(value, list))
-    return tuple(_name(row, column, part) for part in value)
+    _require(row, column, value, "labels (a text or a list)", isinstance(value, list))
+    return tuple(_parse_name(row, column, part) for part in value)
 
 
-def _name(row: TableRow, column: str, value: Any) -> str:
+def _parse_name(row: TableRow, column: str, value: Any) -> str:
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         value = json.dumps(value)  # such as 1 or true in JSON
     name = value.strip() if isinstance(value, str) else ""
     is_line = bool(name) and not {"\n", "\r"} & set(name)  # labels.txt has one label a line
-    _check(row, column, value, "a label without line ends", is_line)
+    _require(row, column, value, "a label without line ends", is_line)
     return name
 
 
-def _truth(row: TableRow, column: str) -> bool:
+def _read_truth(row: TableRow, column: str) -> bool:
     value = row.column(column, "label_column")
     word = (value if isinstance(value, str) else json.dumps(value)).strip().lower()
-    _check(row, column, value, "0 or 1", word in _TRUTH)
+    _require(row, column, value, "0 or 1", word in _TRUTH)
     return _TRUTH[word]
 
 
-def _number(row: TableRow, column: str, value: Any) -> float:
+def _parse_number(row: TableRow, column: str, value: Any) -> float:
     try:
         number = float(value)
     except (OverflowError, TypeError, ValueError):
         number = math.nan
-    _check(row, column, value, "a number for problem_type=regression", math.isfinite(number))
+    _require(row, column, value, "a number for problem_type=regression", math.isfinite(number))
     return number
 
 
-def _check(row: TableRow, column: str, value: Any, expected: str, is_valid: bool) -> None:
+def _require(row: TableRow, column: str, value: Any, expected: str, is_valid: bool) -> None:
     if not is_valid:
         raise DataError(
             row.location, f"column {column!r} contains {value!r:.60}, but must contain {expected}."

@@ -51,11 +51,14 @@ from bert_tf.training.losses import (
 
 
 class TokenClassificationTask(ExampleTask):
-    """One label for each word.
+    """One label for each word, such as its part of speech or its place in an entity.
+
+    >>> TokenClassificationTask(["O", "B-PER", "I-PER"], max_seq_length=128).best_metric
+    'eval_f1'
 
     Args:
         labels: in the order of the output units, from `data.label_schemes.complete_labels`.
-        max_seq_length: S.
+        max_seq_length: S; longer sentences are read in windows.
         document_context: fill S with the document around a sentence, instead of the sentence alone.
         doc_stride: pieces between the starts of windows of a long text. None: half a window.
         feature_layers: layers of a frozen encoder to train a BiLSTM on (a name of
@@ -67,6 +70,8 @@ class TokenClassificationTask(ExampleTask):
             never takes a transition that the scheme forbids. None for no CRF.
         word_splitting: one of `data.word_splitting.RULES`, which splits raw text.
         whole_words: words that the rule outer_punctuation leaves whole.
+
+    Source: Devlin et al. 2019, section 5.3.
     """
 
     name = "token_classification"

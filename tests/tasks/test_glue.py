@@ -6,7 +6,7 @@ import pytest
 from helpers import cause_of
 
 from bert_tf.tasks.classification import InputExample
-from bert_tf.tasks.glue import GLUE_TASKS, find_glue_task, list_splits, read_glue, submission_lines
+from bert_tf.tasks.glue import GLUE_TASKS, find_glue_task, format_submission, list_splits, read_glue
 
 REAL_DATA = Path(__file__).parents[3] / "shared/data/glue"
 
@@ -132,12 +132,12 @@ def test_the_mismatched_sets_of_mnli_belong_to_a_run_where_they_are_there(tmp_pa
 
 
 def test_the_file_for_the_leaderboard_has_a_header_and_names_of_labels():
-    assert submission_lines(GLUE_TASKS["rte"], [1, 0]) == [
+    assert format_submission(GLUE_TASKS["rte"], [1, 0]) == [
         "index\tprediction",
         "0\tnot_entailment",
         "1\tentailment",
     ]
-    scores = submission_lines(GLUE_TASKS["sts-b"], [5.2, -0.1, 2.34567])
+    scores = format_submission(GLUE_TASKS["sts-b"], [5.2, -0.1, 2.34567])
     assert scores[1:] == ["0\t5.000", "1\t0.000", "2\t2.346"]
     names = [s.submission for t in GLUE_TASKS.values() for s in t.splits.values() if s.submission]
     expected = ["AX", "CoLA", "MNLI-m", "MNLI-mm", "MRPC", "QNLI", "QQP", "RTE", "SST-2"]

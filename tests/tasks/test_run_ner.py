@@ -23,8 +23,8 @@ from bert_tf.serving.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tasks.run import Plan, make_optimizer
 from bert_tf.tasks.run_ner import (
     NerOptions,
+    choose_learning_rates,
     find_files,
-    learning_rates,
     read_data,
     run_ner,
 )
@@ -233,7 +233,7 @@ def test_transitions_have_a_learning_rate_of_their_own():
     for feature_based in (False, True):
         given = options("crf", "output", feature_based=feature_based)
         optimizer = make_optimizer(
-            given.training, "float32", 2, Plan(100, learning_rates=learning_rates(given))
+            given.training, "float32", 2, Plan(100, learning_rates=choose_learning_rates(given))
         )
         base = 1e-3 if feature_based else given.training.learning_rate
         assert optimizer.schedule.learning_rate == base

@@ -10,7 +10,7 @@ from bert_tf.tasks.tables import read_examples as read_with_layout
 def read_examples(path, **columns):
     """With a layout of these names; labels are read where a column is named."""
     layout = TableLayout(**{"text_a": "text", **columns})
-    return list(read_with_layout(path, layout, labelled="label" in columns))
+    return list(read_with_layout(path, layout, with_labels="label" in columns))
 
 
 def labels_of(*labels):
