@@ -41,7 +41,7 @@ from bert_tf.prediction.masked_lm import MaskedLMPredictor, corpus_pseudo_perple
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.quiet import ignore_broken_pipe
-from bert_tf.tasks.setup import RunRecord
+from bert_tf.tasks.run_folder import RunRecord
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import PRECISIONS, choose_precision
 

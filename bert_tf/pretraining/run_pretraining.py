@@ -27,7 +27,8 @@ from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.report.model_card import code
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.batches import RecordFiles, run_model
-from bert_tf.tasks.run import COUNT, Plan, Run, start
+from bert_tf.tasks.run import Plan, Run, start
+from bert_tf.tasks.run_folder import COUNT
 from bert_tf.tasks.setup import Setup, resolve
 from bert_tf.training.best_checkpoint import check_best_metric
 from bert_tf.training.options import DeviceOptions, TrainingOptions

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import hashlib
 import logging
 import math
 import os
@@ -27,41 +26,37 @@ from typing import Any, Generic, TypeVar
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
 from bert_tf.checkpoints.labels import align_labels
 from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.data.batching import PACKED_FEATURES
 from bert_tf.data.parallel import workers_for
-from bert_tf.data.records import count_records, explain_read_errors, make_once
-from bert_tf.files import check_writable, file_facts, write_text
+from bert_tf.data.records import explain_read_errors, make_once
+from bert_tf.files import check_writable, write_text
 from bert_tf.modeling.bert import flops_per_token
 from bert_tf.options import OptionError
 from bert_tf.registry import TYPES
 from bert_tf.report.model_card import (
-    code,
     described_step,
     model_facts,
-    without_folders,
     write_card,
     write_training_card,
 )
-from bert_tf.report.page import INITIAL_FLAGS, Command, Section, changed_options, write_report
+from bert_tf.report.page import Command, Section, changed_options, write_report
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.batches import RecordFiles, Source, run_model
 from bert_tf.tasks.distillation import Teacher, load_teacher
 from bert_tf.tasks.load import load_weights
-from bert_tf.tasks.setup import (
+from bert_tf.tasks.run_folder import (
     RunFolder,
     RunRecord,
-    Setup,
     check_output_folder,
     compared_options,
-    format_value,
+    describe_data,
     model_values,
-    resume_rules,
 )
+from bert_tf.tasks.setup import Setup
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import strategy
 from bert_tf.training.best_checkpoint import BestCheckpoint, check_best_metric
@@ -109,6 +104,12 @@ class Plan:
     @property
     def last_step(self) -> int:
         return self.stop_step or self.num_train_steps
+
+    @property
+    def resolved_options(self) -> dict[str, Any]:
+        """Name -> value of the options that the program decides."""
+        own = {"learning_rate": self.learning_rates[""]} if "" in self.learning_rates else {}
+        return {**self.resolved, **own}
 
 
 def start_fine_tuning(
@@ -165,7 +166,8 @@ def start(
     setup.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
     case = None if setup.vocabulary is None else setup.do_lower_case
     model = model_values(task.values(), setup.config, setup.vocabulary, case)
-    changes = _compare(folder, setup, plan, model)
+    values = compared_options(options, plan.resolved_options)
+    changes = folder.compare(model, options, values, plan.num_train_steps)
     if strategy.is_chief(setup.devices):
         check_output_folder(folder.path)
     checkpoint = _with_labels_of(setup, task, label_names)
@@ -188,12 +190,13 @@ def start(
         teacher = load_teacher(options.fine_tuning, example_task, *own, label_names)
     learned: Any = task if teacher is None else teacher.student
     trainer = make_trainer(setup, learned, plan)
-    _load_initial(trainer, learned, setup, plan, checkpoint)
+    _load_initial(trainer, learned, setup, plan, checkpoint, values)
     logger.info("%s", _describe_model(trainer.model))
     last_step = min(plan.last_step, trainer.step) if is_stopped else plan.last_step
     record = folder.record
     if trainer.step < last_step:
-        record = _make_record(setup, plan, changes)
+        record = folder.next_record(options, values, plan.num_train_steps, changes)
+        record.data = plan.data
     output_dir = folder.path if trainer.is_chief else _scratch_folder()
     return Run(setup, task, learned, trainer, last_step, record, output_dir, best, teacher, program)
 
@@ -314,13 +317,9 @@ class Run(Generic[AnyTask, AnyOptions]):
 
     def _write_record(self, files: Sequence[str], batch_size: int) -> None:
         """Write training.json, with the facts of the data."""
-        record, before = self.record, self.setup.folder.record
-        data = _describe_data(record.flags, files, record.data)
-        if before.data:
-            none = [(name, "none") for name, _ in data if name != _HASH]
-            before = replace(before, data=[*none, *before.data])
-            rules = {name: "warn" for name, _ in data}
-            replace(self.setup.folder, record=before).changes(dict(data), rules)
+        record = self.record
+        data = describe_data(record.flags, files, record.data)
+        self.setup.folder.compare_data(data)
         if not files:  # the size of given batches is not an option to compare
             options = {n: v for n, v in record.options.items() if n != "train_batch_size"}
             flags = dict(record.flags)
@@ -470,76 +469,6 @@ def _sample_texts(task: Any, splits: Splits) -> Iterator[str]:
             yield from (text[:_SAMPLED_LENGTH] for text in task.texts(example))
 
 
-def _option_values(options: Any, plan: Plan) -> dict[str, Any]:
-    """Return name -> value of the options that a run which resumes is compared with."""
-    values = {**compared_options(options), **plan.resolved}
-    rate = plan.learning_rates.get("", values["learning_rate"])
-    return {**values, "learning_rate": rate}
-
-
-def _compare(
-    folder: RunFolder, setup: Setup, plan: Plan, model: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return name -> value in a folder of what this run changes; see `RunFolder.changes`.
-
-    Args:
-        model: `model_values`.
-    """
-    rules, values = {"steps": "warn", **resume_rules(setup.options)}, dict(model)
-    if plan.num_train_steps:
-        values |= _option_values(setup.options, plan)
-        if "num_train_steps" not in rules:
-            values["steps"] = plan.num_train_steps
-    return folder.changes(values, rules)
-
-
-def _make_record(setup: Setup, plan: Plan, changes: Mapping[str, Any]) -> RunRecord:
-    """Return the record of a training, without the facts of its data.
-
-    Args:
-        changes: name -> value before the run resumed.
-    """
-    before, flags = setup.folder.record, changed_options(setup.options)
-    if path := setup.options.training.init_checkpoint:
-        # An absolute path is valid in every working folder.
-        flags["init_checkpoint"] = path if "://" in path else os.path.abspath(path)
-    if before.flags:
-        flags = {name: value for name, value in flags.items() if name not in INITIAL_FLAGS}
-        flags |= {name: before.flags[name] for name in INITIAL_FLAGS if name in before.flags}
-    values = _option_values(setup.options, plan)
-    texts = [f"{n} {format_value(v)}" for n, v in changes.items() if n in values]
-    resumed = list(before.resumed)
-    if texts:
-        resumed.append(f"Resumed at step {setup.folder.step}; before: {', '.join(texts)}.")
-    return RunRecord(values, plan.num_train_steps, flags, data=plan.data, resumed=resumed)
-
-
-# Bytes of records that are read to count and to hash them.
-_MAX_COUNTED = 1 << 30
-COUNT, _HASH = "records to train on", "hash of the records"  # 16 digits of the files' SHA-256
-_DATA_FLAGS = ("task_name", "data_dir", "input_file", "train_file")
-
-
-def _describe_data(
-    flags: Mapping[str, Any], files: Sequence[str], described: Sequence[Any]
-) -> list[Any]:
-    """Return the rows of the data in the card: name and text.
-
-    Args:
-        flags: name -> value of those that differ from their defaults.
-        files: records to train on.
-        described: rows that are known; the files are read unless one of them is `COUNT`.
-    """
-    data_flags = without_folders({name: flags[name] for name in _DATA_FLAGS if name in flags})
-    rows: list[Any] = [[f"`--{name}`", code(value)] for name, value in data_flags.items()]
-    size = sum(tf.io.gfile.stat(file).length for file in files)
-    if files and COUNT not in dict(described) and size <= _MAX_COUNTED:
-        digests = "".join(file_facts(file)["sha256"] for file in files)
-        digest = hashlib.sha256(digests.encode()).hexdigest()[:16]
-        rows += [[COUNT, f"{count_records(files):,}"], [_HASH, code(digest)]]
-    return [*rows, *described]
-
-
 def _with_labels_of(
     setup: Setup, task: Task, label_names: Sequence[str]
 ) -> PretrainedCheckpoint | None:
@@ -590,6 +519,7 @@ def _load_initial(
     setup: Setup,
     plan: Plan,
     checkpoint: PretrainedCheckpoint | None,
+    values: Mapping[str, Any],
 ) -> None:
     """Load the weights of `output_dir`, else those of a checkpoint, if any.
 
@@ -612,7 +542,8 @@ def _load_initial(
     if checkpoint is not None and plan.num_train_steps and plan.init_optimizer:
         source = str(setup.options.training.init_checkpoint)
         model = model_values(task.values(), None, None, None)
-        _compare(RunFolder.read(checkpoint.folder), setup, plan, model)
+        first_run = RunFolder.read(checkpoint.folder)
+        first_run.compare(model, setup.options, values, plan.num_train_steps)
         if trainer.resume(source) is None:
             text = f"init_checkpoint={source} has no checkpoint of a run."
             raise OptionError("init_optimizer", text)

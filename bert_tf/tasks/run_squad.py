@@ -43,7 +43,8 @@ from bert_tf.tasks.question_answering import (
     official_metrics,
 )
 from bert_tf.tasks.run import Run, start_fine_tuning, write_results
-from bert_tf.tasks.setup import check_output_folder, resolve
+from bert_tf.tasks.run_folder import check_output_folder
+from bert_tf.tasks.setup import resolve
 from bert_tf.tasks.squad_metrics import score_v1, score_v2
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.options import DeviceOptions, TrainingOptions

@@ -1,15 +1,10 @@
-"""What a run starts from: `output_dir` as an earlier process left it, weights, tokenizer, length."""
+"""What a run starts from: devices, `output_dir`, weights, architecture, tokenizer, length."""
 
 from __future__ import annotations
 
-import fnmatch
 import functools
-import json
-import logging
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import zip_longest
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
@@ -19,210 +14,14 @@ from bert_tf.checkpoints.heads import HEADS
 from bert_tf.checkpoints.initial import select_layers
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.config import BertConfig
-from bert_tf.files import write_text
-from bert_tf.limits import read_json
 from bert_tf.modeling.pooling import parse_layers
-from bert_tf.options import OptionError, flag_values, flags_of
+from bert_tf.options import OptionError
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.load import load_task, make_task
+from bert_tf.tasks.load import load_task
+from bert_tf.tasks.run_folder import RunFolder
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
-from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
-
-logger = logging.getLogger(__name__)
 
 AnyOptions = TypeVar("AnyOptions", bound=Any)  # with groups `devices`, `training` and `model`
-
-RECORD_FILE = "training.json"
-
-# Arguments of a task of ours that its model in the folder must share; task.json omits unset `_OPTIONAL`.
-_OPTIONAL = ("feature_layers", "crf")
-_OF_THE_MODEL = (
-    *("task", "problem_type", "is_pair"),
-    *("pooling", "projection_size", "normalize", "query_prefix", "document_prefix"),
-)
-
-
-@dataclass
-class RunRecord:
-    """How a model was trained: for the comparison with a run that resumes, the card and the report.
-
-    Args:
-        options: name -> value of the options that have `on_resume`.
-        steps: of the whole training, without `stop_step`.
-        flags: name -> value of those that differ from their defaults.
-        used: name -> text of resolved values.
-        data: rows of the data in the model card, name and text.
-        resumed: texts about resumptions with other options.
-    """
-
-    options: Mapping[str, Any] = field(default_factory=dict)
-    steps: int | None = None
-    flags: Mapping[str, Any] = field(default_factory=dict)
-    used: Mapping[str, str] = field(default_factory=dict)
-    data: Sequence[Any] = ()
-    resumed: Sequence[str] = ()
-
-    @classmethod
-    def load(cls, folder: str) -> RunRecord:
-        """Read training.json; without that file the record is empty."""
-        path = os.path.join(folder, RECORD_FILE)
-        values = read_json(path) if tf.io.gfile.exists(path) else {}
-        names = {each.name for each in fields(cls)} & set(values)
-        own = {name: values.pop(name) for name in names}
-        return cls(values, **own)
-
-    def save(self, folder: str) -> None:
-        own = {name: value for name, value in vars(self).items() if name != "options" and value}
-        values = {**self.options, **own}
-        write_text(os.path.join(folder, RECORD_FILE), json.dumps(values, indent=2) + "\n")
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """What an earlier process left in `output_dir`. Without a checkpoint there is nothing to resume.
-
-    Args:
-        path: the folder.
-        weights: the newest checkpoint, with the files next to it, or None.
-        record: how the model was trained.
-    """
-
-    path: str
-    weights: PretrainedCheckpoint | None = None
-    record: RunRecord = field(default_factory=RunRecord)
-
-    @classmethod
-    def read(cls, path: str) -> RunFolder:
-        """Read a folder, which may be missing."""
-        prefix = latest_checkpoint(path)
-        return cls(path, read_checkpoint(prefix), RunRecord.load(path)) if prefix else cls(path)
-
-    @functools.cached_property
-    def task(self) -> Any:
-        """Task of the newest checkpoint; None if no file states it."""
-        if self.weights is None or self.weights.task is None:
-            return None
-        return make_task(self.weights.task, self.path)
-
-    @property
-    def step(self) -> int:
-        """Optimizer steps of the newest checkpoint."""
-        return 0 if self.weights is None else checkpoint_step(self.weights.source)
-
-    def changes(self, current: Mapping[str, Any], rules: Mapping[str, str]) -> dict[str, Any]:
-        """Return name -> value in the folder of all that a run changes, and log them.
-
-        Args:
-            current: name -> value of the run. Names without a value in the folder are not compared.
-            rules: name -> `on_resume`; others have to be the same.
-
-        Raises:
-            OptionError: a value differs that has to be the same.
-        """
-        there, record = self.weights, self.record
-        if there is None:
-            return {}
-        saved = model_values(there.task, there.config, there.vocab, there.do_lower_case)
-        saved |= {**record.options, **dict(record.data)}
-        if record.steps is not None:
-            saved["steps"] = record.steps
-        changes = {
-            name: (saved[name], value)
-            for name, value in current.items()
-            if name in saved
-            and saved[name] != value
-            and not (value is None and rules.get(name) == "model")
-        }
-        texts = {name: _difference(name, *values) for name, values in changes.items()}
-        rejected = [text for name, text in texts.items() if rules.get(name, "same") == "same"]
-        if rejected:
-            raise OptionError(
-                "output_dir",
-                f"{self.path} contains checkpoints of another model or optimizer. Use another; "
-                "init_checkpoint starts from its weights.\n  " + "\n  ".join(rejected),
-            )
-        for text in texts.values():
-            logger.warning("The run resumes with a change: %s", text)
-        return {name: before for name, (before, _) in changes.items()}
-
-
-def resume_rules(options: Any) -> dict[str, str]:
-    """Return name -> `on_resume` of the options that have it."""
-    flags = flags_of(type(options)).items()
-    return {
-        name: flag.metadata["on_resume"] for name, flag in flags if "on_resume" in flag.metadata
-    }
-
-
-def compared_options(options: Any) -> dict[str, Any]:
-    """Return name -> value of the options that a run which resumes is compared with."""
-    values = flag_values(options)
-    compared = {name: values[name] for name in resume_rules(options)}
-    return {**compared, "precision": options.devices.policy}  # auto may differ between machines
-
-
-def model_values(
-    task: Mapping[str, Any] | None,
-    config: BertConfig | None,
-    tokens: Iterable[str] | None,
-    do_lower_case: bool | None,
-) -> dict[str, Any]:
-    """Return name -> value of all in which two models may differ; nothing for what is None.
-
-    Args:
-        task: content of `task.json`. Labels in folders of older versions may be numbers.
-        tokens: the vocabulary, in the order of the ids.
-    """
-    values: dict[str, Any] = {}
-    if config is not None:
-        values |= {f.name: getattr(config, f.name) for f in fields(config) if f.compare}
-    if task is not None:
-        is_ours, labels = task.get("task") in HEADS, task.get("labels")
-        names = _OF_THE_MODEL if is_ours else ("task", "problem_type")
-        values |= {name: task[name] for name in names if task.get(name) is not None}
-        if is_ours:
-            values |= {name: task.get(name) for name in _OPTIONAL}
-        if isinstance(labels, (list, tuple)):
-            values["labels"] = ", ".join(map(str, labels))
-    if tokens is not None:
-        values["vocabulary"] = [token.strip() for token in tokens]
-    if do_lower_case is not None:
-        values["do_lower_case"] = do_lower_case
-    return values
-
-
-def format_value(value: Any) -> str:
-    return "the default" if value is None else str(value)
-
-
-def _difference(name: str, there: Any, now: Any) -> str:
-    if name == "vocabulary":
-        pairs = enumerate(zip_longest(there, now))
-        number, (there, now) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
-        name, there, now = f"vocabulary, the token of id {number}", repr(there), repr(now)
-    hint = ". For other data use another output_dir" if name == "steps" else ""
-    return f"{name}: {format_value(there)} there, {format_value(now)} now{hint}"
-
-
-# Files of a run of bert_tf or of the original.
-_OF_A_RUN = (
-    *("training.json", "model.ckpt-*.index", "*.tf_record*", "eval_results.txt"),
-    "nbest_predictions.json",
-)
-_WRITTEN = (
-    *("bert_config.json", "vocab.txt", "tokenizer_config.json", "task.json", "labels.txt"),
-    *("metrics.jsonl", "report.html", "predictions.json", "test_results.tsv"),
-)
-
-
-def check_output_folder(folder: str) -> None:
-    """Raise ValueError if a folder without a run has files that a run would overwrite."""
-    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    overwritten = sorted(set(names) & set(_WRITTEN))
-    if overwritten and not any(fnmatch.filter(names, pattern) for pattern in _OF_A_RUN):
-        raise OptionError(
-            "output_dir", f"{folder} has {', '.join(overwritten)}, but no run: use a new folder."
-        )
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -16,16 +16,15 @@ from bert_tf.embeddings.run_embeddings import EmbeddingOptions
 from bert_tf.embeddings.run_reranker import RerankerOptions
 from bert_tf.options import make_options
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.setup import (
+from bert_tf.tasks.run_folder import (
     RunFolder,
     RunRecord,
     check_output_folder,
-    choose_layers,
     compared_options,
     model_values,
-    resolve,
     resume_rules,
 )
+from bert_tf.tasks.setup import choose_layers, resolve
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.training import checkpoints
 
