@@ -139,13 +139,13 @@ def select(
             "`num_hidden_layers` theirs?"
         )
     names = [n for n in arrays if n in known and (n.startswith("bert/") or head.owns(n))]
-    others = tuple(name for name in arrays if name not in set(names))
-    if others and not drop_others:
+    dropped = tuple(name for name in arrays if name not in set(names))
+    if dropped and not drop_others:
         raise ValueError(
-            f"The other format has no place for {join_names(others, 3)}: give head={head.name} to omit "
+            f"The other format has no place for {join_names(dropped, 3)}: give head={head.name} to omit "
             "them, which changes the answers of a model that uses them."
         )
-    return rename_arrays(arrays, dict(zip(names, names, strict=True))), others
+    return rename_arrays(arrays, {name: name for name in names}), dropped
 
 
 # ---------------------------------------------------------------------------- the task of a head
@@ -155,7 +155,7 @@ def find_problem_type(config: BertConfig, labels: Sequence[str] | None) -> str:
     """Return the problem type that a config.json states. Default, as there: one output is a number."""
     stated = config.extra.get("problem_type")
     default = "regression" if len(labels or ()) == 1 else "single_label"
-    return next((n for n, there in HUGGINGFACE_PROBLEM_TYPES.items() if there == stated), default)
+    return next((n for n, value in HUGGINGFACE_PROBLEM_TYPES.items() if value == stated), default)
 
 
 def default_labels(config: BertConfig, num_labels: int) -> tuple[str, ...] | None:
@@ -230,14 +230,13 @@ def _values_of_head(
         num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
         labels = default_labels(config, num_labels)
         if labels is None:
-            problem = f"has no names for the {num_labels} outputs of its classifier"
-            return None, f"{source} {problem}: name them with convert_checkpoint --labels."
+            remedy = f"name the {num_labels} outputs with convert_checkpoint --labels."
+            return None, f"{source} has no names for its labels: {remedy}"
     values: dict[str, Any] = {"task": head.name, "max_seq_length": max_seq_length}
     if head.name == "classification":
         problem_type = find_problem_type(config, labels)
         if problem_type == "regression" and len(labels or ()) > 1:
-            several = "has a regression head with several outputs, which no task here has."
-            return None, f"{source} {several}"
+            return None, f"{source} has a regression head with several outputs, which no task has."
         values |= {"is_pair": checkpoint.is_pair, "problem_type": problem_type}
         values["labels"] = [] if problem_type == "regression" else list(labels or ())
     elif head.name == "token_classification":

@@ -51,13 +51,13 @@ def _download(path: str) -> str:
     with needing_extra(path):
         import huggingface_hub
     name, _, revision = path.removeprefix(SCHEME).partition("@")
-    for others, endings in (
+    for patterns, endings in (
         ((), (".safetensors",)),
         (_PICKLES, (".safetensors", ".bin")),
         ((H5_FILE,), ()),
     ):
         folder = huggingface_hub.snapshot_download(
-            name, revision=revision or None, allow_patterns=[*_FILES, *others]
+            name, revision=revision or None, allow_patterns=[*_FILES, *patterns]
         )
         if _has_weights(folder, endings):
             break

@@ -215,7 +215,6 @@ def find_tokenizer(
         do_lower_case: from the flag. None: see `find_case`, else True.
         checkpoint: initial weights, or None.
         config: architecture, whose `vocab_size` must exceed every id; None if unknown.
-
     """
     files = TokenizerFiles() if checkpoint is None else checkpoint.tokenizer
     if vocab_file is not None:
@@ -226,8 +225,7 @@ def find_tokenizer(
             f"There is no vocab.txt, and no tokenizer.json of type WordPiece{next_to}: give "
             "vocab_file, or copy it there."
         )
-    do_lower_case = find_case(do_lower_case, checkpoint, files)
-    do_lower_case = True if do_lower_case is None else do_lower_case
+    do_lower_case = find_case(do_lower_case, checkpoint, files) is not False
     if checkpoint is not None:
         cases = checkpoint.tokenizer.cases
         validate_case_matches_checkpoint(do_lower_case, checkpoint.source, files.vocab, cases)
@@ -280,22 +278,18 @@ def _warn_of_missing_tokens(num_tokens: int, vocab_size: int, source: str) -> No
 
 
 def find_case(
-    do_lower_case: bool | None,
-    checkpoint: PretrainedCheckpoint | None,
-    files: TokenizerFiles | None,
+    do_lower_case: bool | None, checkpoint: PretrainedCheckpoint | None, files: TokenizerFiles
 ) -> bool | None:
     """Return True if text is lower-cased, None if unknown.
 
     The first that is known counts: the flag, the checkpoint's files, `files`, the tokens in `files`.
     """
-    if do_lower_case is None and checkpoint is not None:
-        do_lower_case = checkpoint.do_lower_case
-    if do_lower_case is None and files is not None:
-        do_lower_case = files.do_lower_case
-        if do_lower_case is None and files.vocab is not None:
-            is_cased = vocab_is_cased(files.vocab)
-            do_lower_case = None if is_cased is None else not is_cased
-    return do_lower_case
+    stated = None if checkpoint is None else checkpoint.do_lower_case
+    for case in (do_lower_case, stated, files.do_lower_case):
+        if case is not None:
+            return case
+    is_cased = None if files.vocab is None else vocab_is_cased(files.vocab)
+    return None if is_cased is None else not is_cased
 
 
 def compare_vocabularies(
