@@ -111,6 +111,11 @@ class Prediction:
     best_answer: str
     null_odds: float | None = None
 
+    @property
+    def probability(self) -> float:
+        """Probability of `text` among the n-best; 0 if it is not there."""
+        return next((c.probability for c in self.nbest if c.text == self.text), 0.0)
+
 
 def predict_answer(
     windows: Sequence[Window],

@@ -5,7 +5,6 @@ Source: google-research/bert, run_classifier.py.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import os
@@ -142,6 +141,7 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
 
     The keys of "dev_mismatched" end in "_mismatched".
     """
+    task = run.task
     results: dict[str, float] = {}
     facts: dict[str, float] = {}  # only in the report
     sections: list[Section] = []
@@ -152,19 +152,21 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
         logger.info("***** Running evaluation%s on %d examples *****", suffix, len(examples))
         batch_size = run.options.training.eval_batch_size
         outputs = run.outputs(examples, f"eval{suffix}", batch_size)
-        predictions, labels = run.task.kind.predictions(outputs["logits"]), outputs["label_ids"]
+        predictions, labels = task.kind.predictions(outputs["logits"]), outputs["label_ids"]
         if len(np.unique(predictions, axis=0)) == 1 < len(np.unique(labels, axis=0)):
             logger.warning(
                 "All %d predictions are equal: train with another seed", len(predictions)
             )
-        metrics = run.task.metrics(outputs)
+        metrics = task.metrics(outputs)
         results |= {f"{name}{suffix}": value for name, value in metrics.items()}
         facts[f"examples{suffix}"] = len(examples)
         if "eval_accuracy" in metrics:
             facts[f"eval_accuracy_of_largest_class{suffix}"] = largest_class(labels)
-        kind, scores = run.task.kind, run.task.kind.scores(outputs["logits"])
-        rows = [Example(tuple(run.task.texts(example)), example.location) for example in examples]
-        sections += evaluation_sections(kind.name, run.task.labels, rows, scores, labels, suffix)
+        rows = [Example(tuple(task.texts(example)), example.location) for example in examples]
+        scores = task.kind.scores(outputs["logits"])
+        sections += evaluation_sections(
+            task.problem_type, task.labels, rows, scores, labels, suffix
+        )
     results = run.write_results("eval", results)
     title = run.options.task_name or os.path.basename(str(run.options.fine_tuning.eval_file))
     run.write_report("run_classifier", title, results | facts, sections)
@@ -233,10 +235,8 @@ def read_data(
         if not split.startswith("test"):
             task.check_examples(examples)
     if options.class_weights and "train" in splits:
-        settings["class_weights"] = parse_class_weights(
-            options.class_weights, task, splits["train"]
-        )
-        task = ClassificationTask(**settings)
+        weights = parse_class_weights(options.class_weights, task, splits["train"])
+        task = ClassificationTask(**settings, class_weights=weights)
     if trained is not None and trained.is_pair not in (None, task.is_pair):
         text = f"the model was trained with is_pair={trained.is_pair}, unlike the data."
         raise OptionError("output_dir", text)
@@ -257,8 +257,8 @@ def _read_glue_data(
         for name in files
         for split in list_splits(glue_task, folder, name)
     }
-    names = {"labels": "labels", "metric_names": "metrics", "is_pair": "is_pair"}
-    return {name: getattr(glue_task, own) for name, own in names.items()}, splits
+    settings = {"labels": glue_task.labels, "is_pair": glue_task.is_pair}
+    return {**settings, "metric_names": glue_task.metrics}, splits
 
 
 def _read_tables(
@@ -297,10 +297,8 @@ def _choose_labels(
     if layout.label_columns and ("train" in splits or not known_labels):
         return layout.label_columns
     if known_labels and "train" not in splits:
-        examples = itertools.chain(*splits.values())
-        return match_spelling(
-            known_labels, sorted({n for example in examples for n in example.names})
-        )
+        names = {name for rows in splits.values() for row in rows for name in row.names}
+        return match_spelling(known_labels, sorted(names))
     if not train_file:
         raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
     rows = splits.get("train") or list(read_examples(train_file, layout, with_labels=True))
@@ -347,7 +345,7 @@ def parse_class_weights(
                     "class_weights",
                     f"{count} of {len(examples)} examples have the label {label!r}. Give label=weight.",
                 )
-        if task.kind.name == "multi_label":
+        if task.problem_type == "multi_label":
             return [(len(examples) - count) / count for count in counts]
         return [len(examples) / (len(counts) * count) for count in counts]
     weights = dict.fromkeys(task.labels, 1.0)

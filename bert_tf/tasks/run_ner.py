@@ -173,17 +173,16 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     results = _write_scores(run, outputs, "eval", extra)
     find_spans = _word_spans if task.word_labels else find_entities
     rows = [
-        Spans(sentence.words, find_spans(known), find_spans(guessed), sentence.location(0))
-        for sentence, known, guessed in zip(sentences, actual, predicted, strict=True)
+        Spans(sentence.words, find_spans(labels), find_spans(guesses), sentence.location(0))
+        for sentence, labels, guesses in zip(sentences, actual, predicted, strict=True)
     ]
     counts = [
         TypeCounts(name, c.precision, c.recall, c.f1, c.actual, c.predicted, c.correct)
         for name, c in scores.by_type.items()
     ]
     sections = span_sections(rows, counts, are_words=task.word_labels)
-    title = (
-        f"{'Labels' if task.word_labels else 'Entities'} of {os.path.basename(sentences[0].file)}"
-    )
+    matter = "Labels" if task.word_labels else "Entities"
+    title = f"{matter} of {os.path.basename(sentences[0].file)}"
     names = ("global_step", *(f"eval_{name}" for name in _METRICS))
     facts = {name: results[name] for name in names if name in results}
     words = np.array([label for labels in actual for label in labels])

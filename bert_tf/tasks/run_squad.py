@@ -248,31 +248,36 @@ def write_answers(
     if version_2_with_negative:
         share = sum(not example.answers for example in examples) / len(examples)
         report_facts["exact_of_no_answer"] = 100.0 * share
-    sections = answer_sections(_scored(examples, predictions, version_2_with_negative))
+    sections = answer_sections(_score_answers(examples, predictions, version_2_with_negative))
     title = f"Answers to {os.path.basename(command.flags['predict_file'])}"
     path = os.path.join(folder, "report.html")
     write_report(path, title, results | report_facts, sections, command)
     return results
 
 
-def _scored(
+def _score_answers(
     examples: Sequence[SquadExample], predictions: Mapping[str, Prediction], version_2: bool
 ) -> list[ScoredAnswer]:
     """Return the questions with their answers and scores, for the report."""
     answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
-    texts = {name: predictions[name].text for name in answers}
-    scores = best = (score_v2 if version_2 else score_v1)(answers, texts)
-    if version_2:
-        best = score_v2(answers, {name: predictions[name].best_answer for name in answers})
-    rows = []
-    for name, example in zip(answers, examples, strict=True):
-        text, nbest, odds = texts[name], predictions[name].nbest, predictions[name].null_odds
-        probability = next((c.probability for c in nbest if c.text == text), 0.0)
-        known = name, example.question_text, example.passage.text, answers[name]
-        score, odds = scores[name], (odds or 0.0) if version_2 else None
-        own = score.f1, score.exact_match == 1, odds, best[name].f1
-        rows.append(ScoredAnswer(*known, text, probability, *own))
-    return rows
+    score = score_v2 if version_2 else score_v1
+    scores = score(answers, {name: p.text for name, p in predictions.items()})
+    best = score(answers, {name: p.best_answer for name, p in predictions.items()})
+    return [
+        ScoredAnswer(
+            id=name,
+            question=example.question_text,
+            passage=example.passage.text,
+            answers=answers[name],
+            predicted=predictions[name].text,
+            probability=predictions[name].probability,
+            f1=scores[name].f1,
+            is_exact=scores[name].exact_match == 1,
+            null_odds=(predictions[name].null_odds or 0.0) if version_2 else None,
+            best_f1=best[name].f1,
+        )
+        for name, example in zip(answers, examples, strict=True)
+    ]
 
 
 _SENTENCES_PER_PASSAGE = 8  # with about the same tokenization time
