@@ -69,13 +69,13 @@ class _Table(dict):
         return result
 
 
-def _cleaned(char: str) -> str:
+def _clean(char: str) -> str:
     if is_dropped(char):
         return ""
     return " " if is_whitespace(char) else f" {char} " if is_chinese_char(ord(char)) else char
 
 
-CLEANED = _Table(_cleaned)  # before words are split
+CLEANED = _Table(_clean)  # before words are split
 SPACED_PUNCTUATION = _Table(lambda char: f" {char} " if is_punctuation(char) else char)
 _WITHOUT_ACCENTS = _Table(lambda char: "" if unicodedata.category(char) == "Mn" else char)
 

@@ -332,12 +332,12 @@ def open_binary(file: str) -> Iterator[io.BufferedReader]:
     """
     try:
         if file == STANDARD_INPUT:
-            yield _decompressed(sys.stdin.buffer)
+            yield _decompress(sys.stdin.buffer)
             return
         remote = "://" in file
         with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
             raw = _RemoteFile(opened) if remote else opened
-            yield _decompressed(io.BufferedReader(raw, BLOCK))
+            yield _decompress(io.BufferedReader(raw, BLOCK))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(
             format_location(file), f"cannot be decompressed ({error}). Copy it again."
@@ -350,7 +350,7 @@ def detect_compression(file: str) -> str:
         return "GZIP" if stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC else ""
 
 
-def _decompressed(stream: Any) -> io.BufferedReader:
+def _decompress(stream: Any) -> io.BufferedReader:
     if not stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
         return stream
     return io.BufferedReader(gzip.GzipFile(fileobj=stream, mode="rb"), BLOCK)

@@ -53,7 +53,7 @@ def pack(
     >>> pack([7, 8], [9], max_seq_length=7, cls_id=1, sep_id=2).input_ids
     [1, 7, 8, 2, 9, 2, 0]
     """
-    ids_a, ids_b = _truncated(ids_a, ids_b or (), max_seq_length)
+    ids_a, ids_b = _truncate(ids_a, ids_b or (), max_seq_length)
     input_ids = add_special_tokens([*ids_a], [*ids_b], cls=[cls_id], sep=[sep_id])
     segment_ids = [0] * (len(ids_a) + 2) + [1] * (len(input_ids) - len(ids_a) - 2)
     return PackedSequence(
@@ -73,7 +73,7 @@ def pack_all(
     lengths, starts_of_b = [], []
     for ids_a, ids_b in pairs:
         begin = len(flat)
-        ids_a, ids_b = _truncated(ids_a, ids_b, max_seq_length)
+        ids_a, ids_b = _truncate(ids_a, ids_b, max_seq_length)
         flat += add_special_tokens([*ids_a], [*ids_b], cls=[cls_id], sep=[sep_id])
         starts_of_b.append(len(ids_a) + 2)
         lengths.append(len(flat) - begin)
@@ -86,7 +86,7 @@ def pack_all(
     return dict(zip(PackedSequence._fields, columns, strict=True))
 
 
-def _truncated(ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int) -> Pair:
+def _truncate(ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int) -> Pair:
     """Truncate a pair so that it fits with its special tokens."""
     num_special = 3 if ids_b else 2
     max_tokens = max_seq_length - num_special

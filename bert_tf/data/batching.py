@@ -52,21 +52,21 @@ def read_epochs(
     files_at_once = min(_FILES_AT_ONCE, len(files))
 
     @tf.autograph.experimental.do_not_convert
-    def records_of(file, compression):
+    def open_records(file, compression):
         return tf.data.TFRecordDataset(file, compression)
 
     @tf.autograph.experimental.do_not_convert
     def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
         named = tf.data.Dataset.from_tensor_slices((files, compressions))
         if not shuffle:
-            return named.flat_map(records_of)
+            return named.flat_map(open_records)
         if not tf.executing_eagerly():  # always, except in tf.data's debug mode
             tf.random.set_seed(1)  # of this function's graph; hides the caller's global seed
         seeds = tf.random.experimental.stateless_split([tf.cast(seed, tf.int64), epoch], 2)
         seeds = tf.cast(seeds[:, 0], tf.int64)
         return (
             named.shuffle(len(files), seeds[0], reshuffle_each_iteration=False)
-            .interleave(records_of, files_at_once, 16, files_at_once, deterministic=True)
+            .interleave(open_records, files_at_once, 16, files_at_once, deterministic=True)
             .shuffle(shuffle_buffer, seeds[1], reshuffle_each_iteration=False)
         )
 
@@ -238,11 +238,11 @@ def _pack(input_ids, input_mask, segment_ids, *, row_length: int, parts: int):
                 example = part * size + member
                 length = lengths[example]
                 count = np.arange(length)
-                place = rows[:, part * num_rows + row, start : start + length]
-                place[0] = input_ids[example, :length]
-                place[1] = segment_ids[example, :length]
-                place[2] = count
-                place[3] = number
+                tokens = rows[:, part * num_rows + row, start : start + length]
+                tokens[0] = input_ids[example, :length]
+                tokens[1] = segment_ids[example, :length]
+                tokens[2] = count
+                tokens[3] = number
                 positions[example] = row * row_length + start
                 positions[example, :length] += count
                 start += length

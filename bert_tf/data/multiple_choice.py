@@ -6,7 +6,7 @@
                .jsonl: {"question": {"stem": s, "choices": [{"text": t, "label": "A"}, ...]},
                         "answerKey": "A"}
     RACE       a folder of its .txt files, one JSON object each: article, questions, options, answers
-    others     .jsonl: {"text_a": s, "choices": [t, ...], "label": 0}; HellaSwag's ctx_a, ctx_b, endings
+    your own   .jsonl: {"text_a": s, "choices": [t, ...], "label": 0}; HellaSwag's ctx_a, ctx_b, endings
 
 Every `Question` has a first text that all choices share, and a second text for each choice.
 """

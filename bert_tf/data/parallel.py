@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import accumulate
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,7 +30,6 @@ import numpy as np
 from bert_tf.data.windows import (
     WordWindow,
     encode_words,
-    pack_words,
     word_windows,
 )
 from bert_tf.packing import PackedSequence, Pair, pack, pack_all, pad, window_pairs
@@ -210,6 +210,14 @@ class RecordMaker:
         cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         return {"max_seq_length": self.max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
 
+    def _pack_choices(self, pairs: Sequence[Pair], is_choice: np.ndarray) -> dict[str, np.ndarray]:
+        """Return `pack_all` of the pairs as int32 [N, K, S], 0 where `is_choice` [N, K] is False."""
+        columns = {}
+        for name, sequences in pack_all(pairs, **self._packing()).items():
+            columns[name] = np.zeros((*is_choice.shape, self.max_seq_length), np.int32)
+            columns[name][is_choice] = sequences
+        return columns
+
     def _encode(self, columns: Mapping[str, np.ndarray]) -> list[bytes]:
         return encode_columns({name: columns[name] for name in self.names})
 
@@ -289,14 +297,11 @@ class ChoiceRecords(RecordMaker):
             text_ids = encode(row.text_a)
             pairs += [(text_ids, encode(choice)) for choice in row.choices]
             is_choice[index, : len(row.choices)] = True
-        packed = pack_all(pairs, **self._packing())
-        columns: dict[str, np.ndarray] = {"choice_mask": is_choice.astype(np.int32)}
-        for name, sequences in packed.items():
-            columns[name] = np.zeros((*is_choice.shape, self.max_seq_length), np.int32)
-            columns[name][is_choice] = sequences
+        columns = self._pack_choices(pairs, is_choice)
+        columns["choice_mask"] = is_choice.astype(np.int32)
         columns["label_ids"] = np.array([row.label for row in rows], self.label_dtype)
         columns["is_real_example"] = np.ones(len(rows), np.int32)
-        return self._encode(columns), int(np.count_nonzero(packed["input_mask"].all(axis=-1)))
+        return self._encode(columns), int(np.count_nonzero(columns["input_mask"].all(axis=-1)))
 
 
 class TextsRow(NamedTuple):
@@ -315,18 +320,14 @@ class TextsRecords(RecordMaker):
 
     def __call__(self, rows: Sequence[TextsRow]) -> tuple[list[bytes], int]:
         """Return the records, and the number of truncated texts."""
-        shape = (len(rows), self.num_texts)
-        numbers = np.zeros(shape, np.int32)
+        numbers = np.zeros((len(rows), self.num_texts), np.int32)
         for index, row in enumerate(rows):
             numbers[index, : len(row.numbers)] = row.numbers
         ids = [self.tokenizer.encode(text) for row in rows for text in row.texts]
-        packed = pack_all([(text_ids, ()) for text_ids in ids], **self._packing())
-        columns: dict[str, np.ndarray] = {"text_numbers": numbers}
-        for name, sequences in packed.items():
-            columns[name] = np.zeros((*shape, self.max_seq_length), np.int32)
-            columns[name][numbers > 0] = sequences
-            if self.num_texts == 1:
-                columns[name] = sequences
+        columns = self._pack_choices([(text_ids, ()) for text_ids in ids], numbers > 0)
+        if self.num_texts == 1:
+            columns = {name: values[:, 0] for name, values in columns.items()}
+        columns["text_numbers"] = numbers
         columns["label_ids"] = np.array([row.label for row in rows], np.float32)
         room = self.max_seq_length - NUM_SPECIAL_TOKENS
         return self._encode(columns), sum(len(text_ids) > room for text_ids in ids)
@@ -342,7 +343,8 @@ class LabelledWord(NamedTuple):
 
 
 LabelledSentence = tuple[Sequence[str], Sequence[int]]  # words, and the label of each
-Document = Sequence[LabelledSentence]  # cut into windows as a whole; may be a single sentence
+# Cut into windows as a whole; may be a single sentence.
+LabelledDocument = Sequence[LabelledSentence]
 
 
 @dataclass(frozen=True)
@@ -351,35 +353,36 @@ class WordRecords(RecordMaker):
 
     doc_stride: int | None = None  # pieces between windows; None for half a window
 
-    def __call__(self, documents: Sequence[Document]) -> tuple[list[bytes], int]:
+    def __call__(self, documents: Sequence[LabelledDocument]) -> tuple[list[bytes], int]:
         """Return the records, and 0."""
         rows = [row for document in documents for row in self.rows(document)]
         columns = {name: np.array([row[name] for row in rows]) for name in self.names}
         return self._encode(columns), 0
 
-    def count(self, document: Document) -> int:
+    def count(self, document: LabelledDocument) -> int:
         """Return the number of records of a document."""
         return len(self._windows(self._words(document)))
 
-    def rows(self, document: Document) -> Iterator[dict[str, Any]]:
+    def rows(self, document: LabelledDocument) -> Iterator[dict[str, Any]]:
         """Yield the windows of a document, as values of the features."""
         words = self._words(document)
         room = self.max_seq_length - NUM_SPECIAL_TOKENS
         for window in self._windows(words):
             window_words = words[window.start : window.end]
-            packed = pack_words([word.ids for word in window_words], **self._packing())
+            ids = [piece for word in window_words for piece in word.ids]
+            first_pieces = accumulate((len(word.ids) for word in window_words[:-1]), initial=1)
             numbers = range(window.start, window.end)
             columns: dict[str, list[Any]] = {
-                "word_positions": packed.word_positions,
+                "word_positions": list(first_pieces),
                 "label_ids": [word.label_id for word in window_words],
                 "label_weights": [float(window.first <= n < window.last) for n in numbers],
                 "sentence_starts": [int(word.starts_sentence) for word in window_words],
                 "sentence_ends": [int(word.ends_sentence) for word in window_words],
             }
             padded = {name: pad(values, room) for name, values in columns.items()}
-            yield {**packed.sequence._asdict(), **padded}
+            yield {**pack(ids, None, **self._packing())._asdict(), **padded}
 
-    def _words(self, document: Document) -> list[LabelledWord]:
+    def _words(self, document: LabelledDocument) -> list[LabelledWord]:
         max_pieces = self.max_seq_length - NUM_SPECIAL_TOKENS
         return [
             LabelledWord(ids, label_id, index == 0, index == len(words) - 1)

@@ -49,7 +49,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Columns:
+class ConllColumns:
     """Column layout of a file, counted from 1."""
 
     word: int = 1  # column of the word
@@ -64,7 +64,7 @@ class Columns:
 
 
 def read_conll(
-    path: str, columns: Columns = Columns(), label_scheme: str = "auto"
+    path: str, columns: ConllColumns = ConllColumns(), label_scheme: str = "auto"
 ) -> list[Sentence]:
     """Return the sentences of a file, with labels of entities in the letters of BIOES.
 
@@ -103,7 +103,7 @@ def read_conll(
 
 
 def relabel_lines(
-    path: str, labels: Iterable[str], columns: Columns, gold: Iterable[str] | None = None
+    path: str, labels: Iterable[str], columns: ConllColumns, gold: Iterable[str] | None = None
 ) -> Iterator[str]:
     """Yield the lines of a file that `read_conll` has read, with other labels.
 
@@ -129,7 +129,7 @@ def relabel_lines(
             yield "".join(row)
 
 
-def _rows(path: str, columns: Columns) -> Iterator[list[str] | str | None]:
+def _rows(path: str, columns: ConllColumns) -> Iterator[list[str] | str | None]:
     """Yield each line's columns with the separators between them.
 
     An empty line is None. A comment, and a row of CoNLL-U that is not a word, is a string.
@@ -152,7 +152,7 @@ def _rows(path: str, columns: Columns) -> Iterator[list[str] | str | None]:
             yield row
 
 
-def _check_columns(columns: Columns, num_columns: int, location: str) -> None:
+def _check_columns(columns: ConllColumns, num_columns: int, location: str) -> None:
     label = columns.label_index(num_columns)
     if label is None and columns.labelled:
         label = 1
@@ -162,7 +162,7 @@ def _check_columns(columns: Columns, num_columns: int, location: str) -> None:
 
 
 def _sentence(
-    rows: dict[int, list[str]], columns: Columns, label_scheme: str, document: int, path: str
+    rows: dict[int, list[str]], columns: ConllColumns, label_scheme: str, document: int, path: str
 ) -> Sentence:
     index = columns.label_index(len(next(iter(rows.values()))))
     words = tuple(row[columns.word - 1] for row in rows.values())

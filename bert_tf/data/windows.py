@@ -87,32 +87,28 @@ class Passage:
         return min(answers, key=lambda other: abs(other.start - answer.start), default=answer)
 
 
-class WordPieces(NamedTuple):
-    """Pieces of a text, made word by word."""
+def word_pieces(
+    tokenizer: FullTokenizer, words: Sequence[str]
+) -> tuple[list[int], list[int], list[int]]:
+    """Return the ids of the words' pieces, the word of each piece, and the first piece of each word.
 
-    ids: list[int]
-    word_of: list[int]  # the word of each piece
-    first_piece: list[int]  # of each word; a word that the tokenizer drops has that of the next
-
-
-def word_pieces(tokenizer: FullTokenizer, words: Sequence[str]) -> WordPieces:
-    """Return the pieces of a text's words."""
+    A word that the tokenizer drops has the first piece of the next.
+    """
     ids: list[int] = []
-    word_of: list[int] = []
-    first_piece = []
+    words_of_pieces: list[int] = []
+    first_pieces = []
     for index, word in enumerate(words):
         pieces = tokenizer.encode(word)
-        first_piece.append(len(ids))
+        first_pieces.append(len(ids))
         ids += pieces
-        word_of += [index] * len(pieces)
-    return WordPieces(ids, word_of, first_piece)
+        words_of_pieces += [index] * len(pieces)
+    return ids, words_of_pieces, first_pieces
 
 
-FIRST_UNIQUE_ID = 1_000_000_000
-
-
-def split_texts(tokenizer: FullTokenizer, texts: Sequence[Sequence[str]]) -> list[WordPieces]:
-    """Return the pieces of texts of words."""
+def split_texts(
+    tokenizer: FullTokenizer, texts: Sequence[Sequence[str]]
+) -> list[tuple[list[int], list[int], list[int]]]:
+    """Return `word_pieces` of texts, each a list of words."""
     return [word_pieces(tokenizer, words) for words in texts]
 
 
@@ -125,7 +121,7 @@ class TokenSpan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TokenizedPassage:
-    """A passage as word pieces."""
+    """A passage as `word_pieces`."""
 
     passage: Passage
     ids: list[int]  # of the word pieces, word by word
@@ -294,6 +290,9 @@ class Window:
         return pack(self.query_ids, self.passage_ids, **lengths)
 
 
+FIRST_UNIQUE_ID = 1_000_000_000
+
+
 def make_windows(
     query_ids: Sequence[int],
     passage: TokenizedPassage,
@@ -329,13 +328,6 @@ class WordWindow(NamedTuple):
     end: int
     first: int
     last: int
-
-
-class PackedWords(NamedTuple):
-    """A window as model input."""
-
-    sequence: PackedSequence
-    word_positions: list[int]  # of the first piece of each word
 
 
 def word_windows(
@@ -387,18 +379,3 @@ def encode_words(
     """
     (unk_id,) = tokenizer.convert_tokens_to_ids(["[UNK]"])
     return [tokenizer.encode(word)[:max_pieces] or [unk_id] for word in words]
-
-
-def pack_words(
-    words: Sequence[Sequence[int]], *, max_seq_length: int, cls_id: int, sep_id: int
-) -> PackedWords:
-    """Pack words as [CLS] words [SEP], with padding.
-
-    >>> pack_words([[7], [8, 9], [7]], max_seq_length=7, cls_id=1, sep_id=2).word_positions
-    [1, 2, 4]
-    """
-    ids = [piece for word in words for piece in word]
-    assert len(ids) <= max_seq_length - 2  # noqa: S101
-    sequence = pack(ids, max_seq_length=max_seq_length, cls_id=cls_id, sep_id=sep_id)
-    positions = list(accumulate(map(len, words), initial=1))[:-1]
-    return PackedWords(sequence, positions)

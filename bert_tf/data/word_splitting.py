@@ -121,7 +121,7 @@ def choose_rule(sentences: Iterable[Sequence[str]]) -> tuple[str, list[str]]:
 
     def fraction(rule: str, whole_words: Collection[str] = ()) -> float:
         rows = ((set(split_words(text, rule, whole_words)), spans) for text, spans in texts)
-        return sum(span in found for found, spans in rows for span in spans) / total
+        return sum(span in split for split, spans in rows for span in spans) / total
 
     rule = max(RULES, key=fraction)
     whole_words: list[str] = []

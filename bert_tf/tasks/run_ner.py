@@ -26,7 +26,7 @@ from bert_tf.data.label_schemes import (
     format_report,
     format_word_report,
 )
-from bert_tf.data.token_classification import Columns, Sentence, read_conll, relabel_lines
+from bert_tf.data.token_classification import ConllColumns, Sentence, read_conll, relabel_lines
 from bert_tf.data.word_splitting import WordSpan, are_spaced, choose_rule, join_words, split_words
 from bert_tf.limits import DataError
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
@@ -107,9 +107,9 @@ class NerOptions:
         files = FILES if self.data_dir is None else dict.fromkeys(FILES, "data_dir")
         require_files(self, files)
 
-    def columns(self, split: str) -> Columns:
+    def columns(self, split: str) -> ConllColumns:
         """Return the columns of a split; a test file may lack labels."""
-        return Columns(self.word_column, self.label_column, labelled=split != "test")
+        return ConllColumns(self.word_column, self.label_column, labelled=split != "test")
 
 
 # The first rows of report.html.

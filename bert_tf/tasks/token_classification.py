@@ -30,7 +30,7 @@ from bert_tf.data.label_schemes import (
     label_as_entity,
     parse_label,
 )
-from bert_tf.data.parallel import NUM_SPECIAL_TOKENS, Document, WordRecords
+from bert_tf.data.parallel import NUM_SPECIAL_TOKENS, LabelledDocument, WordRecords
 from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.token_classification import Sentence
 from bert_tf.limits import DataError
@@ -174,7 +174,7 @@ class TokenClassificationTask(ExampleTask):
     def record_maker(self, tokenizer: FullTokenizer) -> WordRecords:
         return WordRecords(tokenizer, self.max_seq_length, self.record_names, self.doc_stride)
 
-    def _documents(self, sentences: Iterable[Sentence]) -> Iterator[Document]:
+    def _documents(self, sentences: Iterable[Sentence]) -> Iterator[LabelledDocument]:
         """Yield the texts to be split into windows: documents, or single sentences."""
         if not self.document_context:
             yield from ([(s.words, self.label_ids(s))] for s in sentences)
@@ -355,9 +355,9 @@ def _list_features(max_seq_length: int, with_ends: bool = False) -> tuple[Featur
     )
 
 
-def _group_documents(documents: Iterable[Document]) -> Iterator[list[Document]]:
+def _group_documents(documents: Iterable[LabelledDocument]) -> Iterator[list[LabelledDocument]]:
     """Yield lists of documents with at least CHUNK_SIZE sentences, and the rest."""
-    part: list[Document] = []
+    part: list[LabelledDocument] = []
     num_sentences = 0
     for document in documents:
         part.append(document)

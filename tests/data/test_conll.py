@@ -2,7 +2,7 @@
 
 from helpers import cause_of
 
-from bert_tf.data.token_classification import Columns, read_conll, relabel_lines
+from bert_tf.data.token_classification import ConllColumns, read_conll, relabel_lines
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 
@@ -44,7 +44,7 @@ def test_read_conll_with_tabs(written):
 
 def test_read_conll_takes_columns_and_several_spaces(written):
     path = written("1  B-X   a\n2  O     b\n")
-    (sentence,) = read_conll(path, Columns(word=3, label=2))
+    (sentence,) = read_conll(path, ConllColumns(word=3, label=2))
     assert (sentence.words, sentence.labels) == (("a", "b"), ("B-X", "O"))
 
 
@@ -55,18 +55,18 @@ def test_read_conll_of_words_alone_has_no_labels(written):
 
 def test_read_conll_refuses_rows_by_line(written):
     for text, columns, line in (
-        ("\n \n-DOCSTART-\n", Columns(), None),
-        ("a O\n\nb\n", Columns(), 3),
-        ("a\tO\nb B-X\n", Columns(), 2),
-        ("a\n", Columns(labelled=True), 1),
-        ("a O\n", Columns(label=3), 1),
-        ("a O\n", Columns(word=3), 1),
-        ("a\tO\n\tO\n", Columns(), 2),
-        ("a\tB-X\tx\nb\t\tx\n", Columns(label=2), 2),
+        ("\n \n-DOCSTART-\n", ConllColumns(), None),
+        ("a O\n\nb\n", ConllColumns(), 3),
+        ("a\tO\nb B-X\n", ConllColumns(), 2),
+        ("a\n", ConllColumns(labelled=True), 1),
+        ("a O\n", ConllColumns(label=3), 1),
+        ("a O\n", ConllColumns(word=3), 1),
+        ("a\tO\n\tO\n", ConllColumns(), 2),
+        ("a\tB-X\tx\nb\t\tx\n", ConllColumns(label=2), 2),
         # labels that are not of entities
-        ("a DT\nb NN\n", Columns(), 1),
-        ("a B-X\nb NN\n", Columns(), 2),
-        ("a o\nb b-per\n", Columns(), 1),
+        ("a DT\nb NN\n", ConllColumns(), 1),
+        ("a B-X\nb NN\n", ConllColumns(), 2),
+        ("a o\nb b-per\n", ConllColumns(), 1),
     ):
         path = written(text)
         place = path if line is None else f"{path}:{line}"
@@ -80,7 +80,7 @@ def test_read_conll_of_words_takes_labels_of_any_form(written):
 
 def test_read_conll_skips_comments_of_germeval(written):
     text = "#\thttp://a.org [2009]\n1\tAbebe\tB-PER\tO\n2\t#\tO\tO\n\n#\tb\n1\tKiel\tB-LOC\tO\n"
-    path, columns = written(text), Columns(word=2, label=3)
+    path, columns = written(text), ConllColumns(word=2, label=3)
     first, second = read_conll(path, columns)
     assert (first.words, first.labels) == (("Abebe", "#"), ("B-PER", "O"))
     assert (second.words, second.location(0)) == (("Kiel",), f"{path}:6")
@@ -101,7 +101,7 @@ def test_read_conll_skips_rows_of_conll_u_that_are_no_words(written):
         "",
         row("1", "1.5", "NUM"),
     ]
-    path, columns = written("\n".join(lines) + "\n"), Columns(word=2, label=4)
+    path, columns = written("\n".join(lines) + "\n"), ConllColumns(word=2, label=4)
     first, second = read_conll(path, columns, "words")
     assert (first.words, first.labels) == (("It", "'s", "dog"), ("PRON", "AUX", "NOUN"))
     assert [first.location(index) for index in range(3)] == [f"{path}:{line}" for line in (3, 4, 6)]
@@ -119,7 +119,7 @@ def test_read_conll_takes_a_number_sign_as_word(written):
 
 
 def test_relabelled_lines_change_nothing_but_labels(written):
-    lines = list(relabel_lines(written(CONLL_2003), ["X1", "X2", "X3", "X4"], Columns()))
+    lines = list(relabel_lines(written(CONLL_2003), ["X1", "X2", "X3", "X4"], ConllColumns()))
     expected = CONLL_2003.replace("B-ORG", "X1").replace("VBZ B-VP O", "VBZ B-VP X2")
     expected = expected.replace("B-PER", "X3").replace(". . O O", ". . O X4")
     assert lines == expected.splitlines()

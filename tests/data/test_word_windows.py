@@ -6,7 +6,7 @@ from itertools import accumulate
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.windows import WordWindow, encode_words, pack_words, word_windows
+from bert_tf.data.windows import WordWindow, encode_words, word_windows
 from bert_tf.serving.text_words import graph_word_windows
 from bert_tf.tokenization import FullTokenizer
 
@@ -48,13 +48,6 @@ def test_encode_words_gives_as_many_pieces_as_fit():
     words = ["abb", "\u200d", "c", "\ufe0f", "abbbbb"]
     expected = [[4, 5, 5], [1], [6], [1], [4, 5, 5, 5]]
     assert encode_words(tokenizer, words, max_pieces=4) == expected
-
-
-def test_pack_words_knows_the_position_of_each_first_piece():
-    packed = pack_words([[4, 5], [6], [4]], max_seq_length=8, cls_id=2, sep_id=3)
-    assert packed.sequence.input_ids == [2, 4, 5, 6, 4, 3, 0, 0]
-    assert packed.sequence.input_mask == [1] * 6 + [0] * 2
-    assert packed.word_positions == [1, 3, 4]
 
 
 def places(texts, most, stride):
