@@ -44,9 +44,10 @@ from squad import squad_texts  # noqa: E402
 
 from bert_tf.data.tables import read_tsv  # noqa: E402
 from bert_tf.options import make_options  # noqa: E402
-from bert_tf.pretraining.create_vocab import VocabularyOptions, create_vocab  # noqa: E402
-from bert_tf.pretraining.wordpieces import (  # noqa: E402
+from bert_tf.pretraining.create_vocab import (  # noqa: E402
+    VocabularyOptions,
     count_words,
+    create_vocab,
     first_tokens,
     learn_wordpieces,
     measure_coverage,

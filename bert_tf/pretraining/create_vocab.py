@@ -1,44 +1,52 @@
 """create_vocab: a corpus -> `vocab.txt` and the `bert_config.json` of a model for it.
 
-`tokenizer_config.json` next to them stores the case for later programs.
+    lines -> count_words -> {"the": 318213, "anarchism": 104, ...} -> learn_wordpieces -> tokens
+
+The reference has no such tool. This one repeatedly merges the most frequent pair of neighbouring pieces
+(byte-pair encoding, Sennrich et al. 2016, on characters). It learns a quarter more pieces than needed
+and keeps those that `WordpieceTokenizer` uses most. Merging also makes intermediate pieces such as
+"##ationa", which the longest match never uses. The result depends on the counts alone.
+
+`tokenizer_config.json` next to the vocabulary stores the case for later programs.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.characters import is_chinese_char, is_punctuation
 from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.config import BertConfig
 from bert_tf.files import check_not_an_input, expand_files, read_lines
 from bert_tf.limits import DataError
-from bert_tf.options import option
-from bert_tf.pretraining.wordpieces import (
-    Coverage,
-    count_characters,
-    count_words,
-    learn_wordpieces,
-    measure_coverage,
-)
+from bert_tf.options import OptionError, option
+from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD, BasicTokenizer, WordpieceTokenizer
 from bert_tf.training.progress import ByteProgress, Progress, duration
 
 logger = logging.getLogger(__name__)
 
+_NUM_UNUSED_TOKENS = 101  # as in the published cased model; the uncased one has 994
+_UNUSED_BEFORE_UNK = 99  # in all published models, so that [UNK] is 100
+
+MIN_FREQUENCY = 2  # pairs that occur less often are not merged
+_CANDIDATES = 1.25  # pieces learned per piece of the vocabulary
+
+Pair = tuple[int, int]  # ids of neighbouring pieces
+
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyOptions:
-    """Options of `create_vocab`.
-
-    Raises:
-        ValueError: a value is out of its range.
-    """
+    """Options of `create_vocab`."""
 
     input_file: str = option(
         "Plain UTF-8 text, or gzip of it: a comma list of files, globs or folders. A file "
@@ -65,6 +73,19 @@ class VocabularyOptions:
         above=0,
         max=1,
     )
+
+
+class Coverage(NamedTuple):
+    """Coverage of a text by a vocabulary, counted by occurrence."""
+
+    num_words: int
+    unknown_share: float  # of the words, in [0, 1]: those that become [UNK]
+    pieces_per_word: float  # >= 1; [UNK] is one piece
+
+    def __str__(self) -> str:
+        return (
+            f"{self.pieces_per_word:.3f} pieces per word and {self.unknown_share:.3%} unknown words"
+        )
 
 
 @dataclass(frozen=True)
@@ -95,17 +116,14 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
             vocabulary of that size.
     """
     start = time.monotonic()
-    vocab_file, config_file, case_file = (
-        os.path.join(options.output_dir, name)
-        for name in ("vocab.txt", "bert_config.json", "tokenizer_config.json")
-    )
-    for file in (vocab_file, config_file, case_file):
+    names = ("vocab.txt", "bert_config.json", "tokenizer_config.json")
+    outputs = [os.path.join(options.output_dir, name) for name in names]
+    for file in outputs:
         if tf.io.gfile.exists(file):
-            raise DataError(
-                file, "models trained with it are useless without it: choose another output_dir."
-            )
+            problem = "models trained with it are useless without it: choose another output_dir."
+            raise DataError(file, problem)
     files = expand_files(options.input_file, folders=True)
-    check_not_an_input((vocab_file, config_file, case_file), files, "output_dir")
+    check_not_an_input(outputs, files, "output_dir")
     tf.io.gfile.makedirs(options.output_dir)  # an error before the work
 
     counts = count_words(_corpus_lines(files), options.do_lower_case)
@@ -123,29 +141,15 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     write_files(options.output_dir, model_files(do_lower_case=options.do_lower_case))
     write_files(options.output_dir, model_files(config, vocab=tokens))
     summary = VocabularySummary(
-        vocab_file=vocab_file,
-        config_file=config_file,
+        vocab_file=outputs[0],
+        config_file=outputs[1],
         vocab_size=len(tokens),
         num_distinct_words=len(counts),
         coverage=measure_coverage(tokens, counts),
         seconds=time.monotonic() - start,
     )
-    _log_left_out(count_characters(counts), tokens, options.character_coverage)
     logger.info("Wrote %s.", summary)
     return summary
-
-
-def _log_left_out(characters: Counter[str], tokens: Sequence[str], coverage: float) -> None:
-    left_out = characters.keys() - set(tokens)
-    if left_out:
-        logger.info(
-            "%s of the %s characters are left out by --character_coverage=%g. They are %.3f%% of the "
-            "text, and words with them become [UNK]. --character_coverage=1 keeps all.",
-            f"{len(left_out):,}",
-            f"{len(characters):,}",
-            coverage,
-            100 * sum(characters[each] for each in left_out) / characters.total(),
-        )
 
 
 def _corpus_lines(files: Sequence[str]) -> Iterator[str]:
@@ -159,3 +163,256 @@ def _corpus_lines(files: Sequence[str]) -> Iterator[str]:
         # An estimate: gzip files and other scripts have more or fewer bytes than characters.
         progress.update(min(num_characters, total - 1))
     progress.update(total)
+
+
+def first_tokens() -> list[str]:
+    """Return the tokens before the characters, with the ids of the published models.
+
+    >>> tokens = first_tokens()
+    >>> [tokens.index(f"[{name}]") for name in ("PAD", "unused0", "UNK", "CLS", "SEP", "MASK")]
+    [0, 1, 100, 101, 102, 103]
+    >>> tokens[104:]
+    ['[unused99]', '[unused100]']
+    """
+    unused = [f"[unused{number}]" for number in range(_NUM_UNUSED_TOKENS)]
+    before, after = unused[:_UNUSED_BEFORE_UNK], unused[_UNUSED_BEFORE_UNK:]
+    return ["[PAD]", *before, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *after]
+
+
+def count_words(
+    lines: Iterable[str],
+    do_lower_case: bool = True,
+    *,
+    max_words: int = 1_000_000,
+    max_chunks: int = 500_000,
+    max_characters: int = 64_000_000,
+) -> Counter[str]:
+    """Count each word of `lines`, split like `BasicTokenizer`.
+
+    Above `max_words` distinct words the rarest are dropped, until half of it is left. This bounds the
+    memory. Counts of rare words are then a little too low.
+
+    Args:
+        lines: any text.
+        do_lower_case: lower-case and strip accents, for an uncased vocabulary.
+        max_words: about 100 bytes each, and 500 to learn.
+        max_chunks, max_characters: limits on stretches between spaces that are collected before they
+            are split into words: the number of different ones, and the characters read (Chinese has
+            sentences without a space).
+
+    Returns:
+        word -> count. A word longer than the tokenizer's limit (`MAX_INPUT_CHARS_PER_WORD`) is cut
+        after the first character beyond it, so that a file of base64 cannot fill the memory.
+    """
+    tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
+    words: Counter[str] = Counter()
+    # The tokenizer splits at spaces first, so each stretch between spaces is split only once.
+    chunks: Counter[str] = Counter()
+    num_characters = 0
+
+    def split_chunks() -> None:
+        for chunk, count in chunks.items():
+            for word in tokenizer.tokenize(chunk):
+                words[word[: MAX_INPUT_CHARS_PER_WORD + 1]] += count
+        chunks.clear()
+        if len(words) > max_words:
+            min_count = 1
+            while len(words) > max_words // 2:
+                min_count += 1
+                for word in [word for word, count in words.items() if count < min_count]:
+                    del words[word]
+            logger.info("Forgot the words that were seen less than %d times.", min_count)
+
+    for line in lines:
+        # `str.split` splits at a few control characters that the tokenizer deletes.
+        chunks.update(line.split() if line.isprintable() else tokenizer.tokenize(line))
+        num_characters += len(line)
+        if len(chunks) > max_chunks or num_characters > max_characters:
+            split_chunks()
+            num_characters = 0
+    split_chunks()
+    return words
+
+
+def learn_wordpieces(
+    counts: Mapping[str, int],
+    vocab_size: int,
+    *,
+    character_coverage: float = 0.99995,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> list[str]:
+    """Learn a whole vocabulary, a token per id.
+
+    Args:
+        counts: word -> count, from `count_words`.
+        vocab_size: V, the exact number of tokens.
+        character_coverage: fraction in (0, 1] of all characters that the vocabulary contains. The
+            rarest are left out, and words with them become [UNK].
+        on_progress: called repeatedly with the number of pieces learned.
+
+    Returns:
+        `first_tokens`; the characters; the characters as continuations ("##a", except punctuation
+        and ideographs, which are always words of their own); the longer pieces, the most used
+        first.
+
+    Raises:
+        ValueError: `vocab_size` is too small for the characters, or too large for the corpus.
+    """
+    counts = {
+        word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD
+    }
+    characters = _frequent_characters(counts, character_coverage)
+    continuations = [
+        f"##{c}" for c in characters if not (is_punctuation(c) or is_chinese_char(ord(c)))
+    ]
+    fixed = [*first_tokens(), *characters, *continuations]
+    num_pieces = vocab_size - len(fixed)
+    known = set(characters)
+    counts = {word: counts[word] for word in sorted(counts) if known.issuperset(word)}
+    if num_pieces < 0:
+        remedy = f"use {len(fixed)} or more, or a lower character_coverage"
+        raise OptionError("vocab_size", f"{len(characters)} characters need more: {remedy}.")
+    candidates = merge_pairs(counts, int(num_pieces * _CANDIDATES), MIN_FREQUENCY, on_progress)
+    if len(candidates) < num_pieces:
+        size = len(fixed) + len(candidates)
+        raise OptionError("vocab_size", f"more than the corpus yields: use {size} or less.")
+    tokens = [*fixed, *candidates]
+    tokenizer = WordpieceTokenizer({token: index for index, token in enumerate(tokens)})
+    use: Counter[str] = Counter()
+    for word, count in counts.items():
+        for piece in tokenizer.tokenize(word):
+            use[piece] += count
+    candidates.sort(key=lambda piece: -use[piece])  # stable: earlier merges first among equals
+    return fixed + candidates[:num_pieces]
+
+
+def measure_coverage(tokens: Iterable[str], counts: Mapping[str, int]) -> Coverage:
+    """Measure the splits that `WordpieceTokenizer` with these tokens makes of a text."""
+    tokenizer = WordpieceTokenizer({token: index for index, token in enumerate(tokens)})
+    num_words = num_unknown = num_pieces = 0
+    for word, count in counts.items():
+        pieces = tokenizer.tokenize(word)
+        num_words += count
+        num_pieces += count * len(pieces)
+        if pieces == [tokenizer.unk_token]:
+            num_unknown += count
+    total = max(1, num_words)
+    return Coverage(num_words, num_unknown / total, num_pieces / total)
+
+
+def merge_pairs(
+    counts: Mapping[str, int],
+    num_pieces: int,
+    min_frequency: int = 1,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> list[str]:
+    """Merge the most frequent pair of neighbours again and again; return the new pieces.
+
+    The alphabet decides between equally frequent pairs. A piece that arises from two pairs ("ab" +
+    "##c", "a" + "##bc") counts once.
+
+    Args:
+        counts: word -> count.
+        num_pieces: maximum number of new pieces.
+        min_frequency: a pair that occurs less often is not merged.
+        on_progress: see `learn_wordpieces`.
+
+    >>> merge_pairs({"low": 5, "lower": 2, "newer": 6}, num_pieces=4)
+    ['##er', '##wer', 'lo', '##ewer']
+    """
+    text: list[str] = []  # piece id -> piece
+    ids: dict[str, int] = {}
+
+    def piece_id(piece: str) -> int:
+        if piece not in ids:
+            ids[piece] = len(text)
+            text.append(piece)
+        return ids[piece]
+
+    words = [[piece_id("##" * (i > 0) + char) for i, char in enumerate(word)] for word in counts]
+    corpus = _Corpus(words, list(counts.values()))
+
+    # Entries may be out of date. Frequencies that fell are corrected at the top of the heap. Those that
+    # grew are pushed again.
+    def entry(pair: Pair) -> tuple[int, str, str, Pair]:
+        return -corpus.frequency[pair], text[pair[0]], text[pair[1]], pair
+
+    heap = [entry(pair) for pair in corpus.frequency]
+    heapq.heapify(heap)
+    pieces: list[str] = []
+    while heap and len(pieces) < num_pieces:
+        pair = heap[0][-1]
+        current = corpus.frequency.get(pair, 0)
+        if current < min_frequency:
+            heapq.heappop(heap)
+            continue
+        if current != -heap[0][0]:
+            heapq.heapreplace(heap, entry(pair))
+            continue
+        heapq.heappop(heap)
+        piece = text[pair[0]] + text[pair[1]].removeprefix("##")
+        if piece not in ids:
+            pieces.append(piece)
+            if len(pieces) % 100 == 0:
+                on_progress(len(pieces))
+        for grown in corpus.merge(pair, piece_id(piece)):
+            heapq.heappush(heap, entry(grown))
+    return pieces
+
+
+class _Corpus:
+    """Words as ids of pieces, with the frequencies of neighbours."""
+
+    def __init__(self, words: list[list[int]], weights: Sequence[int]):
+        self._words, self._weights = words, weights
+        self.frequency: defaultdict[Pair, int] = defaultdict(int)
+        # Pair -> indices of words that had it at some point; some have lost it since.
+        self._words_with: defaultdict[Pair, list[int]] = defaultdict(list)
+        for index, word in enumerate(words):
+            for pair in pairwise(word):
+                self.frequency[pair] += weights[index]
+                self._words_with[pair].append(index)
+
+    def merge(self, pair: Pair, merged: int) -> set[Pair]:
+        """Replace a pair by one piece in all words. Return the pairs whose frequency grew."""
+        grown: set[Pair] = set()
+        for index in self._words_with.pop(pair):
+            old, weight = self._words[index], self._weights[index]
+            new = self._words[index] = _merge_in_word(old, pair, merged)
+            if len(new) == len(old):
+                continue
+            for before in pairwise(old):
+                self.frequency[before] -= weight
+            for after in pairwise(new):
+                self.frequency[after] += weight
+                if merged in after:
+                    self._words_with[after].append(index)
+                    grown.add(after)
+        del self.frequency[pair]
+        return grown
+
+
+def _merge_in_word(word: list[int], pair: Pair, merged: int) -> list[int]:
+    pieces: list[int] = []
+    index, (left, right) = 0, pair
+    while index < len(word):
+        is_pair = word[index] == left and index + 1 < len(word) and word[index + 1] == right
+        pieces.append(merged if is_pair else word[index])
+        index += 1 + is_pair
+    return pieces
+
+
+def _frequent_characters(counts: Mapping[str, int], coverage: float) -> list[str]:
+    """Return the fewest characters that make up `coverage` of the text, sorted."""
+    frequency: Counter[str] = Counter()
+    for word, count in counts.items():
+        for char in word:
+            frequency[char] += count
+    missing = coverage * frequency.total()
+    characters = []
+    for char in sorted(frequency, key=lambda char: (-frequency[char], char)):
+        if missing <= 0:
+            break
+        characters.append(char)
+        missing -= frequency[char]
+    return sorted(characters)

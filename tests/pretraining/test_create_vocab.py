@@ -11,8 +11,7 @@ from models import with_values
 
 from bert_tf.config import BertConfig
 from bert_tf.options import make_options
-from bert_tf.pretraining.create_vocab import VocabularyOptions, create_vocab
-from bert_tf.pretraining.wordpieces import first_tokens
+from bert_tf.pretraining.create_vocab import VocabularyOptions, create_vocab, first_tokens
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab
 from bert_tf.vocabulary import vocab_is_cased
 
@@ -66,15 +65,6 @@ def test_a_text_that_cannot_be_read_is_named(options, tmp_path):
     for content, cause in ((b"\n \n", "vocab_size"), (b"low\nZ\xfcrich\n", f"{file}:2")):
         file.write_bytes(content)
         assert cause_of(create_vocab, options) == cause
-
-
-def test_characters_that_are_left_out_are_counted(options, tmp_path, caplog):
-    caplog.set_level("INFO")
-    (tmp_path / "a.txt").write_text("한국어는 아름답다\n서울은 수도이다\n" * 50, encoding="utf-8")
-    options = with_values(options, input_file=f"{tmp_path}/a.txt", do_lower_case=False)
-    create_vocab(with_values(options, character_coverage=0.9, vocab_size=135))
-    assert "1 of the 14 characters are left out by --character_coverage=0.9." in caplog.text
-    assert "They are 6.667% of the text" in caplog.text
 
 
 # The vocabularies in vocab/

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from bert_tf.options import OptionError
-from bert_tf.pretraining.wordpieces import (
+from bert_tf.pretraining.create_vocab import (
     count_words,
     first_tokens,
     learn_wordpieces,
