@@ -127,8 +127,11 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
             tf.io.gfile.remove(file)
         remedy = "write a sentence per line, an empty line between documents"
         raise DataError(summarize_files(input_files), f"no instance can be made: {remedy}.")
-    if options.objective == "mlm_nsp":
-        _warn_of_single_documents(manifest)
+    if manifest.counts.documents == 1 and options.objective == "mlm_nsp":
+        logger.warning(
+            "The text is a single document, of which the 'random' next sentences are parts too: put an "
+            "empty line between documents."
+        )
     summary = PretrainingDataSummary(output_files, path, manifest.counts, options.max_seq_length)
     logger.info("Wrote %s.", summary)
     return summary
@@ -272,14 +275,3 @@ def _log_records(file: str, tokenizer: FullTokenizer) -> None:
             values = features[name].int64_list.value or features[name].float_list.value
             lines.append(f"{name}: {' '.join(map(str, values))}")
         logger.info("%s", "\n".join(lines))
-
-
-def _warn_of_single_documents(manifest: Manifest) -> None:
-    num_single = sum(group.counts.documents == 1 for group in manifest.groups.values())
-    if num_single:
-        logger.warning(
-            "%d of %d parts of the text are a single document, so that 'random' next sentences come "
-            "from the same text: put an empty line between documents.",
-            num_single,
-            manifest.num_groups,
-        )

@@ -98,13 +98,7 @@ def _text_size(file: str) -> int:
 
 
 def _find_cuts(files: Sequence[str], sizes: Sequence[int], targets: Sequence[int]) -> set[int]:
-    """Return the ends of the first empty lines that begin after these bytes of the corpus, or its end.
-
-    One pass over the files finds all of them.
-
-    Args:
-        targets: ascending.
-    """
+    """Return the ends of the first empty lines after each of `targets` (ascending), or of the corpus."""
     cuts: set[int] = set()
     remaining = deque(targets)
     before = 0  # bytes of the files before this one
@@ -123,10 +117,7 @@ def _find_cuts(files: Sequence[str], sizes: Sequence[int], targets: Sequence[int
 
 
 def _next_empty_line(stream: BinaryIO, target: int) -> tuple[int, int | None]:
-    """Return start and end of the first empty line that begins after byte `target`.
-
-    The search begins at the position of the stream if that is later. The end is None without a line.
-    """
+    """Return start and end of the first empty line that begins after `target` and the position."""
     if 0 < target >= stream.tell():
         stream.seek(target)
         stream.readline()  # perhaps only the end of a line
@@ -152,8 +143,7 @@ def _ranges(files: Sequence[str], sizes: Sequence[int], start: int, end: int) ->
 
 # ------------------------------------------------------------------------ the records of a group
 
-# Bit in the id of a token without "##" that continues a word of a segmented text. The record does not
-# contain it.
+# Bit in the id of a token without "##" that continues a word of a segmented text; not in the records.
 _CONTINUES = 1 << 28
 
 # Fraction of a group's time until its instances are made; writing takes the rest.
@@ -246,13 +236,6 @@ def id_typecode(tokenizer: FullTokenizer, settings: PretrainingDataOptions) -> s
     return "H" if short and settings.max_seq_length < 1 << 16 else "i"
 
 
-def make_masker(tokenizer: FullTokenizer, settings: PretrainingDataOptions) -> Masker:
-    continuations = continuation_ids(tokenizer.vocab)
-    if settings.masks.segmented_text:
-        continuations |= {index | _CONTINUES for index in tokenizer.vocab.values()}
-    return Masker(tokenizer.vocab, settings.masks, continuations)
-
-
 def _make_instances(
     documents: Sequence[Document],
     tokenizer: FullTokenizer,
@@ -262,9 +245,13 @@ def _make_instances(
     on_progress: OnProgress,
 ) -> None:
     """Fill `rows`. Mask each sequence before drawing the next one, as in the reference."""
-    mask = make_masker(tokenizer, settings) if settings.masks.max_predictions_per_seq else None
+    vocab, continuations = tokenizer.vocab, continuation_ids(tokenizer.vocab)
+    if settings.masks.segmented_text:
+        continuations |= {index | _CONTINUES for index in vocab.values()}
+    is_masked = settings.masks.max_predictions_per_seq is not None
+    mask = Masker(vocab, settings.masks, continuations) if is_masked else None
     typecode = id_typecode(tokenizer, settings)
-    cls, sep = (array(typecode, [tokenizer.vocab[token]]) for token in ("[CLS]", "[SEP]"))
+    cls, sep = (array(typecode, [vocab[token]]) for token in ("[CLS]", "[SEP]"))
     for number in range(settings.dupe_factor * len(documents)):
         for ids_a, ids_b, label in make_sequences(
             settings.objective,
@@ -320,10 +307,7 @@ _CHINESE_RUN = re.compile("([" + "".join(f"{chr(a)}-{chr(b)}" for a, b in CHINES
 
 
 def _segmented_encoder(tokenizer: FullTokenizer) -> Callable[[str], list[int]]:
-    """Return a function of a text with spaces between Chinese words to its ids.
-
-    All but the first character of a Chinese word are marked as continuing it.
-    """
+    """Return a tokenizer that marks all characters of a Chinese word after its first."""
 
     def encode(text: str) -> list[int]:
         ids: list[int] = []

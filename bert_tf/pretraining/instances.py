@@ -8,12 +8,9 @@ Shapes: N instances, S `max_seq_length`, P `max_predictions_per_seq`.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import IO
 
 import numpy as np
 
@@ -21,7 +18,6 @@ from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.parallel import encode_columns
 from bert_tf.pretraining.python_random import RandomWords
 
-_MAX_BYTES = 256 << 20  # of rows in memory
 _ROWS_AT_ONCE = 1024
 
 # A row begins with the number of tokens, of tokens up to the first [SEP], and of predictions, and with
@@ -59,7 +55,7 @@ def pretraining_features(
 
 
 class InstanceRows:
-    """Instances to be written.
+    """Instances to be written; `close` removes their temporary file.
 
     Args:
         specs: of `pretraining_features`.
@@ -74,19 +70,18 @@ class InstanceRows:
         specs: Sequence[FeatureSpec],
         id_mask: int = 2**31 - 1,
         typecode: str = "i",
-        max_bytes: int = _MAX_BYTES,
+        max_bytes: int = 256 << 20,
     ):
         shapes = {spec.name: spec.shape for spec in specs}
         self._specs = tuple(specs)
         self._length = shapes["input_ids"][0]
         self._predictions = shapes.get("masked_lm_ids", (0,))[0]
         self._id_mask = id_mask
-        self._width = _HEAD + self._length + 2 * self._predictions
-        self._rows = array(typecode)
-        self._max_numbers = max_bytes // self._rows.itemsize
-        self._file: IO[bytes] | None = None
+        self._dtype = np.dtype((typecode, (_HEAD + self._length + 2 * self._predictions,)))
+        self._zeros = array(typecode, [0]) * self._length
+        self._file = tempfile.SpooledTemporaryFile(max_bytes, prefix="bert_tf-")  # noqa: SIM115
         self._count = 0
-        self._zeros = array(typecode, [0]) * self._width
+        self.close = self._file.close
 
     def __len__(self) -> int:
         return self._count
@@ -107,27 +102,30 @@ class InstanceRows:
             next_sentence_label: see `pretraining_features`.
             positions, masked_lm_ids: at most P.
         """
-        rows, zeros = self._rows, self._zeros
-        unused = self._predictions - len(positions)
-        rows.extend((len(token_ids), end_a + 1, len(positions), next_sentence_label))
-        rows += token_ids
-        rows += zeros[: self._length - len(token_ids)]
-        rows.extend(positions)
-        rows += zeros[:unused]
-        rows.extend(masked_lm_ids)
-        rows += zeros[:unused]
+        zeros, unused = self._zeros, self._predictions - len(positions)
+        row = array(
+            zeros.typecode, (len(token_ids), end_a + 1, len(positions), next_sentence_label)
+        )
+        row += token_ids
+        row += zeros[: self._length - len(token_ids)]
+        row.extend(positions)
+        row += zeros[:unused]
+        row.extend(masked_lm_ids)
+        row += zeros[:unused]
+        self._file.write(row)
         self._count += 1
-        if len(rows) > self._max_numbers:
-            self._spill()
 
     def shuffled(self, rng: RandomWords) -> Iterator[np.ndarray]:
         """Yield rows [up to 1024, ...] in the order of `rng.shuffle` of a list of the instances."""
         order = array("I", range(self._count))
         rng.shuffle(order)
-        if self._file is not None:
-            self._spill()
         for start in range(0, self._count, _ROWS_AT_ONCE):
-            yield self._gather(order[start : start + _ROWS_AT_ONCE])
+            data = b"".join(map(self._read, order[start : start + _ROWS_AT_ONCE]))
+            yield np.frombuffer(data, self._dtype).astype(np.int32)
+
+    def _read(self, index: int) -> bytes:
+        self._file.seek(index * self._dtype.itemsize)
+        return self._file.read(self._dtype.itemsize)
 
     def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Return the features of some rows: name -> array [rows, *shape]."""
@@ -153,26 +151,3 @@ class InstanceRows:
     def records(self, rows: np.ndarray) -> list[bytes]:
         """Return some rows as serialized examples."""
         return encode_columns(self.columns(rows))
-
-    def close(self) -> None:
-        """Remove the temporary file."""
-        if self._file is not None:
-            with suppress(OSError):  # rows that had no room on the disk, as `append` has reported
-                self._file.close()
-
-    def _spill(self) -> None:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="bert_tf-")  # noqa: SIM115
-        self._rows.tofile(self._file)
-        self._file.flush()
-        del self._rows[:]
-
-    def _gather(self, order: array) -> np.ndarray:
-        dtype = np.dtype(self._rows.typecode)
-        if self._file is None:
-            rows = np.frombuffer(self._rows, dtype).reshape(-1, self._width)[order]
-        else:
-            size, file = dtype.itemsize * self._width, self._file.fileno()
-            data = b"".join(os.pread(file, size, index * size) for index in order)
-            rows = np.frombuffer(data, dtype).reshape(-1, self._width)
-        return rows.astype(np.int32)

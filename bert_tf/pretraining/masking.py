@@ -116,22 +116,20 @@ class Masker:
         vocab: token -> id, in file order. Random words are drawn from all entries.
         options: `segmented_text` has no effect here. The reference has no n-grams. Runs of k are k
             times rarer than runs of 1, up to `max_ngram_size`.
-        continuations: ids that continue a word. Default: those of the `##` pieces.
+        continuations: ids that continue a word, such as `continuation_ids`.
     """
 
     def __init__(
         self,
         vocab: Mapping[str, int],
         options: MaskingOptions,
-        continuations: Collection[int] | None = None,
+        continuations: Collection[int],
     ):
         self._masked_lm_prob = options.masked_lm_prob
         self._max_predictions = options.max_predictions_per_seq or sys.maxsize
         self._mask_id = vocab["[MASK]"]
         self._vocab_ids = list(vocab.values())
         self._whole_words = options.do_whole_word_mask
-        if continuations is None:
-            continuations = continuation_ids(vocab)
         self._continuations = frozenset(continuations)
         self._is_mask = Threshold.of(options.mask_token_prob)
         # Fraction of the pieces that do not become [MASK] which stay unchanged: 0.5 for 0.8 and 0.1.

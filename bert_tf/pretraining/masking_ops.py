@@ -28,7 +28,7 @@ class DynamicMasker:
     Args:
         vocab: token -> id, ids 0, 1, 2 and so on. Random words are drawn from all of them.
         options: fractions, and whether whole words are masked.
-        max_predictions_per_seq: P, the most predictions of any sequence.
+        max_predictions_per_seq: P, the maximum number of predictions of a sequence.
 
     Raises:
         ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
@@ -41,17 +41,10 @@ class DynamicMasker:
         max_predictions_per_seq: int = 20,
     ):
         if missing := {"[CLS]", "[SEP]", "[MASK]"}.difference(vocab):
-            raise ValueError(
-                f"The vocabulary has no {', '.join(sorted(missing))}, for masked words."
-            )
-        options = MaskingOptions() if options is None else options
-        self._masked_lm_prob = options.masked_lm_prob
+            raise ValueError(f"The vocabulary has no {', '.join(sorted(missing))} to mask words.")
+        self._options = options or MaskingOptions()
         self._max_predictions = max_predictions_per_seq
-        self._whole_words = options.do_whole_word_mask
-        self._mask_token_prob = options.mask_token_prob
-        self._random_token_prob = options.random_token_prob
-        self._mask_id = vocab["[MASK]"]
-        self._vocab_size = len(vocab)
+        self._mask_id, self._vocab_size = vocab["[MASK]"], len(vocab)
         # Per piece: True if it may be chosen; True if it continues a word.
         self._is_candidate = np.ones(self._vocab_size, bool)
         self._is_candidate[[vocab["[CLS]"], vocab["[SEP]"]]] = False
@@ -85,12 +78,12 @@ class DynamicMasker:
         random_ids = tf.random.stateless_uniform(
             shape, seeds[2], 0, self._vocab_size, dtype=tf.int32
         )
-        changed_prob = self._mask_token_prob + self._random_token_prob
-        seen = tf.where(draw < changed_prob, random_ids, input_ids)
-        seen = tf.where(draw < self._mask_token_prob, self._mask_id, seen)
+        mask_prob, random_prob = self._options.mask_token_prob, self._options.random_token_prob
+        replaced = tf.where(draw < mask_prob + random_prob, random_ids, input_ids)
+        replaced = tf.where(draw < mask_prob, self._mask_id, replaced)
         return {
             **features,
-            "input_ids": tf.where(is_chosen, seen, input_ids),
+            "input_ids": tf.where(is_chosen, replaced, input_ids),
             "masked_lm_positions": positions,
             "masked_lm_ids": masked_lm_ids,
             "masked_lm_weights": weights,
@@ -105,7 +98,7 @@ class DynamicMasker:
         lengths = _count(word)  # [B, S]: pieces of each word, 0 for unused numbers
         score = tf.random.stateless_uniform(tf.shape(lengths), seed)
         order = tf.argsort(tf.where(lengths > 0, score, 2.0))  # the words of a sequence, shuffled
-        is_taken = _take_what_fits(tf.gather(lengths, order, batch_dims=1), limit)
+        is_taken = _take_fitting(tf.gather(lengths, order, batch_dims=1), limit)
         # Back from the shuffled words to the words, then to their pieces.
         is_taken = tf.gather(is_taken, tf.argsort(order), batch_dims=1)
         return is_candidate & tf.gather(is_taken, tf.maximum(word, 0), batch_dims=1)
@@ -116,7 +109,7 @@ class DynamicMasker:
         As in the reference, `##` pieces at the start of a truncated B belong to the last word of A.
         """
         starts = is_candidate
-        if self._whole_words:
+        if self._options.do_whole_word_mask:
             starts &= ~tf.gather(self._continues, input_ids)
         word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
         # The first pieces of a sequence that begins within a word are a word as well.
@@ -125,11 +118,12 @@ class DynamicMasker:
 
     def _num_to_predict(self, input_mask: tf.Tensor) -> tf.Tensor:
         """Return int32 [B, 1], rounded by Python's `round` for every possible length."""
-        wanted = [
-            min(self._max_predictions, max(1, round(length * self._masked_lm_prob)))
+        prob = self._options.masked_lm_prob
+        counts = [
+            min(self._max_predictions, max(1, round(length * prob)))
             for length in range(input_mask.shape[1] + 1)
         ]
-        return tf.gather(wanted, tf.reduce_sum(input_mask, axis=1, keepdims=True))
+        return tf.gather(counts, tf.reduce_sum(input_mask, axis=1, keepdims=True))
 
     def _positions(self, is_chosen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return positions int32 [B, P], ascending and then 0, and weights float32 [B, P]."""
@@ -150,7 +144,7 @@ def _count(word: tf.Tensor) -> tf.Tensor:
     return tf.reshape(counts, [-1, length])
 
 
-def _take_what_fits(lengths: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
+def _take_fitting(lengths: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
     """Take words in their order; skip a word that is too long, because a shorter one may fit.
 
     Each round takes words one after the other until one does not fit. That word is longer than the
@@ -158,7 +152,7 @@ def _take_what_fits(lengths: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
 
     Args:
         lengths: int32 [B, S], 0 without a word.
-        limit: int32 [B, 1], the most pieces.
+        limit: int32 [B, 1], maximum number of pieces.
 
     Returns:
         bool [B, S].
@@ -169,9 +163,9 @@ def _take_what_fits(lengths: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
 
     def take(is_taken: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         possible = tf.where(fits(is_taken, left), lengths, 0)
-        now = (possible > 0) & (tf.cumsum(possible, axis=1) <= left)
-        used = tf.reduce_sum(tf.where(now, lengths, 0), axis=1, keepdims=True)
-        return is_taken | now, left - used
+        is_next = (possible > 0) & (tf.cumsum(possible, axis=1) <= left)
+        used = tf.reduce_sum(tf.where(is_next, lengths, 0), axis=1, keepdims=True)
+        return is_taken | is_next, left - used
 
     is_taken, _ = tf.while_loop(
         lambda is_taken, left: tf.reduce_any(fits(is_taken, left)),

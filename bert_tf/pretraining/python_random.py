@@ -98,7 +98,7 @@ class RandomWords:
 
         Args:
             items: fewer than 2^32.
-            keep: number of first items that are used. The others stay undefined, which is faster but
+            keep: number of first items that are used. The rest is undefined, which is faster but
                 draws the same words. None means all.
         """
         keep = len(items) if keep is None else max(keep, 1)
@@ -109,23 +109,23 @@ class RandomWords:
                 end = max(end, keep)
             # The words cut to `bits`: small numbers, which Python need not allocate.
             digits = self._digits.get(bits) or self._cut(bits)
-            others: Any = iter(digits)
-            others.__setstate__(self.at)
+            draws: Any = iter(digits)
+            draws.__setstate__(self.at)
             if last >= keep:
-                for other in others:
-                    if other <= last:
-                        items[other] = items[last]  # the item for `last` is not used
+                for index in draws:
+                    if index <= last:
+                        items[index] = items[last]  # the item for `last` is not used
                         last -= 1
                         if last < end:
                             break
             else:
-                for other in others:
-                    if other <= last:
-                        items[last], items[other] = items[other], items[last]
+                for index in draws:
+                    if index <= last:
+                        items[last], items[index] = items[index], items[last]
                         last -= 1
                         if last < end:
                             break
-            self.at = len(digits) - others.__length_hint__()
+            self.at = len(digits) - draws.__length_hint__()
             if self.at == len(digits):
                 self.reserve(1)
 

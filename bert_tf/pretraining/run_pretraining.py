@@ -193,20 +193,14 @@ def _count_warmup_steps(options: PretrainingOptions) -> int:
 
 def evaluate(run: PretrainingRun, task: PretrainingTask, files: Sequence[str]) -> dict[str, float]:
     """Return and log the metrics of the current model."""
-    options, step = run.options, run.trainer.step
+    options, trainer = run.options, run.trainer
     size, max_batches = options.training.eval_batch_size, options.max_eval_steps
-    outputs = run_model(run.trainer, task, RecordFiles(files), size, max_batches=max_batches)
-    results = {"global_step": step, **task.metrics(outputs)}
-    line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
+    outputs = run_model(trainer, task, RecordFiles(files), size, max_batches=max_batches)
+    results = {"global_step": trainer.step, **task.metrics(outputs)}
+    line = ", ".join(f"{key} {value:.4g}" for key, value in results.items())
     data = "" if options.eval_file else " (of the training records; eval_file names held-out ones)"
-    logger.info("step %d: %s%s", step, line, data)
+    logger.info("Evaluation%s: %s", data, line)
     return results
-
-
-_LOGGED = (
-    *("masked_lm_loss", "masked_lm_perplexity", "masked_lm_accuracy"),
-    "next_sentence_accuracy",
-)
 
 
 def write_page(run: PretrainingRun, results: Mapping[str, float]) -> None:

@@ -35,7 +35,7 @@ OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop")
 # [CLS], [SEP], [SEP], and one token each for A and B.
 MIN_SEQ_LENGTH = 5
 
-# Most draws of a random document until it is not the one of A.
+# of a random document that is not the one of A
 _MAX_DRAWS = 10
 
 
@@ -221,12 +221,12 @@ def truncate_pair_at_random(
 
 
 def _random_sentences(
-    documents: Sequence[Document], not_this_one: int, target_length: int, rng: RandomWords
+    documents: Sequence[Document], document_index: int, target_length: int, rng: RandomWords
 ) -> array:
-    """Return a run of sentences from another document (if ten draws find another)."""
+    """Return a run of sentences of another document, or of the same one if ten draws find no other."""
     for _ in range(_MAX_DRAWS):
         index = rng.randrange(len(documents))
-        if index != not_this_one:
+        if index != document_index:
             break
     document = documents[index]
     first = rng.randrange(len(document))

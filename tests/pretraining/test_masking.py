@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_tf.options import make_options
-from bert_tf.pretraining.masking import Masker, MaskingOptions
+from bert_tf.pretraining.masking import Masker, MaskingOptions, continuation_ids
 from bert_tf.pretraining.python_random import RandomWords
 from reference import pretraining_data as reference
 
@@ -23,7 +23,7 @@ def ids(text):
     return array("i", [VOCAB[token] for token in text.split()])
 
 
-def masker(prob=0.15, most=20, whole_words=False, continuations=None, **changes):
+def masker(prob=0.15, most=20, whole_words=False, continuations=(), **changes):
     """A function of token ids and a seed (or what it left of its words)."""
     settings = MaskingOptions(
         masked_lm_prob=prob,
@@ -31,7 +31,7 @@ def masker(prob=0.15, most=20, whole_words=False, continuations=None, **changes)
         do_whole_word_mask=whole_words,
         **changes,
     )
-    mask = Masker(VOCAB, settings, continuations)
+    mask = Masker(VOCAB, settings, continuations or continuation_ids(VOCAB))
 
     def run(token_ids, rng):
         rng = RandomWords(rng) if isinstance(rng, int) else rng
