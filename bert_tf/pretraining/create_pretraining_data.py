@@ -1,16 +1,15 @@
 """create_pretraining_data: plain text to TFRecords of masked, paired sequences.
 
-For the same input, vocabulary, flags and seed the records equal those of the reference's script,
-in the same order in the same files. A large corpus is cut into groups. The reference would make the
-same records of each group alone. Groups are made one by one, in processes, or by Beam, with the same
-result:
+For the same input, vocabulary, flags and seed the records equal those of the reference's script, in the
+same order in the same files. A large corpus is cut into groups, and each gets the records that the
+reference would make of it. Groups are made one by one, in processes, or by Beam, with the same result:
 
     python -m bert_tf create_pretraining_data ... --runner=DirectRunner \\
         -- --direct_num_workers=4 --direct_running_mode=multi_processing
 
-Each worker of Beam reads its groups from the corpus and writes their files itself. All workers need
-access to both. The manifest next to the records lists the groups that are done and their settings. A run
-that was stopped resumes with the other groups, with any runner.
+Each worker of Beam reads the corpus and writes its files itself. The manifest next to the records lists
+the groups that are done and their settings. A run that was stopped resumes with the others, with any
+runner.
 
 Source: google-research/bert, create_pretraining_data.py.
 """
@@ -148,11 +147,7 @@ def _plan_jobs(groups: Sequence[Group], outputs: Sequence[str], random_seed: int
 
 
 def start_or_resume(planned: Manifest, jobs: Sequence[GroupJob]) -> Manifest:
-    """Return the manifest to fill, with the groups of an earlier run that are whole.
-
-    Raises:
-        ValueError: records with other or unknown settings exist.
-    """
+    """Return the manifest to fill, with the whole groups of an earlier run; raise for other records."""
     path = jobs[0].manifest_file
     earlier = Manifest.read(path) if tf.io.gfile.exists(path) else None
     differences = earlier.differences(planned) if earlier else []
@@ -210,12 +205,7 @@ def _make_missing(
 def run_workers(
     jobs: Sequence[GroupJob], settings: PretrainingDataOptions, num_workers: int
 ) -> Iterator[DoneGroup]:
-    """Yield each group: one at a time in this process, or several in new processes.
-
-    Raises:
-        Exception: an exception of a worker, which stops the others.
-        RuntimeError: a worker was killed, for example because memory ran out.
-    """
+    """Yield each group: one at a time in this process, or several in new processes."""
     total, done = sum(group_size(job.ranges) for job in jobs), 0
     progress = ByteProgress("create", total)
 

@@ -189,20 +189,17 @@ def count_words(
 ) -> Counter[str]:
     """Count each word of `lines`, split like `BasicTokenizer`.
 
-    Above `max_words` distinct words the rarest are dropped, until half of it is left. This bounds the
-    memory. Counts of rare words are then a little too low.
+    To bound the memory, the rarest words are dropped above `max_words` distinct ones, until half of it
+    is left. Counts of rare words are then a little too low.
 
     Args:
-        lines: any text.
         do_lower_case: lower-case and strip accents, for an uncased vocabulary.
         max_words: about 100 bytes each, and 500 to learn.
-        max_chunks, max_characters: limits on stretches between spaces that are collected before they
-            are split into words: the number of different ones, and the characters read (Chinese has
-            sentences without a space).
+        max_chunks, max_characters: of the stretches between spaces that are collected before they are
+            split into words: distinct ones, and characters read (Chinese has sentences without a space).
 
     Returns:
-        word -> count. A word longer than the tokenizer's limit (`MAX_INPUT_CHARS_PER_WORD`) is cut
-        after the first character beyond it, so that a file of base64 cannot fill the memory.
+        word -> count. Words are truncated one character above the tokenizer's limit.
     """
     tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
     words: Counter[str] = Counter()
@@ -251,9 +248,8 @@ def learn_wordpieces(
         on_progress: called repeatedly with the number of pieces learned.
 
     Returns:
-        `first_tokens`; the characters; the characters as continuations ("##a", except punctuation
-        and ideographs, which are always words of their own); the longer pieces, the most used
-        first.
+        `first_tokens`; the characters; those that can continue a word, as "##a"; the longer pieces, the
+        most used first.
 
     Raises:
         ValueError: `vocab_size` is too small for the characters, or too large for the corpus.
@@ -262,6 +258,7 @@ def learn_wordpieces(
         word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD
     }
     characters = _frequent_characters(counts, character_coverage)
+    # Punctuation and ideographs are words of their own.
     continuations = [
         f"##{c}" for c in characters if not (is_punctuation(c) or is_chinese_char(ord(c)))
     ]
@@ -306,16 +303,10 @@ def merge_pairs(
     min_frequency: int = 1,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> list[str]:
-    """Merge the most frequent pair of neighbours again and again; return the new pieces.
+    """Merge the most frequent pair of neighbours again and again; return at most `num_pieces` new ones.
 
-    The alphabet decides between equally frequent pairs. A piece that arises from two pairs ("ab" +
-    "##c", "a" + "##bc") counts once.
-
-    Args:
-        counts: word -> count.
-        num_pieces: maximum number of new pieces.
-        min_frequency: a pair that occurs less often is not merged.
-        on_progress: see `learn_wordpieces`.
+    The alphabet breaks ties. A piece of two pairs ("ab" + "##c", "a" + "##bc") counts once. Pairs below
+    `min_frequency` are not merged.
 
     >>> merge_pairs({"low": 5, "lower": 2, "newer": 6}, num_pieces=4)
     ['##er', '##wer', 'lo', '##ewer']

@@ -1,9 +1,8 @@
 """A corpus of any size as groups of documents, each of which fits into memory, and their records.
 
 A corpus is text files with one sentence per line and an empty line between documents. The end of a
-file does not end a document, as in the reference. A corpus of at most `max_group_bytes` is one group.
-A larger one is cut at ends of documents into groups of about the same size. The groups depend only on
-the files and on that number.
+file does not end a document, as in the reference. A corpus of more than `max_group_bytes` is cut at ends
+of documents into groups of about the same size, which depend only on the files and on that number.
 
     a.txt                    b.txt
     ├──────────────┬─────────┼────┬──────────────┤

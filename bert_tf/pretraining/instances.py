@@ -99,7 +99,6 @@ class InstanceRows:
         Args:
             token_ids: as the model sees them, with [CLS] and [SEP], not padded.
             end_a: position of the first [SEP].
-            next_sentence_label: see `pretraining_features`.
             positions, masked_lm_ids: at most P.
         """
         zeros, unused = self._zeros, self._predictions - len(positions)

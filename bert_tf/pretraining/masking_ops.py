@@ -1,11 +1,10 @@
 """Masks that are new in every epoch, as TensorFlow operations on a batch of unmasked records.
 
-`create_pretraining_data --masking=none` writes records without masks. This module adds the masks to a
-batch of them: the same features as in masked records, with the same shapes and dtypes.
+`create_pretraining_data --masking=none` writes records without masks. Here a batch of them gets the
+features of masked records, with the same shapes and dtypes.
 
-The rules are those of masking.py (pieces and whole words), with other random draws. The draws depend
-only on (seed, number of the batch). Resumed and uninterrupted runs, and all runs with one seed,
-therefore see the same masks.
+The rules are those of masking.py (pieces and whole words), with other random draws, which depend only on
+(seed, number of the batch). Resumed and uninterrupted runs therefore see the same masks.
 
 Shapes: B batch, S sequence, P predictions. A sequence has at most S words.
 

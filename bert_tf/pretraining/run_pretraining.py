@@ -147,7 +147,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     """Train and evaluate. Return the metrics of the evaluation, if any.
 
     Write `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `report.html`, `README.md` (the model
-    card) and the files that model_files.py lists.
+    card) and the files that describe the model.
     """
     training = options.training
     setup, record_sets, tasks = read_data(resolve(options, attention=options.attention))
@@ -216,11 +216,9 @@ class RecordSet:
     """Record files with the same features.
 
     Attributes:
-        files: the TFRecord files.
         has_pairs: True if they have `next_sentence_labels`.
         manifests: path -> manifest, for manifests that list one of the files.
-        max_predictions_per_seq: predictions of a record; 0 for records without masks, which are masked
-            while training.
+        max_predictions_per_seq: predictions of a record; 0 for records that are masked while training.
     """
 
     files: tuple[str, ...]
@@ -230,10 +228,9 @@ class RecordSet:
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """Possible objectives, the likeliest first.
+        """Possible objectives, the likeliest first; `mlm` ignores the labels of pairs.
 
-        `mlm` is always possible, because it ignores the labels of pairs. Without a manifest the
-        labels may be about the next sentence, as in the reference, or about order.
+        Without a manifest these may be about the next sentence, as in the reference, or about order.
         """
         if not self.has_pairs:
             return ("mlm",)
@@ -243,14 +240,14 @@ class RecordSet:
 
 
 def read_record_set(pattern_list: str) -> RecordSet:
-    """Read the first record of each file and the manifests.
+    """Read the manifests, and the first record of each file.
 
     Args:
         pattern_list: comma list of globs, which may match manifests too.
 
     Raises:
-        ValueError: a glob matches nothing, or only manifests. A set is not complete. Two files differ
-            in their features or objectives.
+        ValueError: no records match, a set is not complete, or two files differ in their features or
+            objectives.
     """
     files = [file for file in expand_files(pattern_list) if not file.endswith(SUFFIX)]
     if not files:
@@ -271,9 +268,7 @@ def read_record_set(pattern_list: str) -> RecordSet:
 def read_data(
     setup: Setup,
 ) -> tuple[Setup, dict[str, RecordSet], dict[str, PretrainingTask]]:
-    """Return the setup with vocabulary and case of the records, the records and the tasks.
-
-    The records and tasks are those of "train" and "eval" that the options need.
+    """Return the setup with vocabulary and case, and the records and tasks of "train" and "eval".
 
     Raises:
         ValueError: the records do not fit the options, the model or the devices.
@@ -316,28 +311,27 @@ def read_data(
     return replace(setup, vocabulary=tokens, do_lower_case=case), record_sets, tasks
 
 
-_MAX_FILES = 10
-
-
 def describe_records(record_set: RecordSet) -> list[list[str]]:
     """Return the rows of the records in the model card that their manifests tell, name and text."""
-    rows: list[list[str]] = []
-    counts: dict[str, int] = {}
-    for path, manifest in record_set.manifests.items():
-        folder = os.path.dirname(path)
-        for shard in manifest.shards:
-            counts[os.path.normpath(os.path.join(folder, shard.file))] = shard.records
+    sets = record_set.manifests.items()
+    counts = {
+        os.path.join(os.path.dirname(path), shard.file): shard.records
+        for path, manifest in sets
+        for shard in manifest.shards
+    }
+    rows = []
+    if counts.keys() >= set(record_set.files):
+        rows.append([COUNT, f"{sum(counts[file] for file in record_set.files):,}"])
+    for path, manifest in sets:
         names = [code(os.path.basename(entry["file"])) for entry in manifest.input]
-        more = f" and {len(names) - _MAX_FILES:,} more" if len(names) > _MAX_FILES else ""
+        if len(names) > 10:
+            names[10:] = [f"{len(names) - 10:,} more"]
         numbers = manifest.counts
         text = (
-            f"{', '.join(names[:_MAX_FILES])}{more}: {numbers.documents:,} documents, "
-            f"{numbers.sentences:,} sentences, {numbers.tokens:,} tokens"
+            f"{', '.join(names)}: {numbers.documents:,} documents, {numbers.sentences:,} sentences, "
+            f"{numbers.tokens:,} tokens"
         )
         rows.append([f"text of {code(os.path.basename(path))}", text])
-    files = [os.path.normpath(file) for file in record_set.files]
-    if all(file in counts for file in files):
-        rows.insert(0, [COUNT, f"{sum(counts[file] for file in files):,}"])
     return rows
 
 
@@ -348,11 +342,11 @@ def make_tasks(
     max_seq_length: int,
     trained: str | None = None,
 ) -> dict[str, PretrainingTask]:
-    """Return a task for each set of records, with one objective. Records without masks get a masker.
+    """Return a task for each set of records, with one objective.
 
     Args:
-        tokens: the vocabulary, which such records need.
-        trained: objective of the model that is evaluated, if known.
+        tokens: the vocabulary, which records without masks need.
+        trained: objective of a model that is only evaluated, if known.
 
     Raises:
         ValueError: records contradict --objective or each other, or the vocabulary is missing.
@@ -376,11 +370,7 @@ def make_tasks(
 def choose_objective(
     objective: str | None, record_sets: Sequence[RecordSet], trained: str | None = None
 ) -> str:
-    """Return the objective: the flag's, else `trained`, else that of the first set.
-
-    Args:
-        objective: value of the flag.
-        trained: objective of a model that is only evaluated; used if all records allow it.
+    """Return the objective: the flag's, else `trained` if all records allow it, else of the first set.
 
     Raises:
         ValueError: some records do not allow it.
@@ -398,15 +388,7 @@ def choose_objective(
 def check_vocabulary(
     record_set: RecordSet, tokens: Sequence[str] | None, vocab_file: str | None
 ) -> None:
-    """Raise if the vocabulary is not that of the records. Records without a manifest pass.
-
-    Args:
-        tokens: the vocabulary in the order of the ids; None if unknown.
-        vocab_file: its file, if it has one.
-
-    Raises:
-        ValueError: the sha256 in the manifest is that of another vocabulary.
-    """
+    """Raise if the vocabulary is known and not that of a manifest."""
     for path, manifest in record_set.manifests.items():
         if tokens is not None and manifest.vocabulary["sha256"] != vocabulary_digest(tokens):
             remedy = f"not the vocabulary in {path}: give {manifest.vocabulary['file']}."
@@ -414,11 +396,7 @@ def check_vocabulary(
 
 
 def match_case(record_set: RecordSet, do_lower_case: bool | None) -> bool | None:
-    """Return `do_lower_case` of the manifests, else the value of the flag or of other files.
-
-    Raises:
-        ValueError: two of them differ.
-    """
+    """Return the case of the manifests, else the given one; raise if they differ."""
     for path, manifest in record_set.manifests.items():
         case = manifest.flags["do_lower_case"]
         if do_lower_case not in (None, case):

@@ -40,11 +40,7 @@ _MAX_DRAWS = 10
 
 
 class Document:
-    """Token ids of the sentences of one text.
-
-    One flat array contains all sentences, so that a run of sentences is a slice. A token takes four
-    bytes, or two with the typecode "H".
-    """
+    """Token ids of the sentences of one text, in one flat array, so that a run of them is a slice."""
 
     __slots__ = ("_bounds", "_token_ids")
 
@@ -77,10 +73,7 @@ class Document:
         return self._token_ids[self._bounds[first] : self._bounds[end]]
 
     def end_of_run(self, first: int, num_tokens: int) -> int:
-        """Return the number of the sentence after a run of sentences that starts at `first`.
-
-        The run has at least one sentence. It ends when it reaches `num_tokens`, or with the document.
-        """
+        """Return the end of the shortest run of sentences from `first` that has `num_tokens`, if any."""
         end = bisect_left(self._bounds, self._bounds[first] + num_tokens, lo=first + 1)
         return min(end, len(self))
 
@@ -109,12 +102,11 @@ def make_sequences(
 
     Args:
         objective: one of `OBJECTIVES`.
-        documents: all of the corpus. Random sentences come from these.
+        documents: of the corpus; random sentences come from these.
         document_index: the document to cut up.
         max_seq_length: S, at least `MIN_SEQ_LENGTH`.
-        short_seq_prob: fraction of documents cut for a random, shorter length (0-1), because
-            fine-tuning has short sequences too.
-        rng: the source of randomness.
+        short_seq_prob: probability of a random, shorter length, because fine-tuning has short sequences
+            too.
     """
     max_tokens = max_seq_length - (2 if objective == "mlm" else 3)  # [CLS] and each [SEP]
     target_length = max_tokens
@@ -158,7 +150,7 @@ def _ordered_pairs(
 ) -> Iterator[SentencePair]:
     """Yield two neighbouring stretches of a document, swapped half of the time.
 
-    A chunk of one sentence is cut within the sentence. A chunk of a single token is left out.
+    A chunk of one sentence is cut within it; one of a single token is left out.
     """
     start = 0
     while start < len(document):
@@ -198,8 +190,7 @@ def truncate_pair_at_random(
 ) -> tuple[Tokens, Tokens]:
     """Truncate as `truncate_pair`, but remove each token from the front or back with probability 0.5.
 
-    Used for pre-training data, to not always lose the ends of sentences. Draws one `rng.random()` per
-    removed token.
+    So the ends of sentences are not always lost. Draws one `rng.random()` per removed token.
     """
     start_a, end_a = 0, len(tokens_a)
     start_b, end_b = 0, len(tokens_b)

@@ -19,11 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingDataOptions:
-    """The flags of create_pretraining_data: the reference's with its defaults, and others.
-
-    Raises:
-        ValueError: two values contradict each other.
-    """
+    """The flags of create_pretraining_data: the reference's with its defaults, and others."""
 
     masks: MaskingOptions
     vocab_file: str = option("The vocabulary of the model, one token per line.", group="Model")
@@ -110,10 +106,7 @@ def recorded_settings(options: PretrainingDataOptions) -> dict[str, Any]:
 
 
 def resolve_settings(options: PretrainingDataOptions) -> PretrainingDataOptions:
-    """Return the options with every default filled in.
-
-    `max_predictions_per_seq` is None for records without masks.
-    """
+    """Return the options with every default filled in; None predictions for records without masks."""
     max_predictions = options.masks.max_predictions_per_seq
     if options.masking == "none":
         max_predictions = None
