@@ -56,7 +56,7 @@ def exported(tmp_path_factory):
     """The folder of a SavedModel of the classifier."""
     folder = tmp_path_factory.mktemp("exported") / "single"
     options = make_options(ExportOptions, model_dir=str(golden("classifier")), export_dir="")
-    write_saved_model(load_served(options, "float32", True), str(folder))
+    write_saved_model(load_served(options), str(folder))
     return folder
 
 

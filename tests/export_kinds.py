@@ -77,10 +77,10 @@ def flags(kind):
     return {"head": kind, "max_seq_length": 23} if kind in heads else {}
 
 
-def served(kind, with_text=True, **changes):
+def served(kind, **changes):
     """The model for export. It is not shared: what writes it changes it."""
     given = {"model_dir": str(folder(kind)), "export_dir": "", **flags(kind), **changes}
-    return load_served(make_options(ExportOptions, **given), "float32", with_text)
+    return load_served(make_options(ExportOptions, **given))
 
 
 def write_lines(path, kind):

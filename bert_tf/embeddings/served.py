@@ -14,22 +14,23 @@ Shapes: B batch, S the batch's longest sequence, E embedding.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import tensorflow as tf
 
-from bert_tf.prediction.runtimes import QUERY
-from bert_tf.serving.served import TEXT, TOKENS, Outputs, Served, texts_spec
+from bert_tf.prediction.runtimes import QUERY, TEXT, TOKENS
+from bert_tf.serving.served import Served, texts_spec
+from bert_tf.serving.signatures import Outputs
 
 
-class ServedEmbedder(Served):
+@dataclass(frozen=True, eq=False)
+class ServedEmbeddings(Served):
     """Texts -> vectors."""
 
-    task: Any  # EmbeddingTask
+    kind = "embedder"
 
-    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
-        inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
-        vectors = self.call_model(**inputs)["embedding"]
+    def tokens(self, **ids) -> Outputs:
+        vectors = self.call_model(**ids)["embedding"]
         return {"embedding": tf.math.l2_normalize(vectors, -1) if self.task.normalize else vectors}
 
     def single(self, text_a) -> Outputs:

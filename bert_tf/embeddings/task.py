@@ -24,7 +24,7 @@ from bert_tf.data.parallel import TextsRecords, TextsRow
 from bert_tf.data.records import content_key
 from bert_tf.embeddings.losses import EMBEDDING_LOSSES, SCORES, embedding_loss
 from bert_tf.embeddings.retrieval import class_metrics, pair_metrics, ranking_metrics
-from bert_tf.embeddings.served import ServedEmbedder
+from bert_tf.embeddings.served import ServedEmbeddings
 from bert_tf.limits import DataError
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.modeling.pooling import POOLINGS
@@ -263,7 +263,7 @@ register_task(
     TaskType(
         name="embeddings",
         task=EmbeddingTask,
-        served=ServedEmbedder,
+        served=ServedEmbeddings,
         program="run_embeddings",
         pipeline="sentence-similarity",
         usage='embed(["Who won?"], as_query=True) @ model.embed(["Denver beat Carolina."]).T',

@@ -1,8 +1,7 @@
 """The encoder for inference: made from a model's weights, in the form that is fastest in a runtime.
 
     encoder = InferenceEncoder(model, "onednn")
-    with encoder.forms():
-        outputs = model(inputs, training=False)
+    outputs = encoder(inputs)     # those of model(inputs, training=False)
 
 It computes what the layers compute, without dropout:
 
@@ -24,7 +23,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -151,10 +150,11 @@ class InferenceEncoder:
                 used += [affine.kernel, affine.bias]
         return [variable for variable in self._model.weights if id(variable) not in replaced] + used
 
-    def forms(self) -> AbstractContextManager[None]:
-        """Return a context in which the model in inference computes with this encoder."""
+    def __call__(self, inputs: Mapping[str, Any]) -> Any:
+        """Return the outputs of the model, computed with this encoder."""
         forms: dict[type, Callable] = {Embeddings: self._embeddings, TransformerBlock: self._block}
-        return layer_forms(forms, training=False)
+        with layer_forms(forms, training=False):
+            return self._model(inputs, training=False)
 
     def _embeddings(self, layer: Embeddings, input_ids, segment_ids, position_ids=None):
         if (table := self._replacements.get(WORDS)) is None:

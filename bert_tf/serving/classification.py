@@ -15,23 +15,24 @@ does. A row of ids is one window.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tensorflow as tf
 
-from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
-from bert_tf.serving.text_packing import graph_document_windows
-from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.prediction.runtimes import TEXT
+from bert_tf.serving.served import Served, texts_spec
+from bert_tf.serving.signatures import Outputs
+from bert_tf.serving.text_packing import graph_document_windows, map_in_parts
 
 
-class ServedClassifier(Served):
+@dataclass(frozen=True, eq=False)
+class ServedClassification(Served):
     """Texts -> labels or a number."""
 
-    task: ClassificationTask
+    kind = "classifier"
 
-    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
-        return self._answer(**self._logits(input_ids, input_mask, segment_ids))
-
-    def _logits(self, input_ids, input_mask, segment_ids) -> Outputs:
-        return self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
+    def tokens(self, **ids) -> Outputs:
+        return self._answer(**self.call_model(**ids))
 
     def _answer(self, logits) -> Outputs:
         kind = self.task.kind.name
@@ -40,21 +41,16 @@ class ServedClassifier(Served):
         if kind == "multi_label":
             outputs = {"probabilities": tf.sigmoid(logits), "has_label": logits > 0}
             return {**outputs, "logits": logits}
-        label = tf.gather(self.task.labels, tf.argmax(logits, axis=-1))
+        label = tf.gather(self.labels, tf.argmax(logits, axis=-1))
         return {"probabilities": tf.nn.softmax(logits), "logits": logits, "label": label}
 
     def _classify(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor | None) -> Outputs:
         if not self.task.doc_stride:
             return self.tokens(**self.pack(ids_a, ids_b))
         windows, counts = graph_document_windows(
-            ids_a,
-            ids_b,
-            max_seq_length=self.max_seq_length,
-            doc_stride=self.task.doc_stride,
-            cls_id=self.cls_id,
-            sep_id=self.sep_id,
+            ids_a, ids_b, doc_stride=self.task.doc_stride, **self.packing
         )
-        logits = self.call_in_parts(self._logits, windows)["logits"]
+        logits = map_in_parts(self.call_model, windows)["logits"]
         texts = tf.size(counts, tf.int64)
         texts_of_windows = tf.repeat(tf.range(texts), counts)
         return self._answer(tf.math.unsorted_segment_mean(logits, texts_of_windows, texts))

@@ -121,7 +121,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     check_new_folder(options.output_dir, "output_dir")
     source = read_checkpoint(options.init_checkpoint)
     config = find_config(options.model.bert_config_file, source)
-    checkpoint, head, task, left_out = _describe(source, config, options)
+    checkpoint, head, task, dropped = _select(source, config, options)
     vocab_file, files = options.model.vocab_file, checkpoint.tokenizer
     if vocab_file is not None:
         files = tokenizer_files.read_tokenizer_files(vocab_file)
@@ -151,8 +151,8 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     )
     for note in source.notes:
         logger.warning("%s", note)
-    if left_out:
-        logger.warning("dropped, because of --head=%s: %s", head.name, ", ".join(left_out))
+    if dropped:
+        logger.warning("dropped, because of --head=%s: %s", head.name, ", ".join(dropped))
     with atomic_folder(options.output_dir, "output_dir") as folder:
         write_folder(
             folder,
@@ -172,10 +172,10 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     logger.info("Wrote %s", options.output_dir)
 
 
-def _describe(
+def _select(
     source: PretrainedCheckpoint, config: BertConfig, options: ConvertOptions
 ) -> tuple[PretrainedCheckpoint, Head, Task | None, tuple[str, ...]]:
-    """Return the completed checkpoint, its head, its task, and the names of dropped variables."""
+    """Return the checkpoint to write, its head, its task, and the names of dropped variables."""
     length = options.model.max_seq_length or source.longest_input(config)
     config.check_sequence_length(length)
     # The flag settles which of two lists of labels is right.
@@ -185,16 +185,16 @@ def _describe(
         source.check_embeddings()
     if source.task is not None or (source.embeddings is not None and keeps_pooling):
         task, _ = load_task(replace(source, config=config), length)
-    if task is not None and source.task is None and (lost := find_lost_prompts(source.folder)):
-        logger.warning("%s: the new folder loses the prompts %s", source.source, ", ".join(lost))
-    stated = options.head or (task.name if task else None)
-    head = find_head(source.arrays, stated, source.architecture, source.source)
+    if task is not None and source.task is None and (prompts := find_lost_prompts(source.folder)):
+        logger.warning("%s: the new folder loses the prompts %s", source.source, ", ".join(prompts))
+    head_name = options.head or (task.name if task else None)
+    head = find_head(source.arrays, head_name, source.architecture, source.source)
     known = [row.reference for row in name_table(config.num_hidden_layers)]
     known += [name for name in source.arrays if head.optional and head.owns(name)]
-    arrays, left_out = select(source.arrays, head, known, options.head is not None)
+    arrays, dropped = select(source.arrays, head, known, options.head is not None)
     if task is not None and task.name != head.name:
         task = None
-    if isinstance(task, TokenClassificationTask) and left_out:  # the CRF
+    if isinstance(task, TokenClassificationTask) and dropped:  # the CRF
         task = TokenClassificationTask(**task.arguments() | {"crf": None})
     checkpoint = replace(source, arrays=arrays, config=config, architecture=head.architecture)
     _check_rows(checkpoint, config)
@@ -207,12 +207,12 @@ def _describe(
             logger.warning("No task.json is written. %s", problem)
     if task is not None:
         arguments = task.arguments()
-        given: dict = {n: getattr(options, n) for n in ("is_pair", "num_choices") if n in arguments}
-        given["max_seq_length"] = options.model.max_seq_length
+        stated: dict = {"max_seq_length": options.model.max_seq_length}
+        stated |= {n: getattr(options, n) for n in ("is_pair", "num_choices") if n in arguments}
         if arguments.get("labels"):
-            given["labels"] = checkpoint.labels
-        task = type(task)(**arguments | {n: v for n, v in given.items() if v is not None})
-    return checkpoint, head, task, left_out
+            stated["labels"] = checkpoint.labels
+        task = type(task)(**arguments | {n: v for n, v in stated.items() if v is not None})
+    return checkpoint, head, task, dropped
 
 
 def _check_rows(checkpoint: PretrainedCheckpoint, config: BertConfig) -> None:
@@ -222,12 +222,11 @@ def _check_rows(checkpoint: PretrainedCheckpoint, config: BertConfig) -> None:
         ("position_embeddings", "max_position_embeddings"),
         ("token_type_embeddings", "type_vocab_size"),
     ):
-        found = shape_of(checkpoint.arrays, f"bert/embeddings/{name}")
-        stated = getattr(config, field), config.hidden_size
-        if found != stated:
+        shape = shape_of(checkpoint.arrays, f"bert/embeddings/{name}")
+        if shape != (getattr(config, field), config.hidden_size):
             raise ValueError(
-                f"bert/embeddings/{name} is {list(found)} in {checkpoint.source}, but {list(stated)} by "
-                f"its configuration (`{field}`, `hidden_size`): give the right `bert_config_file`."
+                f"{checkpoint.source}: bert/embeddings/{name} is {list(shape)}, unlike `{field}` and "
+                "`hidden_size` of its configuration: give the right `bert_config_file`."
             )
 
 

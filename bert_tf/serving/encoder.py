@@ -17,16 +17,19 @@ Shapes: B batch, S the batch's longest sequence, H hidden, K layers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import tensorflow as tf
 
 from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
-from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
+from bert_tf.prediction.runtimes import TEXT
+from bert_tf.serving.served import Served, texts_spec
+from bert_tf.serving.signatures import Outputs
 
 PAIR = "pair"
 
 
+@dataclass(frozen=True, eq=False)
 class ServedEncoder(Served):
     """Texts -> vectors.
 
@@ -36,43 +39,37 @@ class ServedEncoder(Served):
         layers: indexes of the layers to return: 0 is the first, -1 the last.
     """
 
-    def __init__(
-        self,
-        trained: TrainedModel,
-        max_seq_length: int,
-        pooling: str = "mean",
-        normalize: bool = True,
-        layers: Sequence[int] = (),
-        with_text: bool = True,
-    ):
-        super().__init__(trained, max_seq_length, with_text)
-        check_pooling(pooling, self.config.num_hidden_layers)
-        check_pooler(pooling, trained.model)
-        self.pooling, self.normalize, self.layers = pooling, normalize, tuple(layers)
-        if self.layers:
-            self.length_step = 1  # one row of vectors per token, and no rows for padding
-        self._pieces = trained.tokenizer.convert_ids_to_tokens(range(len(self.vocabulary)))
+    pooling: str = "mean"
+    normalize: bool = True
+    layers: Sequence[int] = ()
 
-    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
-        tensors = self.call_model(
-            input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids
-        )
-        embedding = sentence_embedding(tensors, input_mask, self.pooling)
+    kind = "encoder"
+
+    def __post_init__(self) -> None:
+        check_pooling(self.pooling, self.config.num_hidden_layers)
+        check_pooler(self.pooling, self.model)
+
+    @property
+    def length_step(self) -> int:
+        # With layers, one row of vectors per token and no rows for padding.
+        return 1 if self.layers else super().length_step
+
+    def tokens(self, **ids) -> Outputs:
+        encoded = self.call_model(**ids)
+        embedding = sentence_embedding(encoded, ids["input_mask"], self.pooling)
         if self.normalize:
             embedding = tf.math.l2_normalize(embedding, axis=-1)
         outputs = {"embedding": embedding}
         if self.layers:
-            layers = [tensors["all_encoder_layers"][index] for index in self.layers]
+            layers = [encoded["all_encoder_layers"][index] for index in self.layers]
             outputs["layer_features"] = tf.cast(tf.stack(layers, axis=1), tf.float32)
         return outputs
 
-    def hugging_face(self, input_ids, input_mask, segment_ids) -> Outputs:
-        tensors = self.call_model(
-            input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids
-        )
+    def hugging_face(self, **ids) -> Outputs:
+        encoded = self.call_model(**ids)
         return {
-            "last_hidden_state": tf.cast(tensors["sequence_output"], tf.float32),
-            "pooler_output": tf.cast(tensors["pooled_output"], tf.float32),
+            "last_hidden_state": tf.cast(encoded["sequence_output"], tf.float32),
+            "pooler_output": tf.cast(encoded["pooled_output"], tf.float32),
         }
 
     def single(self, text_a) -> Outputs:
@@ -84,7 +81,7 @@ class ServedEncoder(Served):
     def _encode(self, packed: dict[str, tf.Tensor]) -> Outputs:
         outputs = self.tokens(**packed)
         if self.layers:
-            pieces = tf.gather(self._pieces, packed["input_ids"])
+            pieces = tf.gather(self.pieces, packed["input_ids"])
             outputs["token"] = tf.where(packed["input_mask"] > 0, pieces, "")
         return outputs
 

@@ -30,25 +30,27 @@ from bert_tf.options import (
     option,
     require_packages,
 )
-from bert_tf.prediction.model_folder import TrainedModel, load_model
-from bert_tf.prediction.predict import check_not_blank, read_inputs
-from bert_tf.prediction.predictor import TEXT_MODELS
+from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.predict import read_inputs
+from bert_tf.prediction.predictor import Predictor
+from bert_tf.prediction.runtimes import TEXT, TOKENS
 from bert_tf.registry import TYPES
 from bert_tf.report.model_card import without_folders
 from bert_tf.report.page import as_flags, changed_options
 from bert_tf.serving.check import ExportCheck
-from bert_tf.serving.classification import ServedClassifier
+from bert_tf.serving.classification import ServedClassification
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.formats import write_file
-from bert_tf.serving.masked_lm import ServedMaskFiller
-from bert_tf.serving.multiple_choice import ServedChooser
-from bert_tf.serving.quantization import INT8, Ids, Quantization, calibration_ids, quantize
-from bert_tf.serving.question_answering import ServedAnswerer
+from bert_tf.serving.masked_lm import ServedMaskedLM
+from bert_tf.serving.multiple_choice import ServedMultipleChoice
+from bert_tf.serving.quantization import INT8, Ids, calibration_ids, quantize
+from bert_tf.serving.question_answering import ServedQuestionAnswering
 from bert_tf.serving.saved_model import default_signatures, write_saved_model
-from bert_tf.serving.served import IDS_SIGNATURES, TEXT, TOKENS, Served
-from bert_tf.serving.token_classification import ServedTagger
+from bert_tf.serving.served import Served
+from bert_tf.serving.signatures import IDS_SIGNATURES, TF_EXAMPLE
+from bert_tf.serving.token_classification import ServedTokenClassification
 from bert_tf.tasks.answer_decoding import AnswerSettings
-from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
+from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.training.checkpoints import checkpoint_step
@@ -57,14 +59,12 @@ from bert_tf.training.strategy import check_backend, precision_for_cpu
 logger = logging.getLogger(__name__)
 
 HEADS = ("task", "encoder", "masked_lm")
-# Name of a task, or of a head without one -> what exports it.
+# Name of a task -> what exports it.
 SERVED: dict[str, Callable[..., Served]] = {
-    "encoder": ServedEncoder,
-    "masked_lm": ServedMaskFiller,
-    "classification": ServedClassifier,
-    "token_classification": ServedTagger,
-    "question_answering": ServedAnswerer,
-    "multiple_choice": ServedChooser,
+    "classification": ServedClassification,
+    "token_classification": ServedTokenClassification,
+    "question_answering": ServedQuestionAnswering,
+    "multiple_choice": ServedMultipleChoice,
 }
 # Format -> supported precisions.
 FORMATS = {
@@ -178,22 +178,6 @@ class ExportOptions:
         """True if the ranges of values are measured on texts."""
         return self.precision == INT8 and self.format in ("saved_model", "openvino")
 
-    @property
-    def takes_text(self) -> bool:
-        """True if the export has a signature on text."""
-        return self.format == "saved_model" and (
-            self.signatures is None or not set(self.signatures) <= set(IDS_SIGNATURES)
-        )
-
-    @property
-    def dtype(self) -> str:
-        """Precision of the model that is written; the other formats convert from float32."""
-        if self.format != "saved_model":
-            return "float32"
-        if self.precision == INT8:  # of all but the products
-            return precision_for_cpu().removeprefix("mixed_")
-        return self.precision
-
 
 def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **options) -> None:
     """Write a SavedModel on raw text, or files for TFLite, ONNX or OpenVINO.
@@ -218,71 +202,126 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
-    _check(options)
-    served = load_served(options, "float32", options.takes_text or options.is_calibrated)
-    signatures = [TOKENS]
-    if options.format == "saved_model":
-        signatures = list(options.signatures or default_signatures(served))
-        served.check_signatures(signatures)
-    check = ExportCheck(served, signatures, options.format, options.precision)
+    _check_environment(options)
+    served = load_served(options)
+    names = _choose_signatures(options, served)
+    check = ExportCheck(served, names, options.format, options.precision)
+    source = _describe_source(options, served.trained.checkpoint)
     ids = read_calibration(options, served) if options.is_calibrated else []
-    quantization = None
-    if options.format == "saved_model" and options.precision != "float32":
-        quantization = _quantize(options, served, ids) if ids else None
-        served = load_served(options, options.dtype, options.takes_text)
-    served.note_source(describe_source(options, served.checkpoint))
-    folder, precision = options.export_dir, options.precision
-    if options.format == "saved_model":
-        values = write_saved_model(
-            served, folder, signatures, precision=precision, quantization=quantization, check=check
-        )
+    folder, format, precision = options.export_dir, options.format, options.precision
+    if format != "saved_model":
+        values = write_file(served, folder, format, precision, ids, source, check)
     else:
-        values = write_file(served, folder, options.format, precision, ids, check)
-    _log(options, values)
+        quantization = quantize(served, ids) if ids else None
+        if precision != "float32":  # in int8, that of all but the products
+            dtype = precision_for_cpu().removeprefix("mixed_") if ids else precision
+            served = load_served(options, dtype)
+        values = write_saved_model(
+            *(served, folder, names),
+            precision=precision,
+            quantization=quantization,
+            source=source,
+            check=check,
+        )
+    _log(options, names, values)
 
 
-def _check(options: ExportOptions) -> None:
-    """Raise, before the model is loaded, if the export would fail. Log warnings."""
+def _check_environment(options: ExportOptions) -> None:
+    """Raise, before the model is loaded, if the export would fail."""
     check_backend()
     check_new_folder(options.export_dir, "export_dir")
-    packages = {"onnx": ["onnx", "onnxruntime", "tf2onnx"], "openvino": ["openvino"]}
-    modules = packages.get(options.format, [])
-    if options.format == "openvino" and options.precision == INT8:
-        modules.append("nncf")
-    require_packages("format", modules, options.format)
-    is_int8 = (options.format, options.precision) == ("saved_model", INT8)
-    if is_int8 and not has_operation(OPERATION):
+    int8 = options.precision == INT8
+    packages = {
+        "onnx": ["onnx", "onnxruntime", "tf2onnx"],
+        "openvino": ["openvino", "nncf"] if int8 else ["openvino"],
+    }
+    require_packages("format", packages.get(options.format, []), options.format)
+    if options.format == "saved_model" and int8 and not has_operation(OPERATION):
         raise OptionError(
             "precision", f"int8 needs a TensorFlow for x86 CPUs: {OPERATION} is missing."
         )
 
 
-def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
-    """Return the ids of the texts in `calibration_file`.
+def _choose_signatures(options: ExportOptions, served: Served) -> list[str]:
+    if options.format != "saved_model":
+        return [TOKENS]
+    if options.signatures is None:
+        return default_signatures(served)
+    known = [*served.text_functions(), *served.ids_functions(), TF_EXAMPLE]
+    for name in options.signatures:
+        if name not in known:
+            raise OptionError("signature", f"the model has {', '.join(known)}, but no {name!r}.")
+    return list(options.signatures)
+
+
+def load_served(options: ExportOptions, dtype: str = "float32") -> Served:
+    """Return the model to export, with its weights.
 
     Args:
-        served: takes text.
+        dtype: Keras precision policy.
+
+    Raises:
+        ValueError: the folder lacks the head, or a flag does not fit the model.
+    """
+    read = partial(
+        load_model,
+        options.model_dir,
+        dtype=dtype,
+        bert_config_file=options.model.bert_config_file,
+        vocab_file=options.model.vocab_file,
+        do_lower_case=options.model.do_lower_case,
+    )
+    trained = read(head=None if options.head == "task" else options.head)
+    task, served_class = trained.task, None
+    if task is not None:
+        entry = TYPES.get(task.name)
+        served_class = (entry and entry.served) or SERVED.get(task.name)
+    if served_class is None and options.head in (None, "task"):
+        if trained.unused_head or options.head or (task and task.name != "pretraining"):
+            reason = trained.unused_head or f"{options.model_dir} has no head that can be exported."
+            raise OptionError("head", f"{reason} Its encoder can be: head=encoder.")
+        trained, task = read(head="encoder"), None
+
+    if isinstance(task, QuestionAnsweringTask):
+        settings = AnswerSettings(
+            options.n_best_size,
+            options.max_answer_length,
+            task.version_2_with_negative,
+            options.null_score_diff_threshold,
+        )
+        return ServedQuestionAnswering(trained, settings)
+    if isinstance(task, ClassificationTask) and options.is_pair is not None:
+        task = type(task)(**task.arguments() | {"is_pair": options.is_pair})
+    length = options.model.max_seq_length or trained.max_seq_length
+    config = trained.model.config
+    config.check_sequence_length(length, task.min_seq_length if task else MIN_SEQ_LENGTH)
+    trained = replace(trained, task=task, max_seq_length=length)
+    if served_class is not None:
+        return served_class(trained)
+    if isinstance(trained.model, BertForPreTraining):
+        return ServedMaskedLM(trained, options.top_k)
+    layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
+    return ServedEncoder(trained, options.pooling, options.normalize, layers)
+
+
+def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
+    """Return the ids of the texts in `calibration_file`.
 
     Raises:
         ValueError: a line is not an input of the model, or there is no text.
     """
     names = [spec.name for spec in served.text_functions()[TEXT][1]]
-    without_task = "masked_lm" if isinstance(served, ServedMaskFiller) else "encoder"
-    kind = without_task if served.task is None else served.task.name
-    trained = TrainedModel(served.model, served.full_tokenizer, served.task, served.max_seq_length)
-    model = TEXT_MODELS[kind](trained)
+    predictor = Predictor(served.trained)
+    is_encoder = isinstance(served, ServedEncoder)
+    model = predictor.encoder() if is_encoder else predictor.text_model
 
     def requests() -> Iterator[dict[str, Any]]:
         for row in read_inputs(expand_files(options.calibration_file or ""), options.table, model):
-            parts, reason = [], f"the model takes {' and '.join(names)}."
-            try:
-                check_not_blank(row.item)
-                item = " ".join(row.item) if isinstance(row.item, list) else row.item
-                parts = [item] if isinstance(item, str) else [part for part in item if part]
-            except ValueError as error:
-                reason = str(error)
+            item = " ".join(row.item) if isinstance(row.item, list) else row.item  # words
+            parts = [item] if isinstance(item, str) else [part for part in item if part]
             if len(parts) != len(names):
-                raise OptionError("calibration_file", f"{row.location}: {reason}")
+                rule = f"{row.location}: the model takes {' and '.join(names)}."
+                raise OptionError("calibration_file", rule)
             yield {name: [part] for name, part in zip(names, parts, strict=True)}
 
     ids = calibration_ids(served, requests())
@@ -291,17 +330,7 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
     return ids
 
 
-def _quantize(options: ExportOptions, served: Served, ids: Sequence[Ids]) -> Quantization:
-    """Return the products of the model in 8-bit integers. Log the errors of those that are not."""
-    result = quantize(served, ids)
-    count, total = len(result.replacements), len(result.errors)
-    logger.info("%d of %d products and tables in int8", count, total)
-    if floats := ", ".join(f"{name} ({result.errors[name]:.1%})" for name in result.in_floats):
-        logger.info("  in %s, with their errors in int8: %s", options.dtype, floats)
-    return result
-
-
-def _log(options: ExportOptions, values: Mapping[str, Any]) -> None:
+def _log(options: ExportOptions, names: Sequence[str], values: Mapping[str, Any]) -> None:
     """Log the signatures, and what a client needs."""
     logger.info("Wrote a %s in %s to %s", options.format, options.precision, options.export_dir)
     for name, signature in values["signatures"].items():
@@ -318,87 +347,21 @@ def _log(options: ExportOptions, values: Mapping[str, Any]) -> None:
             "tensorflow_text or load its library)",
             ", ".join(values["custom_ops"]),
         )
-    elif not options.takes_text:
+    if set(names) <= set(IDS_SIGNATURES):
         logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
         for name in ("query_prefix", "document_prefix"):
             if prefix := (values["task"] or {}).get(name):
                 logger.info("  clients put the %s %r before a text", name, prefix)
 
 
-def load_served(options: ExportOptions, dtype: str, with_text: bool) -> Served:
-    """Return the model to export, with its weights.
-
-    Args:
-        dtype: Keras precision policy.
-        with_text: True if it takes text.
-
-    Raises:
-        ValueError: the folder lacks the head, or a flag does not fit the model.
-    """
-    load = partial(
-        load_model,
-        options.model_dir,
-        dtype=dtype,
-        bert_config_file=options.model.bert_config_file,
-        vocab_file=options.model.vocab_file,
-        do_lower_case=options.model.do_lower_case,
-    )
-    if options.head in ("encoder", "masked_lm"):
-        return _without_task(load(head=options.head), options, with_text)
-    trained = load()
-    task = trained.task
-    if task is not None and _served_class(task.name) is not None:
-        return _with_task(trained, task, options, with_text)
-    if trained.unused_head or options.head == "task" or (task and task.name != "pretraining"):
-        reason = trained.unused_head or f"{options.model_dir} has no head that can be exported."
-        raise OptionError("head", f"{reason} Its encoder can be: head=encoder.")
-    return _without_task(load(head="encoder"), options, with_text)
-
-
-def _with_task(
-    trained: TrainedModel, task: Task, options: ExportOptions, with_text: bool
-) -> Served:
-    if options.is_pair is not None and isinstance(task, ClassificationTask):
-        task = ClassificationTask(**task.arguments() | {"is_pair": options.is_pair})
-        trained = replace(trained, task=task)
-    if isinstance(task, QuestionAnsweringTask):
-        settings = AnswerSettings(
-            options.n_best_size,
-            options.max_answer_length,
-            task.version_2_with_negative,
-            options.null_score_diff_threshold,
-        )
-        return ServedAnswerer(trained, settings, with_text)
-    length = options.model.max_seq_length or trained.max_seq_length
-    trained.model.config.check_sequence_length(length, task.min_seq_length)
-    return _served_class(task.name)(trained, length, with_text)
-
-
-def _served_class(name: str) -> Any:
-    entry = TYPES.get(name)
-    return (entry and entry.served) or SERVED.get(name)
-
-
-def _without_task(trained: TrainedModel, options: ExportOptions, with_text: bool) -> Served:
-    config = trained.model.config
-    length = options.model.max_seq_length or trained.max_seq_length
-    config.check_sequence_length(length, MIN_SEQ_LENGTH)
-    if isinstance(trained.model, BertForPreTraining):
-        return ServedMaskFiller(trained, length, options.top_k, with_text)
-    layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
-    settings = (options.pooling, options.normalize, layers, with_text)
-    return ServedEncoder(trained, length, *settings)
-
-
-def describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:
+def _describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:
     """Return the facts that trace an export to its model, for export.json.
 
     Args:
         checkpoint: path of the weights.
 
     Returns:
-        The name of the checkpoint; size and SHA-256 of its files; its step and the
-        the time in UTC; and the flags.
+        The name of the checkpoint; size and SHA-256 of its files; its step; the time in UTC; the flags.
     """
     name = os.path.basename(checkpoint)
     is_ours = re.fullmatch(r"model\.ckpt-\d+", name)

@@ -22,20 +22,24 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import atomic_folder
+from bert_tf.modeling.inference import InferenceEncoder
 from bert_tf.options import OptionError
-from bert_tf.prediction.runtimes import FILES, openvino_name, preserve_logging
-from bert_tf.serving.saved_model import describe_signature, metadata, write_beside
-from bert_tf.serving.served import TOKENS, Served, Signature
+from bert_tf.prediction.runtimes import FILES, TOKENS, openvino_name, preserve_logging
+from bert_tf.serving.saved_model import describe, metadata, write_files
+from bert_tf.serving.served import Served
+from bert_tf.serving.signatures import Outputs
 
-# The signature of a file, and the function that writes it.
-Converted = tuple[Signature, Callable[[str], object]]
+# `tokens` as the file computes it, and the function that writes the file.
+Converted = tuple[Any, Callable[[str], object]]
 
 
 def write_file(
@@ -44,6 +48,7 @@ def write_file(
     format: str,
     precision: str = "float32",
     calibration: Sequence[Mapping[str, np.ndarray]] = (),
+    source: Mapping[str, Any] | None = None,
     check: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Write a folder with a file on ids; return its metadata. The folder appears when complete.
@@ -58,6 +63,7 @@ def write_file(
             the processor has it, else in float32; "int8": 8-bit weights and inputs of the products,
             whose ranges NNCF measures.
         calibration: for "int8" of OpenVINO, batches of ids, of `quantization.calibration_ids`.
+        source: facts about the checkpoint and the command of the export.
         check: gets the file before its folder appears; returns more metadata, or raises.
 
     Raises:
@@ -65,20 +71,47 @@ def write_file(
     """
     convert = {"tflite": _to_tflite, "onnx": _to_onnx, "openvino": _to_openvino}[format]
     function, write = convert(served, precision, calibration)
-    signature = describe_signature(function)
+    signature = describe(function.get_concrete_function())
     # Inputs other than ids are weights, which the file contains.
     signature["inputs"] = {name: signature["inputs"][name] for name in served.ids_specs()}
     with atomic_folder(export_dir, "export_dir") as folder, tempfile.TemporaryDirectory() as local:
         path = os.path.join(local, FILES[format])
         write(path)
-        values = metadata(served, precision) | {"format": format, "file": FILES[format]}
+        values = metadata(served, precision, source) | {"format": format, "file": FILES[format]}
         values["signatures"] = {TOKENS: signature}
         if check is not None:
             values |= check(path)
         for name in os.listdir(local):  # runtimes read local files, but export_dir may be gs://
             tf.io.gfile.copy(os.path.join(local, name), os.path.join(folder, name))
-        write_beside(served, folder, values)
+        write_files(served, folder, values)
     return values
+
+
+def numeric_tokens(
+    served: Served, encoder: InferenceEncoder, weights_are_inputs: bool = False
+) -> Any:
+    """Return `tokens`, computed by `encoder`, as a graph without strings and variables.
+
+    It takes the inputs of `ids_specs` by position, then the weights if they are inputs, for formats that
+    store them separately; else they are constants.
+    """
+    served, weights = replace(served, network=encoder), encoder.variables
+    ids_specs = served.ids_specs()
+    specs = list(ids_specs.values())
+    if weights_are_inputs:
+        specs += [
+            tf.TensorSpec(variable.shape, variable.dtype, f"weight_{number}")
+            for number, variable in enumerate(weights)
+        ]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def tokens(*values: tf.Tensor) -> Outputs:
+        arrays = values[len(ids_specs) :] or [tf.constant(weight.numpy()) for weight in weights]
+        with keras.StatelessScope(list(zip(weights, arrays, strict=True))):
+            outputs = served.tokens(**dict(zip(ids_specs, values, strict=False)))
+        return {name: value for name, value in outputs.items() if value.dtype != tf.string}
+
+    return tokens
 
 
 def _to_tflite(served: Served, precision: str, _: Any) -> Converted:
@@ -86,17 +119,16 @@ def _to_tflite(served: Served, precision: str, _: Any) -> Converted:
         raise OptionError(
             "format", "TFLite does not convert a BiLSTM. Use onnx, openvino or saved_model."
         )
-    served.prepare()
-    function = served.numeric_tokens()
+    function = numeric_tokens(served, InferenceEncoder(served.model))
     with tempfile.TemporaryDirectory() as folder:
-        tf.saved_model.save(served, folder, signatures={TOKENS: function})
+        tf.saved_model.save(tf.Module(), folder, signatures={TOKENS: function})
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[TOKENS])
         if precision != "float32":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         if precision == "float16":
             converter.target_spec.supported_types = [tf.float16]
         content = converter.convert()
-    return function.get_concrete_function(), lambda path: Path(path).write_bytes(content)
+    return function, lambda path: Path(path).write_bytes(content)
 
 
 _OPSET = 18  # the newest that tf2onnx 1.17 supports
@@ -105,15 +137,15 @@ _OPSET = 18  # the newest that tf2onnx 1.17 supports
 def _to_onnx(served: Served, *_: Any) -> Converted:
     import onnx
 
-    served.prepare("formula")
-    function = served.numeric_tokens(weights_are_inputs=True)
-    model = _fused(_converted(served, function))
+    encoder = InferenceEncoder(served.model, "formula")
+    function = numeric_tokens(served, encoder, weights_are_inputs=True)
+    model = _fuse_layer_norms(_convert_to_onnx(function, encoder.variables))
     onnx.checker.check_model(model)  # tf2onnx only logs unknown operations
     content = model.SerializeToString()
-    return function.get_concrete_function(), lambda path: Path(path).write_bytes(content)
+    return function, lambda path: Path(path).write_bytes(content)
 
 
-def _converted(served: Served, function: Any) -> Any:
+def _convert_to_onnx(function: Any, weights: Sequence[keras.Variable]) -> Any:
     """Return the ModelProto.
 
     tf2onnx copies each array of a graph many times (21.7 GB for BERT-Base, which has 0.4). It gets a
@@ -126,15 +158,15 @@ def _converted(served: Served, function: Any) -> Any:
         function,
         input_signature=function.input_signature,
         opset=_OPSET,
-        custom_op_handlers={"Erfc": (_without_erfc, [])},
+        custom_op_handlers={"Erfc": (_replace_erfc, [])},
     )
-    of_input = {f"weight_{number}": variable for number, variable in enumerate(served.parameters)}
+    by_input = {f"weight_{number}": variable for number, variable in enumerate(weights)}
     for node in model.graph.node:
         for index, name in enumerate(node.input):
-            if name in of_input:
-                node.input[index] = of_input[name].path
-    ids = [value for value in model.graph.input if value.name not in of_input]
-    used = [of_input[value.name] for value in model.graph.input if value.name in of_input]
+            if name in by_input:
+                node.input[index] = by_input[name].path
+    ids = [value for value in model.graph.input if value.name not in by_input]
+    used = [by_input[value.name] for value in model.graph.input if value.name in by_input]
     del model.graph.input[:]
     model.graph.input.extend(ids)
     for variable in used:
@@ -142,7 +174,7 @@ def _converted(served: Served, function: Any) -> Any:
     return model
 
 
-def _without_erfc(graph: Any, node: Any, name: str, _: Any) -> None:
+def _replace_erfc(graph: Any, node: Any, name: str, _: Any) -> None:
     """Replace erfc(-x / sqrt(2)) of "gelu_erf" by 1 + erf(x / sqrt(2)), because ONNX has no erfc.
 
     Runtimes recognize this form, with a division, as GELU.
@@ -158,7 +190,7 @@ def _without_erfc(graph: Any, node: Any, name: str, _: Any) -> None:
     graph.make_node("Add", [erf.output[0], one.output[0]], name=name, outputs=[output], **of_output)
 
 
-def _fused(model: Any) -> Any:
+def _fuse_layer_norms(model: Any) -> Any:
     """Return the model with each LayerNorm as one operation of ONNX, by ONNX Runtime's pattern."""
     from onnxruntime.transformers.fusion_layernorm import FusionLayerNormalization
     from onnxruntime.transformers.onnx_model import OnnxModel
@@ -175,8 +207,7 @@ _HINT = ("runtime_options", "INFERENCE_PRECISION_HINT")
 def _to_openvino(
     served: Served, precision: str, calibration: Sequence[Mapping[str, np.ndarray]]
 ) -> Converted:
-    served.prepare("formula")
-    function = served.numeric_tokens()
+    function = numeric_tokens(served, InferenceEncoder(served.model, "formula"))
     with preserve_logging():
         import openvino
 
@@ -184,10 +215,10 @@ def _to_openvino(
     if precision == "int8":
         import nncf
 
-        nothing = {name: np.zeros((1, 1), np.int32) for name in served.ids_specs()}
+        no_ids = {name: np.zeros((1, 1), np.int32) for name in served.ids_specs()}
         model = nncf.quantize(
             model,
-            nncf.Dataset([{**nothing, **batch} for batch in calibration]),
+            nncf.Dataset([{**no_ids, **batch} for batch in calibration]),
             model_type=nncf.ModelType.TRANSFORMER,
             subset_size=len(calibration),
         )
@@ -196,6 +227,4 @@ def _to_openvino(
     for port in (*model.inputs, *model.outputs):  # servers use any of several names
         port.get_tensor().set_names({openvino_name(port)})
     is_half = precision == "bfloat16"
-    return function.get_concrete_function(), lambda path: openvino.save_model(
-        model, path, compress_to_fp16=is_half
-    )
+    return function, lambda path: openvino.save_model(model, path, compress_to_fp16=is_half)

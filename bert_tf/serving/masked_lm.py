@@ -10,23 +10,28 @@
 A literal [PAD], [UNK], [CLS], [SEP] or [MASK] in the text is that token. A text is truncated to
 `max_seq_length`. A [MASK] beyond that is not filled.
 
-Shapes: B batch, S sequence, M most [MASK] of a text, K best tokens, V vocabulary.
+Shapes: B batch, S sequence, M largest number of [MASK] in a text, K best tokens, V vocabulary.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import tensorflow as tf
 
-from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
-from bert_tf.vocabulary import SPECIAL_TOKENS
+from bert_tf.prediction.runtimes import TEXT
+from bert_tf.serving.served import Served, texts_spec
+from bert_tf.serving.signatures import Outputs
+from bert_tf.tokenization import SPECIAL_TOKENS
 
 # The tokenizer drops both. The first marks the parts of a text. The second replaces it in the text:
 # without any character there, "[MA\0SK]" would become [MASK].
 _BREAK, _DROPPED = "\0", "\ufffd"
 
 
-class ServedMaskFiller(Served):
+@dataclass(frozen=True, eq=False)
+class ServedMaskedLM(Served):
     """Texts with [MASK] -> tokens.
 
     Args:
@@ -36,50 +41,39 @@ class ServedMaskFiller(Served):
         ValueError: the vocabulary has no [MASK].
     """
 
-    def __init__(
-        self,
-        trained: TrainedModel,
-        max_seq_length: int,
-        top_k: int = 5,
-        with_text: bool = True,
-    ):
-        super().__init__(trained, max_seq_length, with_text)
-        vocab = trained.tokenizer.vocab
-        if "[MASK]" not in vocab:
+    top_k: int = 5
+
+    kind = "maskfiller"
+
+    def __post_init__(self) -> None:
+        if "[MASK]" not in self._special:
             raise ValueError(
-                "The vocabulary has no [MASK], so nothing can be filled. Give the vocab_file of the "
-                "model's training, or use head=encoder."
+                "The vocabulary has no [MASK]. Give the vocab_file of the model's training, or use "
+                "head=encoder."
             )
-        self.top_k = min(top_k, len(vocab))
-        self._special = {token: vocab[token] for token in SPECIAL_TOKENS if token in vocab}
-        self._pieces = trained.tokenizer.convert_ids_to_tokens(range(len(vocab)))
+
+    @cached_property
+    def _special(self) -> dict[str, int]:
+        """Id of each special token."""
+        vocab = self.trained.tokenizer.vocab
+        return {token: vocab[token] for token in SPECIAL_TOKENS if token in vocab}
 
     def ids_specs(self) -> dict[str, tf.TensorSpec]:
         name = "masked_lm_positions"
         return {**super().ids_specs(), name: tf.TensorSpec([None, None], tf.int32, name)}
 
-    def tokens(  # type: ignore[override]  # `ids_specs` names the fourth
-        self, input_ids, input_mask, segment_ids, masked_lm_positions
-    ) -> Outputs:
-        logits = self.call_model(
-            input_ids=input_ids,
-            input_mask=input_mask,
-            segment_ids=segment_ids,
-            masked_lm_positions=masked_lm_positions,
-        )["masked_lm_logits"]
+    def tokens(self, **ids) -> Outputs:
+        logits = self.call_model(**ids)["masked_lm_logits"]
         # A table of embeddings may be longer than the vocabulary. The extra rows are not tokens.
-        probabilities = tf.nn.softmax(logits[:, :, : len(self.vocabulary)])
-        best, ids = tf.math.top_k(probabilities, self.top_k)
-        return {"token": tf.gather(self._pieces, ids), "probability": best, "token_id": ids}
+        probabilities = tf.nn.softmax(logits[:, :, : len(self.pieces)])
+        best, token_ids = tf.math.top_k(probabilities, min(self.top_k, len(self.pieces)))
+        token = tf.gather(self.pieces, token_ids)
+        return {"token": token, "probability": best, "token_id": token_ids}
 
-    def hugging_face(self, input_ids, input_mask, segment_ids) -> Outputs:
-        shape = tf.shape(input_ids)
-        outputs = self.call_model(
-            input_ids=input_ids,
-            input_mask=input_mask,
-            segment_ids=segment_ids,
-            masked_lm_positions=tf.broadcast_to(tf.range(shape[1]), shape),
-        )
+    def hugging_face(self, **ids) -> Outputs:
+        shape = tf.shape(ids["input_ids"])
+        positions = tf.broadcast_to(tf.range(shape[1]), shape)
+        outputs = self.call_model(**ids, masked_lm_positions=positions)
         return {"logits": outputs["masked_lm_logits"]}
 
     def fill(self, text) -> Outputs:
@@ -90,11 +84,11 @@ class ServedMaskFiller(Served):
             tf.reduce_sum(tf.cast(is_mask, tf.int64), axis=1),
             validate=False,
         )
-        outputs = self.tokens(**packed, masked_lm_positions=positions.to_tensor())
+        best = self.tokens(**packed, masked_lm_positions=positions.to_tensor())
         is_filled = tf.ones_like(positions).to_tensor()[:, :, tf.newaxis] > 0
         return {
-            "token": tf.where(is_filled, outputs["token"], ""),
-            "probability": tf.where(is_filled, outputs["probability"], 0.0),
+            "token": tf.where(is_filled, best["token"], ""),
+            "probability": tf.where(is_filled, best["probability"], 0.0),
         }
 
     def _encode(self, text: tf.Tensor) -> tf.RaggedTensor:

@@ -8,20 +8,25 @@ tokens            input_ids, input_mask, segment_ids: int32 [B, K, S]
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tensorflow as tf
 
-from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
+from bert_tf.prediction.runtimes import TEXT
+from bert_tf.serving.served import Served, texts_spec
+from bert_tf.serving.signatures import Outputs
 from bert_tf.training.losses import masked_choices
 
 
-class ServedChooser(Served):
+@dataclass(frozen=True, eq=False)
+class ServedMultipleChoice(Served):
     """A text and choices -> the best choice."""
 
+    kind = "chooser"
     ids_shape = (None, None, None)
 
-    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
-        inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
-        return _answer(self.call_model(**inputs)["logits"])
+    def tokens(self, **ids) -> Outputs:
+        return _answer(**self.call_model(**ids))
 
     def choose(self, text_a, choices) -> Outputs:
         shape = tf.shape(choices)  # B, K

@@ -28,7 +28,8 @@ from bert_tf.modeling.int8 import (
     quantized_kernel,
     rounded_range,
 )
-from bert_tf.serving.served import TEXT, Served
+from bert_tf.prediction.runtimes import TEXT
+from bert_tf.serving.served import Served
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
 
@@ -44,15 +45,21 @@ def calibration_ids(served: Served, requests: Iterable[Mapping[str, Any]]) -> li
     """Return the ids of at most MAX_TEXTS requests. The sample is the same in every call.
 
     Args:
-        served: takes text.
         requests: inputs of `serving_default` by name, one row each.
 
     Returns:
         Inputs of the model by name: int32 [1, S] or [1, K, S], trimmed to the (longest) text. Long
         texts have a row for each window, and at most MAX_TEXTS rows are returned.
     """
-    texts, count = _sample(requests)
-    rows = [row for inputs in record_ids(served, texts) for row in _rows(inputs)]
+    rng = random.Random(0)
+    texts: list[Mapping[str, Any]] = []
+    count = 0
+    for count, request in enumerate(requests, start=1):  # each stays with equal probability
+        if len(texts) < MAX_TEXTS:
+            texts.append(request)
+        elif (index := rng.randrange(count)) < MAX_TEXTS:
+            texts[index] = request
+    rows = [row for inputs in _record_ids(served, texts) for row in _split_rows(inputs)]
     size = min(len(rows), MAX_TEXTS)
     rows = [rows[index * len(rows) // size] for index in range(size)]
     different = min(count, len({row["input_ids"].tobytes() for row in rows}))
@@ -63,57 +70,39 @@ def calibration_ids(served: Served, requests: Iterable[Mapping[str, Any]]) -> li
     return rows
 
 
-def record_ids(served: Served, requests: list[Mapping[str, Any]]) -> list[Ids]:
-    """Return the ids that the model gets for each request, windows of long texts included.
-
-    Args:
-        served: takes text.
-        requests: inputs of `serving_default` by name.
-
-    Returns:
-        Inputs of the model by name: int32 [B, S] or [B, K, S].
-    """
-    function, specs = served.text_functions()[TEXT]
+def _record_ids(served: Served, requests: Sequence[Mapping[str, Any]]) -> list[Ids]:
+    """Return what the model gets for each request, windows of long texts included."""
     recorded: list[Ids] = []
+
+    def network(inputs):
+        names = list(inputs)
+        tf.numpy_function(
+            lambda *values: recorded.append(dict(zip(names, values, strict=True))),
+            list(inputs.values()),
+            [],
+        )
+        return served.model(inputs, training=False)
+
+    function, specs = replace(served, network=network).text_functions()[TEXT]
 
     @tf.function(autograph=False, reduce_retracing=True)
     def prepare(*texts: tf.Tensor) -> None:
         function(*texts)  # the model itself is not computed, because its outputs are not used
 
-    served.record = recorded.append
     progress = Progress("tokenize", len(requests), unit="texts")
-    try:
-        for number, request in enumerate(requests, start=1):
-            prepare(*(tf.constant(request[spec.name], spec.dtype) for spec in specs))
-            progress.update(number)
-    finally:
-        served.record = None
+    for number, request in enumerate(requests, start=1):
+        prepare(*(tf.constant(request[spec.name], spec.dtype) for spec in specs))
+        progress.update(number)
     return recorded
 
 
-def _sample(requests: Iterable[Any]) -> tuple[list[Any], int]:
-    """Return at most MAX_TEXTS of the requests, each with equal probability, and their number."""
-    rng = random.Random(0)
-    sample: list[Any] = []
-    count = 0
-    for count, request in enumerate(requests, start=1):
-        if len(sample) < MAX_TEXTS:
-            sample.append(request)
-        elif (index := rng.randrange(count)) < MAX_TEXTS:
-            sample[index] = request
-    return sample, count
-
-
-def _rows(inputs: Ids) -> Iterator[Ids]:
+def _split_rows(inputs: Ids) -> Iterator[Ids]:
     """Yield the rows of a batch without padding. Rows of padding only are left out."""
     masks = inputs["input_mask"]
     for row, mask in enumerate(masks):
-        length = int(mask.sum(axis=-1).max())
-        if length:
+        if length := int(mask.sum(axis=-1).max()):
             yield {
-                name: value[row : row + 1, ..., :length]
-                if value.shape == masks.shape
-                else value[row : row + 1]
+                name: value[row : row + 1, ..., : length if value.shape == masks.shape else None]
                 for name, value in inputs.items()
             }
 
@@ -129,12 +118,12 @@ _AFTER = {"query_key_value": "attention_output", "intermediate": "output"}
 
 
 class _Recorder:
-    """A product that keeps some of its inputs, and the range of each column."""
+    """A product that stores some of its inputs, and the range of each column."""
 
     def __init__(self, affine: Affine, rows_per_call: int):
         self.affine = affine
         self._rows_per_call = rows_per_call
-        self._inputs: list[np.ndarray] = []
+        self._rows: list[np.ndarray] = []
         self.low = self.high = np.zeros(affine.kernel.shape[0], np.float32)
 
     def __call__(self, inputs: tf.Tensor, addend: tf.Tensor | None = None) -> tf.Tensor:
@@ -143,11 +132,11 @@ class _Recorder:
             self.low = np.minimum(self.low, rows.min(axis=0))
             self.high = np.maximum(self.high, rows.max(axis=0))
             step = max(1, len(rows) // self._rows_per_call)
-            self._inputs.append(rows[::step][: self._rows_per_call])
+            self._rows.append(rows[::step][: self._rows_per_call])
         return self.affine(inputs, addend)
 
     def rows(self) -> np.ndarray:
-        return np.concatenate(self._inputs)
+        return np.concatenate(self._rows)
 
 
 @dataclass(frozen=True)
@@ -164,11 +153,6 @@ class Quantization:
     replacements: dict[str, QuantizedAffine | QuantizedTable]
     errors: dict[str, float]
     largest_weight: int
-
-    @property
-    def in_floats(self) -> list[str]:
-        """Names of what is not replaced."""
-        return [name for name in self.errors if name not in self.replacements]
 
 
 def largest_weight() -> int:
@@ -187,39 +171,41 @@ def quantize(served: Served, batches: Sequence[Ids]) -> Quantization:
     """Return the products of a model in 8-bit integers, except those with an error above MAX_ERROR.
 
     Args:
-        served: the model, in float32. It is unchanged afterwards.
-        batches: as `calibration.calibration_ids` returns them.
+        served: the model, in float32.
+        batches: of `calibration_ids`.
     """
-    named_products, hidden_act = products(served.model), served.config.hidden_act
-    table, words_error = _quantized_words(served.model)
+    layers, hidden_act = products(served.model), served.config.hidden_act
+    table, words_error = _quantize_words(served.model)
     rows = max(1, -(-_ROWS // len(batches)))
-    recorders = {
-        name: _Recorder(Affine.join(layers), rows) for name, layers in named_products.items()
-    }
+    recorders = {name: _Recorder(Affine.join(denses), rows) for name, denses in layers.items()}
+    encoder = InferenceEncoder(served.model, replacements=recorders)
     progress = Progress("measure", len(batches), unit="texts")
-    with InferenceEncoder(served.model, replacements=recorders).forms():
-        for number, batch in enumerate(batches, start=1):
-            served.call_model(**{name: tf.constant(value) for name, value in batch.items()})
-            progress.update(number)
+    for number, batch in enumerate(batches, start=1):
+        encoder({name: tf.constant(value) for name, value in batch.items()})
+        progress.update(number)
     affines: dict[str, QuantizedAffine] = {}
     max_weight = largest_weight()
     errors = {} if table is None else {WORDS: words_error}
-    progress = Progress("quantize", len(named_products), unit="products")
-    for number, name in enumerate(named_products, start=1):
+    progress = Progress("quantize", len(layers), unit="products")
+    for number, name in enumerate(layers, start=1):
         activation = ACTIVATIONS.get(hidden_act) if name.endswith("/intermediate") else None
         fused = () if activation is None else (activation,)
         powers = () if name.endswith("/output") else _POWERS
-        affines[name], errors[name] = _quantized(recorders.pop(name), powers, fused, max_weight)
+        affines[name], errors[name] = _quantize(recorders.pop(name), powers, fused, max_weight)
         progress.update(number)
-    floats = [name for name in errors if errors[name] > MAX_ERROR]
+    in_floats = {name: error for name, error in errors.items() if error > MAX_ERROR}
     replacements: dict[str, QuantizedAffine | QuantizedTable] = {}
-    if table is not None and WORDS not in floats:
+    if table is not None and WORDS not in in_floats:
         replacements[WORDS] = table
-    replacements |= _linked({n: a for n, a in affines.items() if n not in floats})
+    replacements |= _link({n: affine for n, affine in affines.items() if n not in in_floats})
+    logger.info("%d of %d products and tables in int8", len(replacements), len(errors))
+    if in_floats:
+        listed = ", ".join(f"{name} ({error:.1%})" for name, error in in_floats.items())
+        logger.info("  in floats, with their errors in int8: %s", listed)
     return Quantization(replacements, errors, max_weight)
 
 
-def _quantized_words(model: keras.Model) -> tuple[QuantizedTable | None, float]:
+def _quantize_words(model: keras.Model) -> tuple[QuantizedTable | None, float]:
     """Return the table of words and its error. A masked LM has none: it multiplies with the table."""
     if hasattr(model, "masked_lm"):
         return None, 0.0
@@ -234,7 +220,7 @@ def _quantized_words(model: keras.Model) -> tuple[QuantizedTable | None, float]:
     return words, float(error)
 
 
-def _linked(affines: dict[str, QuantizedAffine]) -> dict[str, QuantizedAffine]:
+def _link(affines: dict[str, QuantizedAffine]) -> dict[str, QuantizedAffine]:
     """Return the products, each of which writes what the next one reads, where that is possible.
 
     * The product before the activation writes the integers of the product after it.
@@ -257,10 +243,10 @@ def _linked(affines: dict[str, QuantizedAffine]) -> dict[str, QuantizedAffine]:
     return linked
 
 
-def _quantized(
+def _quantize(
     recorder: _Recorder, powers: Sequence[float], fused: Sequence[str], max_weight: int
 ) -> tuple[QuantizedAffine, float]:
-    """Return the product with the smallest error on the kept rows, and this error.
+    """Return the product with the smallest error on the recorded rows, and this error.
 
     Args:
         max_weight: the largest integer of the kernel.

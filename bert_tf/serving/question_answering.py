@@ -12,42 +12,42 @@ Long contexts are read in windows, as in training. The answer is the best of all
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tensorflow as tf
 
-from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec, valid_utf8
-from bert_tf.serving.text_packing import best_spans, graph_windows
+from bert_tf.prediction.runtimes import TEXT
+from bert_tf.serving.served import Served, texts_spec
+from bert_tf.serving.signatures import Outputs
+from bert_tf.serving.text_packing import best_spans, graph_windows, map_in_parts
+from bert_tf.serving.text_words import replace_invalid_utf8
 from bert_tf.tasks.answer_decoding import CERTAINLY_NULL, AnswerSettings
-from bert_tf.tasks.question_answering import QuestionAnsweringTask
 
 
-class ServedAnswerer(Served):
+@dataclass(frozen=True, eq=False)
+class ServedQuestionAnswering(Served):
     """Questions and contexts -> answers, chosen by `settings`."""
 
-    task: QuestionAnsweringTask
+    settings: AnswerSettings
 
-    def __init__(self, trained: TrainedModel, settings: AnswerSettings, with_text: bool = True):
-        super().__init__(trained, trained.max_seq_length, with_text)
-        self.settings = settings
+    kind = "answerer"
 
-    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
-        return self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
+    def tokens(self, **ids) -> Outputs:
+        return self.call_model(**ids)
 
     def answer(self, question, context) -> Outputs:
-        context = valid_utf8(context)
+        context = replace_invalid_utf8(context)
         passage_ids, starts, ends = self.tokenizer.with_offsets(context)
         windows = graph_windows(
             self.tokenizer(question),
             passage_ids,
-            max_seq_length=self.max_seq_length,
             doc_stride=self.task.doc_stride,
             max_query_length=self.task.max_query_length,
-            cls_id=self.cls_id,
-            sep_id=self.sep_id,
+            **self.packing,
         )
         spans = best_spans(
             windows,
-            **self.call_in_parts(self.tokens, windows.inputs),
+            **map_in_parts(self.call_model, windows.inputs),
             n_best_size=self.settings.n_best_size,
             max_answer_length=self.settings.max_answer_length,
         )

@@ -12,11 +12,12 @@ assets.extra/
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -27,21 +28,30 @@ from bert_tf import __version__
 from bert_tf.checkpoints.write import model_files
 from bert_tf.data.parallel import varint
 from bert_tf.files import atomic_folder, write_text
-from bert_tf.prediction.runtimes import EXTRA, METADATA_FILE
-from bert_tf.serving.other_names import EXAMPLES, HUGGING_FACE, INPUTS, TF_EXAMPLE, serialized
+from bert_tf.modeling.inference import InferenceEncoder, Layout
+from bert_tf.prediction.runtimes import EXTRA, METADATA_FILE, TEXT, TOKENS
 from bert_tf.serving.quantization import Quantization
-from bert_tf.serving.served import IDS_SIGNATURES, INPUT_NAMES, TEXT, TOKENS, Served, Signature
-
-_SEGMENTS = (INPUT_NAMES[2], INPUTS[2])
+from bert_tf.serving.served import Served, signatures
+from bert_tf.serving.signatures import (
+    EXAMPLES,
+    HUGGING_FACE,
+    HUGGING_FACE_INPUTS,
+    IDS_SIGNATURES,
+    INPUT_NAMES,
+    TF_EXAMPLE,
+    ConcreteFunction,
+    serialize_examples,
+)
 
 
 def write_saved_model(
     served: Served,
     export_dir: str,
-    signatures: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
     *,
     precision: str = "float32",
     quantization: Quantization | None = None,
+    source: Mapping[str, Any] | None = None,
     check: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Write a SavedModel; return its metadata. The folder appears when complete.
@@ -51,27 +61,35 @@ def write_saved_model(
 
     Args:
         export_dir: missing or empty.
-        signatures: names; None exports those on text and `tokens`.
+        names: of the signatures; None exports those on text and `tokens`.
         precision: of the weights.
         quantization: for "int8", products that replace those of the model.
+        source: facts about the checkpoint and the command of the export.
         check: gets the folder before it appears; returns more metadata, or raises.
 
     Raises:
-        ValueError: a signature does not exist, or the folder is not empty.
+        ValueError: the folder is not empty.
     """
     is_bfloat16 = served.model.dtype_policy.name == "bfloat16"
     for_cpu = quantization is not None or not tf.config.list_physical_devices("GPU")
     replacements = {} if quantization is None else quantization.replacements
-    served.prepare("onednn" if for_cpu and is_bfloat16 else "plain", replacements)
-    functions = served.signatures(signatures or default_signatures(served))
-    foreign = [functions[name] for name in functions if name in (TF_EXAMPLE, HUGGING_FACE)]
-    named = functions if TEXT in functions or not foreign else {TEXT: foreign[0], **functions}
+    layout: Layout = "onednn" if for_cpu and is_bfloat16 else "plain"
+    encoder = InferenceEncoder(served.model, layout, replacements)
+    functions = signatures(replace(served, network=encoder), names or default_signatures(served))
+    of_others = [functions[name] for name in functions if name in (TF_EXAMPLE, HUGGING_FACE)]
+    default = {TEXT: of_others[0]} if of_others and TEXT not in functions else {}
+    module = tf.Module()
+    # TensorFlow's own variables: of Keras' it would restore copies that no function reads, and servers
+    # and the C API would find variables without values (Keras 3.15, `_export_to_saved_model_graph`).
+    module.weights = [variable.value for variable in encoder.variables]
+    if not functions.keys() <= set(IDS_SIGNATURES):
+        module.tokenizer = served.tokenizer
     with atomic_folder(export_dir, "export_dir") as folder:
-        tf.saved_model.save(served, folder, signatures=named)
+        tf.saved_model.save(module, folder, signatures=default | functions)
         extra = os.path.join(folder, EXTRA)
-        values = metadata(served, precision) | {
+        values = metadata(served, precision, source) | {
             "format": "saved_model",
-            "signatures": {name: describe_signature(function) for name, function in named.items()},
+            "signatures": {n: describe(function) for n, function in (default | functions).items()},
             "custom_ops": custom_operations(os.path.join(folder, "saved_model.pb")),
         }
         if quantization is not None:
@@ -82,7 +100,7 @@ def write_saved_model(
             }
         if check is not None:
             values |= check(folder)
-        write_beside(served, extra, values)
+        write_files(served, extra, values)
         _write_warm_up(served, extra, _model_name(export_dir), functions)
     return values
 
@@ -92,28 +110,29 @@ def default_signatures(served: Served) -> list[str]:
     return [*served.text_functions(), TOKENS]
 
 
-def metadata(served: Served, precision: str) -> dict[str, Any]:
+def metadata(served: Served, precision: str, source: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the metadata that all export formats have."""
+    trained = served.trained
     return {
         "bert_tf_version": __version__,
         "tensorflow_version": tf.__version__,
         "unicode_version": unicodedata.unidata_version,  # of the tokenizer's tables
-        "kind": type(served).__name__.removeprefix("Served").lower(),
+        "kind": served.kind,
         "labels": list(served.labels),
-        "max_seq_length": served.max_seq_length,
-        "do_lower_case": served.do_lower_case,
+        "max_seq_length": trained.max_seq_length,
+        "do_lower_case": trained.tokenizer.do_lower_case,
         "precision": precision,
-        "vocab_size": len(served.vocabulary),
+        "vocab_size": len(served.pieces),
         "vocab_sha256": hashlib.sha256(_vocabulary_text(served).encode()).hexdigest(),
         "config": served.config.to_dict(),
         "task": None if served.task is None else served.task.values(),
         "answer_settings": asdict(served.settings) if hasattr(served, "settings") else {},
-        "source": served.source,
+        "source": source,
     }
 
 
-def write_beside(served: Served, folder: str, values: Mapping[str, Any]) -> None:
-    """Write files for people and clients; the served functions do not read them."""
+def write_files(served: Served, folder: str, values: Mapping[str, Any]) -> None:
+    """Write the files for people and clients, which the served functions do not read."""
     tf.io.gfile.makedirs(folder)
     texts = {
         METADATA_FILE: json.dumps(values, indent=2) + "\n",
@@ -132,13 +151,13 @@ def custom_operations(saved_model_file: str) -> list[str]:
     with tf.io.gfile.GFile(saved_model_file, "rb") as file:
         graph = SavedModel.FromString(file.read()).meta_graphs[0].graph_def
     nodes = [graph.node, *(function.node_def for function in graph.library.function)]
-    used = {node.op for part in nodes for node in part}
+    used = {node.op for node in itertools.chain(*nodes)}
     functions = {function.signature.name for function in graph.library.function}
     names = [name for name in used - functions if not name.startswith("_")]  # TensorFlow's own
     return sorted(name for name in names if not hasattr(tf.raw_ops, name))
 
 
-def describe_signature(function: Signature) -> dict[str, Any]:
+def describe(function: ConcreteFunction) -> dict[str, Any]:
     """Return names, dtypes and shapes of the inputs and outputs of a signature."""
 
     def spec(tensor: tf.TensorSpec) -> dict[str, Any]:
@@ -154,27 +173,26 @@ def describe_signature(function: Signature) -> dict[str, Any]:
 
 
 def _write_warm_up(
-    served: Served, folder: str, model_name: str, signatures: Mapping[str, Signature]
+    served: Served, folder: str, model_name: str, functions: Mapping[str, ConcreteFunction]
 ) -> None:
-    examples = served.requests(["A short text.", " ".join(["word"] * served.max_seq_length)])
-    examples[TF_EXAMPLE] = [{EXAMPLES: serialized(request)} for request in examples[TEXT]]
-    rank = len(served.ids_shape)
-    lengths = (16, served.max_seq_length)
-    shapes = [[1] * (rank - 1) + [length] for length in lengths]
-    dtypes = {
-        signature: {
-            name: tf.as_dtype(spec["dtype"])
-            for name, spec in describe_signature(function)["inputs"].items()
-        }
-        for signature, function in signatures.items()
-    }
-    for signature in IDS_SIGNATURES:
-        names = dtypes.get(signature, ())
-        examples[signature] = [
-            {n: np.full(shape, n not in _SEGMENTS, np.int32) for n in names} for shape in shapes
-        ]
-    requests = {name: rows for name, rows in examples.items() if name in signatures}
-    write_warmup_requests(folder, model_name, requests, dtypes)
+    """Write a short and a long request of each signature into `folder`."""
+    max_seq_length = served.trained.max_seq_length
+    examples = served.requests(["A short text.", " ".join(["word"] * max_seq_length)])
+    examples[TF_EXAMPLE] = [{EXAMPLES: serialize_examples(request)} for request in examples[TEXT]]
+    shapes = [[1] * (len(served.ids_shape) - 1) + [length] for length in (16, max_seq_length)]
+    segments = (INPUT_NAMES[2], HUGGING_FACE_INPUTS[2])
+    with tf.io.TFRecordWriter(os.path.join(folder, WARMUP_FILE)) as writer:
+        for signature, function in functions.items():
+            specs = describe(function)["inputs"]
+            requests = examples.get(signature) or [
+                {name: np.full(shape, name not in segments) for name in specs} for shape in shapes
+            ]
+            for request in requests:
+                inputs = {
+                    name: tf.make_tensor_proto(value, tf.as_dtype(specs[name]["dtype"]))
+                    for name, value in request.items()
+                }
+                writer.write(prediction_log(model_name, signature, inputs))
 
 
 def _model_name(export_dir: str) -> str:
@@ -184,8 +202,7 @@ def _model_name(export_dir: str) -> str:
 
 
 def _vocabulary_text(served: Served) -> str:
-    tokens = sorted(served.vocabulary, key=served.vocabulary.__getitem__)
-    return "".join(f"{token}\n" for token in tokens)
+    return "".join(f"{token}\n" for token in served.pieces)
 
 
 # When it loads a model, TensorFlow Serving reads this file: TFRecords, each a
@@ -210,29 +227,6 @@ def prediction_log(model_name: str, signature: str, inputs: Mapping[str, Any]) -
     for name, value in inputs.items():
         request += _field(2, _field(1, name.encode()) + _field(2, value.SerializeToString()))
     return _field(6, _field(1, request))
-
-
-def write_warmup_requests(
-    folder: str,
-    model_name: str,
-    examples: Mapping[str, Sequence[Mapping[str, Any]]],
-    dtypes: Mapping[str, Mapping[str, tf.DType]],
-) -> None:
-    """Write the file into `folder`.
-
-    Args:
-        model_name: the server's name for the model.
-        examples: signature -> requests: values by input name.
-        dtypes: signature -> dtypes by input name.
-    """
-    with tf.io.TFRecordWriter(os.path.join(folder, WARMUP_FILE)) as writer:
-        for signature, requests in examples.items():
-            for request in requests:
-                inputs = {
-                    name: tf.make_tensor_proto(value, dtypes[signature][name])
-                    for name, value in request.items()
-                }
-                writer.write(prediction_log(model_name, signature, inputs))
 
 
 def _field(number: int, payload: bytes) -> bytes:

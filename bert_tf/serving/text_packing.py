@@ -9,9 +9,13 @@ all passages, K `max_answer_length`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
+
+_ROWS_AT_ONCE = 32  # windows of long texts that the model computes together
+_NEVER = -1e30  # score of impossible answers
 
 
 def pack_ragged(
@@ -71,7 +75,40 @@ def first_values(ids: tf.RaggedTensor, length) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ids.flat_values, is_first), lengths)
 
 
-_NEVER = -1e30  # score of impossible answers
+def map_in_parts(
+    function: Callable[..., dict[str, tf.Tensor]], inputs: Mapping[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
+    """Call `function` on any number of rows, few at a time, so that long texts need little memory.
+
+    Args:
+        function: inputs [R, S] -> float32 [R, ...] by name. The dimensions after R are static or equal
+            to S.
+        inputs: int32 [W, S].
+    """
+    rows, length = tf.unstack(tf.shape(inputs["input_ids"]))
+    size = tf.clip_by_value(rows, 1, _ROWS_AT_ONCE)
+    padding = tf.maximum(-rows % size, 1 - rows)  # at least one part
+    parts = {
+        name: tf.reshape(tf.pad(value, [[0, padding], [0, 0]]), [-1, size, length])
+        for name, value in inputs.items()
+    }
+    spec = tf.TensorSpec([None, None], tf.int32)
+    traced = tf.function(function, autograph=False).get_concrete_function(
+        **dict.fromkeys(inputs, spec)
+    )
+    outputs = tf.map_fn(
+        lambda part: function(**part),
+        parts,
+        fn_output_signature={
+            name: tf.TensorSpec(output.shape, output.dtype)
+            for name, output in traced.structured_outputs.items()
+        },
+        parallel_iterations=1,
+    )
+    return {
+        name: tf.reshape(value, tf.concat([[-1], tf.shape(value)[2:]], axis=0))[:rows]
+        for name, value in outputs.items()
+    }
 
 
 def graph_document_windows(
@@ -164,8 +201,9 @@ def graph_windows(
     )
     offset = tf.gather(query_ids.row_lengths(), owner) + 2
     width = tf.shape(inputs["input_ids"], tf.int64)[1]
-    # [W, S], in the window's part of the passage
-    position = tf.range(width)[None, :] - offset[:, None]
+    position = (
+        tf.range(width)[None, :] - offset[:, None]
+    )  # [W, S], in the window's part of the passage
     is_passage = (position >= 0) & (position < length[:, None])
     context = tf.minimum(position, length[:, None] - 1 - position)
     # The first of equal windows wins. Other scores differ by more.
@@ -211,8 +249,8 @@ def best_spans(
     end = start + tf.gather(length, position, batch_dims=1)
 
     by_question = tf.RaggedTensor.from_row_lengths(score, windows.counts, validate=False)
-    longest = tf.maximum(by_question.bounding_shape(axis=1, out_type=tf.int64), 1)  # no question: 1
-    window = tf.argmax(by_question.to_tensor(4 * _NEVER, shape=[-1, longest]), axis=-1)
+    max_windows = tf.maximum(by_question.bounding_shape(axis=1, out_type=tf.int64), 1)
+    window = tf.argmax(by_question.to_tensor(4 * _NEVER, shape=[-1, max_windows]), axis=-1)
     window += by_question.row_starts()
     null = by_question.with_values(start_logits[:, 0] + end_logits[:, 0])
     return GraphSpans(
@@ -229,5 +267,5 @@ def _among_best(
     """Set all logits to `_NEVER` unless allowed and among the best of their window."""
     logits = tf.where(is_real, tf.cast(logits, tf.float32), _NEVER)
     count = tf.minimum(n_best_size, tf.shape(logits)[1])
-    lowest = tf.math.top_k(logits, count).values[:, -1:]
-    return tf.where(allowed & (logits >= lowest), logits, _NEVER)
+    threshold = tf.math.top_k(logits, count).values[:, -1:]
+    return tf.where(allowed & (logits >= threshold), logits, _NEVER)

@@ -38,8 +38,8 @@ class GraphTokenizer(tf.Module):
     """Tokenizer of texts to ids, equal to `FullTokenizer.encode` on every valid UTF-8 text.
 
     Bytes that are not UTF-8 are dropped. Special tokens in the text are always split, and string
-    tensors cannot contain lone surrogates. The Unicode version is that of the Python that made the
-    object, also after saving and loading.
+    tensors cannot contain lone surrogates. Unicode tables are frozen when the object is created, and
+    saved with it.
 
     A SavedModel with this object loads in any process that has imported `tensorflow_text`, which
     registers one operation (`FastWordpieceTokenizeWithOffsets`). bert_tf is not needed.
@@ -93,7 +93,9 @@ class GraphTokenizer(tf.Module):
         with tf.device("/CPU:0"):
             decoded, words = self._words(texts)
             pieces, starts, ends = self._trie.tokenize_with_offsets(_as_strings(words.letters))
-            first, last = _letters_of(words.letters, pieces.row_splits, starts.values, ends.values)
+            first, last = _find_letters(
+                words.letters, pieces.row_splits, starts.values, ends.values
+            )
             start, end = tf.gather(words.source, first), tf.gather(words.source, last) + 1
             if self.do_lower_case:  # stripped accents belong to the letter before them
                 unmarked = tf.where(characters.accents().look_up(decoded.values) == 0)[:, 0]
@@ -118,12 +120,12 @@ def _by_text(values: tf.Tensor, row_splits: tf.Tensor, words: GraphWords) -> tf.
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
 
-def _letters_of(
+def _find_letters(
     letters: tf.RaggedTensor, row_splits: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the first and the last letter of each piece, int64, from its bytes in its word."""
     sizes = 1 + tf.add_n(
-        [tf.cast(letters.values >= least, tf.int64) for least in (0x80, 0x800, 0x10000)]
+        [tf.cast(letters.values >= bound, tf.int64) for bound in (0x80, 0x800, 0x10000)]
     )
     bytes_before = tf.concat([[0], tf.cumsum(sizes)], axis=0)  # [L + 1]
     word_starts = tf.gather(bytes_before, letters.row_splits)  # [W + 1]
@@ -146,7 +148,8 @@ def _normalize(
         ends: int64 [B], indexes in `chars` of the space after each text.
 
     Returns:
-        int32 [C'], code points with bits; int64 [B], the new `ends`; int64 [C'], origins in `chars`.
+        int32 [C'], code points with bits; int64 [B], the new `ends`; int64 [C'], indexes in the old
+        `chars`.
     """
     context = rules.sigma_context
     if context is not None:
@@ -155,31 +158,31 @@ def _normalize(
 
     first = chars + rules.first_offset.look_up(chars)
 
-    def kept() -> tuple[tf.Tensor, tf.Tensor]:
+    def drop() -> tuple[tf.Tensor, tf.Tensor]:
         where = tf.where(first != 0)[:, 0]
         return tf.gather(first, where), where
 
-    def kept_and_expanded() -> tuple[tf.Tensor, tf.Tensor]:
+    def expand() -> tuple[tf.Tensor, tf.Tensor]:
         columns = [first, *(column.look_up(chars) for column in rules.further)]
         table = tf.stack(columns, axis=1)  # [C, 3]
         where = tf.where(table != 0)
         return tf.gather_nd(table, where), where[:, 0]
 
-    chars, source = tf.cond(_has_bit(first, MORE), kept_and_expanded, kept)
+    chars, source = tf.cond(_has_bit(first, MORE), expand, drop)
     ends = tf.searchsorted(source, ends, out_type=tf.int64)
     if rules.sigma_context is None:
         return chars, ends, source  # cased text is not decomposed
 
     order = tf.bitwise.right_shift(chars, ORDER_SHIFT)
     # `source` is not reordered because characters that change places are neighbours.
-    chars = _if_any((order[:-1] > order[1:]) & (order[1:] > 0), _reordered, chars)
+    chars = _if_any((order[:-1] > order[1:]) & (order[1:] > 0), _reorder, chars)
 
-    def without_marks() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def drop_marks() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         where = tf.where(tf.bitwise.bitwise_and(chars, MARK) == 0)[:, 0]
         new_ends = tf.searchsorted(where, ends, out_type=tf.int64)
         return tf.gather(chars, where), new_ends, tf.gather(source, where)
 
-    return tf.cond(_has_bit(chars, MARK), without_marks, lambda: (chars, ends, source))
+    return tf.cond(_has_bit(chars, MARK), drop_marks, lambda: (chars, ends, source))
 
 
 def _lower_final_sigmas(chars: tf.Tensor, sigma_context: CodePointTable) -> tf.Tensor:
@@ -208,7 +211,7 @@ def _has_bit(chars: tf.Tensor, bit: int) -> tf.Tensor:
     return tf.reduce_any(tf.bitwise.bitwise_and(chars, bit) != 0)
 
 
-def _reordered(chars: tf.Tensor) -> tf.Tensor:
+def _reorder(chars: tf.Tensor) -> tf.Tensor:
     """Sort each run of combining characters by class, stably (NFD)."""
     order = tf.cast(tf.bitwise.right_shift(chars, ORDER_SHIFT), tf.int64)
     run = tf.cumsum(tf.cast(order == 0, tf.int64))  # each character of class 0 begins one
@@ -233,12 +236,12 @@ def _trie_tokens(vocab: Mapping[str, int] | Sequence[str]) -> list[str]:
     """
     if not isinstance(vocab, Mapping):
         vocab = FullTokenizer(vocab).vocab
-    token_of = {index: token for token, index in vocab.items()}
-    if "[UNK]" not in vocab or len(token_of) < len(vocab) or min(token_of) < 0:
+    tokens_by_id = {index: token for token, index in vocab.items()}
+    if "[UNK]" not in vocab or len(tokens_by_id) < len(vocab) or min(tokens_by_id) < 0:
         raise ValueError(
             f"The vocabulary of {len(vocab)} tokens has no [UNK], an id below 0, or two of one id."
         )
-    tokens = [token_of.get(index, "") for index in range(max(token_of) + 1)]
+    tokens = [tokens_by_id.get(index, "") for index in range(max(tokens_by_id) + 1)]
     for index, token in enumerate(tokens):
         letters = token.removeprefix("##")
         if not letters or "\0" in letters or len(letters) > MAX_INPUT_CHARS_PER_WORD:

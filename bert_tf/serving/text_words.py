@@ -14,6 +14,11 @@ import tensorflow as tf
 from bert_tf.serving.text_characters import ALONE, CODE_POINT, SEPARATOR, word_breaks
 
 
+def replace_invalid_utf8(texts: tf.Tensor) -> tf.Tensor:
+    """Replace bytes that are not UTF-8 by U+FFFD, one character each, as in the offsets."""
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+
+
 class GraphWords(NamedTuple):
     """Words of texts, in order."""
 
@@ -43,7 +48,7 @@ def split_letters(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> Graph
     return GraphWords(letters, tf.gather(source, where), tf.concat([[0], num_words], axis=0))
 
 
-class PlacedWords(NamedTuple):
+class LocatedWords(NamedTuple):
     """Words of texts, with positions."""
 
     words: tf.RaggedTensor  # string [B, None]
@@ -53,7 +58,7 @@ class PlacedWords(NamedTuple):
 
 def split_words(
     texts: tf.Tensor, rule: str = "basic", whole_words: Sequence[str] = ()
-) -> PlacedWords:
+) -> LocatedWords:
     """Split texts, string [B], as `word_splitting.split_words`. Invalid UTF-8 counts as U+FFFD."""
     with tf.device("/CPU:0"):
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
@@ -75,7 +80,7 @@ def split_words(
         text_starts = tf.gather(decoded.row_starts(), words.value_rowids())
         starts = tf.gather(split.source, split.letters.row_starts())
         ends = tf.gather(split.source, split.letters.row_limits() - 1) + 1
-        return PlacedWords(words, starts - text_starts, ends - text_starts)
+        return LocatedWords(words, starts - text_starts, ends - text_starts)
 
 
 def _outer_marks(
@@ -149,7 +154,7 @@ def graph_word_windows(
 
 
 def _window_bounds(offsets, first_word, last_word, max_tokens: int, stride: int):
-    """Return starts and ends of windows in words, int64 [B, most windows], and a mask of them."""
+    """Return starts and ends of windows in words, int64 [B, windows], and a mask of them."""
 
     def step(number, start, is_open, starts, ends, are_windows):
         piece = tf.gather(offsets, start)
@@ -178,6 +183,6 @@ def _window_bounds(offsets, first_word, last_word, max_tokens: int, stride: int)
     return [tf.transpose(tf.reshape(array.stack(), [-1, batch])) for array in state[3:]]
 
 
-def _first_at_least(values: tf.Tensor, minimum: tf.Tensor) -> tf.Tensor:
-    """Return `bisect_left` of each value."""
-    return tf.searchsorted(values, minimum, out_type=tf.int64)
+def _first_at_least(values: tf.Tensor, bounds: tf.Tensor) -> tf.Tensor:
+    """Return `bisect_left` of each bound."""
+    return tf.searchsorted(values, bounds, out_type=tf.int64)

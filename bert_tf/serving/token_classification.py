@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -32,37 +33,35 @@ import tensorflow as tf
 
 from bert_tf.data.label_schemes import find_entities
 from bert_tf.modeling.crf import best_labels, sentence_chains
-from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec, valid_utf8
-from bert_tf.serving.text_packing import first_values
-from bert_tf.serving.text_words import graph_word_windows, split_words
-from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
+from bert_tf.prediction.runtimes import TEXT
+from bert_tf.serving.served import Served, texts_spec
+from bert_tf.serving.signatures import Outputs
+from bert_tf.serving.text_packing import first_values, map_in_parts
+from bert_tf.serving.text_words import graph_word_windows, replace_invalid_utf8, split_words
+from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS
 from bert_tf.training.losses import word_logits
 
 WORDS = "word_positions"
 
 
-class ServedTagger(Served):
+@dataclass(frozen=True, eq=False)
+class ServedTokenClassification(Served):
     """Texts -> entities, words -> labels."""
 
-    task: TokenClassificationTask
+    kind = "tagger"
     has_spans = True
 
-    def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
-        super().__init__(trained, max_seq_length, with_text)
-        self._rules = _EntityRules.of(self.task.entity_label_names)
+    @cached_property
+    def _rules(self) -> _EntityRules:
+        return _EntityRules.make(self.task.entity_label_names)
 
     def ids_specs(self) -> dict[str, tf.TensorSpec]:
         if self.task.crf is None:
             return super().ids_specs()
         return {**super().ids_specs(), WORDS: tf.TensorSpec([None, None], tf.int32, WORDS)}
 
-    def tokens(  # `ids_specs` names the fourth
-        self, input_ids, input_mask, segment_ids, word_positions=None
-    ) -> Outputs:
-        outputs = self.call_model(
-            input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids
-        )
+    def tokens(self, word_positions=None, **ids) -> Outputs:
+        outputs = self.call_model(**ids)
         if word_positions is None:
             return outputs
         is_word = word_positions > 0
@@ -75,7 +74,7 @@ class ServedTagger(Served):
             "probability": tf.where(is_word, certain, 0.0),
         }
 
-    def _labelled(self, words: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _label(self, words: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the labels of words without empty ones, int64 [N], and their probabilities.
 
         Args:
@@ -87,18 +86,20 @@ class ServedTagger(Served):
             return tf.argmax(probabilities, axis=-1), tf.reduce_max(probabilities, axis=-1)
         counts = tf.cast(words.row_lengths(), tf.int32)
         rows = words.with_values(logits).to_tensor()  # [B, W, L]
-        decoded = best_labels(sentence_chains(rows, self.model.crf(rows), counts))
-        labels, certain = (tf.boolean_mask(values, tf.sequence_mask(counts)) for values in decoded)
-        return tf.cast(labels, tf.int64), certain
+        labels, certain = best_labels(sentence_chains(rows, self.model.crf(rows), counts))
+        is_word = tf.sequence_mask(counts)
+        return tf.cast(tf.boolean_mask(labels, is_word), tf.int64), tf.boolean_mask(
+            certain, is_word
+        )
 
     def _logits(self, words: tf.RaggedTensor) -> tf.Tensor:
         """Return float32 [N, L] for words, string ragged [B, None], without empty ones."""
         pieces = self.tokenizer(words.values)  # ragged [N, None]
         # A word without word pieces becomes [UNK], as in windows.encode_words.
-        is_lost = tf.cast(pieces.row_lengths() == 0, tf.int64)
-        unknown = tf.fill([tf.reduce_sum(is_lost)], tf.cast(self.unk_id, tf.int32))
-        pieces = tf.concat([pieces, tf.RaggedTensor.from_row_lengths(unknown, is_lost)], axis=1)
-        room = self.max_seq_length - NUM_SPECIAL_TOKENS
+        is_empty = tf.cast(pieces.row_lengths() == 0, tf.int64)
+        unknown = tf.fill([tf.reduce_sum(is_empty)], self.trained.tokenizer.vocab["[UNK]"])
+        pieces = tf.concat([pieces, tf.RaggedTensor.from_row_lengths(unknown, is_empty)], axis=1)
+        room = self.trained.max_seq_length - NUM_SPECIAL_TOKENS
         stride = self.task.doc_stride
         windows = graph_word_windows(
             first_values(pieces, room),
@@ -106,21 +107,21 @@ class ServedTagger(Served):
             room,
             None if stride is None else min(stride, room),
         )
-        logits = self.call_in_parts(self._emissions, self.pack(windows.pieces, None))["logits"]
+        packed = self.pack(windows.pieces, None)
+        logits = map_in_parts(lambda **ids: {"logits": self.tokens(**ids)["logits"]}, packed)[
+            "logits"
+        ]
         indexes = tf.stack([windows.window, windows.position + 1], axis=1)  # after [CLS]
         return tf.gather_nd(logits, indexes)
 
-    def _emissions(self, input_ids, input_mask, segment_ids) -> Outputs:
-        return {"logits": self.tokens(input_ids, input_mask, segment_ids)["logits"]}
-
     def words(self, words) -> Outputs:
         is_word = tf.strings.length(words) > 0
-        ragged_words = tf.RaggedTensor.from_row_lengths(
+        rows = tf.RaggedTensor.from_row_lengths(
             tf.boolean_mask(words, is_word), tf.reduce_sum(tf.cast(is_word, tf.int64), axis=1)
         )
-        labels, certain = self._labelled(ragged_words)
+        labels, certain = self._label(rows)
         where, shape = tf.where(is_word), tf.shape(words, tf.int64)
-        names = tf.gather(self.task.labels, labels)
+        names = tf.gather(self.labels, labels)
         empty = tf.fill(shape, "")
         return {
             "label": tf.tensor_scatter_nd_update(empty, where, names),
@@ -128,19 +129,19 @@ class ServedTagger(Served):
         }
 
     def text(self, text) -> Outputs:
-        text = valid_utf8(text)
-        placed = split_words(text, self.task.word_splitting, sorted(self.task.whole_words))
-        labels, certain = self._labelled(placed.words)
-        entities = self._rules.find(labels, placed.words.row_splits)
-        start = tf.gather(placed.starts, entities.first)
-        end = tf.gather(placed.ends, entities.last)
+        text = replace_invalid_utf8(text)
+        located = split_words(text, self.task.word_splitting, sorted(self.task.whole_words))
+        labels, certain = self._label(located.words)
+        entities = self._rules.find(labels, located.words.row_splits)
+        start = tf.gather(located.starts, entities.first)
+        end = tf.gather(located.ends, entities.last)
         part = tf.strings.substr(
             tf.gather(text, entities.text),
             tf.cast(start, tf.int32),
             tf.cast(end - start, tf.int32),
             unit="UTF8_CHAR",
         )
-        lowest = tf.math.unsorted_segment_min(
+        probability = tf.math.unsorted_segment_min(
             tf.boolean_mask(certain, entities.entity >= 0),
             tf.boolean_mask(entities.entity, entities.entity >= 0),
             tf.size(entities.first),
@@ -149,9 +150,9 @@ class ServedTagger(Served):
             tf.cast(entities.text, tf.int32), minlength=tf.size(text), dtype=tf.int64
         )
 
-        def table(values, nothing):
+        def table(values, padding):
             ragged = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)
-            return ragged.to_tensor(nothing)
+            return ragged.to_tensor(padding)
 
         kind, part_name = ("label", "word") if self.task.word_labels else ("type", "entity")
         return {
@@ -159,7 +160,7 @@ class ServedTagger(Served):
             "start": table(start, -1),
             "end": table(end, -1),
             part_name: table(part, ""),
-            "probability": table(lowest, 0.0),
+            "probability": table(probability, 0.0),
         }
 
     def text_functions(self):
@@ -201,8 +202,8 @@ class _EntityRules:
     types: np.ndarray
 
     @classmethod
-    def of(cls, labels: Sequence[str]) -> _EntityRules:
-        alone = [find_entities([label]) for label in labels]
+    def make(cls, labels: Sequence[str]) -> _EntityRules:
+        alone = [find_entities([label]) for label in labels]  # at most one entity each
         rows = [
             [
                 any(entity.start == 1 for entity in find_entities([before, label]))
@@ -211,9 +212,9 @@ class _EntityRules:
             for before in labels
         ]
         return cls(
-            np.array([*rows, [bool(names) for names in alone]]),
-            np.array([bool(names) for names in alone]),
-            np.array([names[0].type if names else "" for names in alone], object),
+            np.array([*rows, [bool(entities) for entities in alone]]),
+            np.array([bool(entities) for entities in alone]),
+            np.array([entities[0].type if entities else "" for entities in alone], object),
         )
 
     def find(self, labels: tf.Tensor, splits: tf.Tensor) -> _Entities:

@@ -162,7 +162,7 @@ def test_an_encoder_with_usual_pooling_keeps_its_length(encoder):
     vectors = EmbeddingPredictor(trained).encode(["a b a b a b", "a b a b"])
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
     options = make_options(ExportOptions, model_dir=str(encoder), export_dir="unused")
-    assert load_served(options, "float32", True).max_seq_length == 6
+    assert load_served(options).trained.max_seq_length == 6
 
 
 def test_a_converted_embedder_keeps_its_modules(encoder, tmp_path, caplog):

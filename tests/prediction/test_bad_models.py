@@ -78,7 +78,7 @@ def test_the_pooler_that_a_checkpoint_lacks_is_not_used(tmp_path):
     options = {"model_dir": str(tmp_path), "export_dir": "", "head": "encoder", "pooling": "pooled"}
     for refused in (
         lambda: model.embed(["the cat"], pooling="pooled"),
-        lambda: load_served(make_options(ExportOptions, **options), "float32", True),
+        lambda: load_served(make_options(ExportOptions, **options)),
     ):
         with pytest.raises(ValueError, match="pooling"):
             refused()
@@ -95,7 +95,7 @@ def test_a_masked_lm_with_a_decoder_of_its_own_only_embeds(tmp_path):
 
     def served(head):
         options = make_options(ExportOptions, model_dir=str(tmp_path), export_dir="out", head=head)
-        return load_served(options, "float32", True)
+        return load_served(options)
 
     asked = (predictor.fill_mask, predictor.pseudo_perplexity, predictor.predict)
     for refused, argument in (*((ask, "the [MASK]") for ask in asked), (served, "masked_lm")):

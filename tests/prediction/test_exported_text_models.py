@@ -1,5 +1,7 @@
 """What is special to predictors of exports; contracts/test_exports.py compares their answers."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tiny_text_models as tiny
@@ -11,7 +13,7 @@ from bert_tf.prediction.predict import PredictionOptions, choose_model
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.serving.formats import write_file
 from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.serving.token_classification import ServedTagger
+from bert_tf.serving.token_classification import ServedTokenClassification
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
 
@@ -23,7 +25,7 @@ def folder(tmp_path_factory):
     def of(kind):
         if kind not in made:
             made[kind] = str(tmp_path_factory.mktemp(kind) / "1")
-            write_saved_model(served(kind, with_text=False), made[kind], ["tokens"])
+            write_saved_model(served(kind), made[kind], ["tokens"])
         return made[kind]
 
     return of
@@ -44,7 +46,11 @@ def test_mask_filler_gives_at_most_the_tokens_of_the_export(folder):
 @pytest.mark.night
 def test_windows_are_no_longer_than_the_inputs_of_the_export(tmp_path):
     trained = tiny.trained(TokenClassificationTask(["O", "B-X"], tiny.MAX_SEQ_LENGTH, doc_stride=9))
-    write_file(ServedTagger(trained, 8, with_text=False), str(tmp_path / "1"), "tflite")
+    write_file(
+        ServedTokenClassification(dataclasses.replace(trained, max_seq_length=8)),
+        str(tmp_path / "1"),
+        "tflite",
+    )
     found = Predictor(tmp_path / "1").predict(tiny.TEXTS)
     expected = Predictor(trained, max_seq_length=8, doc_stride=6).predict(tiny.TEXTS)
     for one, other in zip(found, expected, strict=True):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_text_models as tiny
-from export_kinds import TEXTS, served
+from export_kinds import TEXTS
 from helpers import cause_of, python, refused
 from models import golden
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
@@ -23,8 +23,8 @@ from bert_tf.modeling.bert import BertModel
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.formats import write_file
-from bert_tf.serving.saved_model import metadata, write_saved_model
-from bert_tf.serving.token_classification import ServedTagger
+from bert_tf.serving.saved_model import write_saved_model
+from bert_tf.serving.token_classification import ServedTokenClassification
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import pack_texts
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -143,20 +143,12 @@ def test_servers_restore_the_variables_that_the_functions_read(exported):
 def test_bfloat16_layout_is_for_cpus_unless_there_is_a_gpu(tmp_path, monkeypatch, gpus):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
     net = BertModel(tiny.CONFIG, dtype="bfloat16")
-    model = ServedEncoder(dataclasses.replace(tiny.trained(None), network=net), 11, with_text=False)
+    model = ServedEncoder(dataclasses.replace(tiny.trained(None), network=net, max_seq_length=11))
     write_saved_model(model, str(tmp_path / "1"), ["tokens"], precision="bfloat16")
     proto = SavedModel.FromString((tmp_path / "1" / "saved_model.pb").read_bytes())
     library = proto.meta_graphs[0].graph_def.library.function
     operations = {node.op for function in library for node in function.node_def}
     assert ("FusedBatchNormV3" in operations) == (not gpus)
-
-
-def test_source_is_not_wrapped_by_tensorflow():
-    tagger = served("ner", with_text=False)
-    source = {"checkpoint": "a", "files": {"a": {"bytes": 1}}}
-    tagger.note_source(source)
-    # Python's encoder in C takes plain dicts only. From Python 3.13 it is used with an indent too.
-    assert json.loads(json.dumps(metadata(tagger, "float32")))["source"] == source
 
 
 # ------------------------------------------------------------------------------------- other processes
@@ -300,6 +292,6 @@ def test_write_lite_refuses_a_bilstm(tmp_path):
         config = dataclasses.replace(tiny.CONFIG, num_bilstm_layers=int(of_encoder))
         layers = None if of_encoder else "last_hidden"
         task = TokenClassificationTask(("O", "B-X"), 11, feature_layers=layers, bilstm_units=4)
-        model = ServedTagger(tiny.trained(task, config), 11, False)
+        model = ServedTokenClassification(tiny.trained(task, config))
         assert cause_of(write_file, model, str(tmp_path / "1"), "tflite") == "format"
     assert not list(tmp_path.iterdir())

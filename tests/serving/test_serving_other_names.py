@@ -9,7 +9,8 @@ from export_kinds import TEXTS, served
 from helpers import assert_bit_equal
 
 from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.serving.served import INPUT_NAMES
+from bert_tf.serving.served import signatures as make_signatures
+from bert_tf.serving.signatures import INPUT_NAMES
 
 NAMES = ("serving_default", "tokens", "tf_example", "hugging_face")
 HF_NAMES = ("input_ids", "attention_mask", "token_type_ids")
@@ -28,7 +29,7 @@ TEXT_INPUTS = {
 def signatures(kind):
     """The model, which owns the weights, and its signatures."""
     model = served(kind)
-    return model, model.signatures(NAMES if kind in TEXT_INPUTS else NAMES[1::2])
+    return model, make_signatures(model, NAMES if kind in TEXT_INPUTS else NAMES[1::2])
 
 
 def some_ids(shape=(3, 9)):
@@ -92,7 +93,7 @@ def test_hugging_face_gives_the_masked_lm_logits_of_every_position():
     positions = tf.constant([[1, 3], [2, 0], [0, 0]])
     names = (*INPUT_NAMES, "masked_lm_positions")
     expected = ask("masked_lm", "tokens", [*ids, positions], names)
-    chosen = tf.gather(logits, positions, batch_dims=1)[:, :, : len(model.vocabulary)]
+    chosen = tf.gather(logits, positions, batch_dims=1)[:, :, : len(model.pieces)]
     best, indexes = tf.math.top_k(tf.nn.softmax(chosen), 5)
     np.testing.assert_array_equal(indexes, expected["token_id"])
     np.testing.assert_allclose(best, expected["probability"], rtol=1e-5)
@@ -140,7 +141,7 @@ def test_ids_of_a_wrong_length_or_dtype_are_refused(name, names):
 
 def test_positions_outside_of_their_row_are_refused():
     """They would be answered from another row of the batch."""
-    function = served("masked_lm").signatures(["tokens"])["tokens"]
+    function = make_signatures(served("masked_lm"), ["tokens"])["tokens"]
     for positions in ([[9], [2], [0]], [[2], [-1], [0]], [[2], [1]]):
         inputs = dict(zip(INPUT_NAMES, some_ids(), strict=True))
         with pytest.raises(tf.errors.InvalidArgumentError, match="`masked_lm_positions`"):
@@ -151,7 +152,7 @@ def test_positions_outside_of_their_row_are_refused():
 
 
 def test_without_serving_default_hugging_face_is_the_default(tmp_path):
-    model = served("classifier", with_text=False)
+    model = served("classifier")
     values = write_saved_model(model, str(tmp_path / "1"), ["tokens", "hugging_face"])
     assert values["custom_ops"] == []
     default, named = (values["signatures"][name] for name in ("serving_default", "hugging_face"))

@@ -14,14 +14,18 @@ from helpers import pack_windows
 import bert_tf
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.serving.text_packing import graph_document_windows
-from bert_tf.serving.token_classification import ServedTagger
+from bert_tf.serving.token_classification import ServedTokenClassification
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import pack_texts
 
 
 def ask(model, name, *inputs):
-    function = {**model.text_functions(), **model.ids_functions()}[name][0]
-    return {name: value.numpy() for name, value in function(*map(tf.constant, inputs)).items()}
+    if name == "tokens":
+        ids = dict(zip(model.ids_specs(), map(tf.constant, inputs), strict=True))
+        outputs = model.tokens(**ids)
+    else:
+        outputs = model.text_functions()[name][0](*map(tf.constant, inputs))
+    return {name: value.numpy() for name, value in outputs.items()}
 
 
 def test_windows_of_pairs_are_those_of_training():
@@ -82,7 +86,7 @@ def test_entities_that_labels_make_are_those_of_conlleval():
     rng = random.Random(1)
     words = [token for token in tiny.TOKENS if token.isalnum()]
     texts = [" ".join(rng.choices(words, k=rng.randint(0, 9))) for _ in range(60)]
-    outputs = ask(ServedTagger(trained, tiny.MAX_SEQ_LENGTH), "serving_default", texts)
+    outputs = ask(ServedTokenClassification(trained), "serving_default", texts)
     expected = [answer["entities"] for answer in bert_tf.Predictor(trained).predict(texts)]
     assert len({(e["type"], e["end"] - e["start"]) for each in expected for e in each}) > 6
     for row, entities in enumerate(expected):
