@@ -74,7 +74,7 @@ def measure_speed(vocab_file: str, text_file: Path, do_lower_case: bool, megabyt
     print(f"{size / 1e6:.1f} MB of {text_file}, {len(lines):,} lines; MB/s of one core")
     print(f"{'':36}    cold    warm")
     full = FullTokenizer(vocab_file, do_lower_case)
-    graph = GraphTokenizer(full.vocab, do_lower_case)
+    graph = GraphTokenizer(list(full.vocab), do_lower_case)
     thousands = list(batches(lines, 1000))
 
     def one_by_one(function: Callable[[str], object]) -> Callable[[], None]:
@@ -169,7 +169,7 @@ def verify_code_points(verification: Verification, make: Callable[..., Tokenizer
         vocab_file.write_text("\n".join(tokens), encoding="utf-8", newline="\n")
         for do_lower_case in (True, False):
             full = FullTokenizer(vocab_file, do_lower_case)
-            graph = make(full.vocab, do_lower_case)
+            graph = make(list(full.vocab), do_lower_case)
             for shape in SURROUNDINGS:
                 texts = (shape.replace("%", char) for char in ["\0", *chars])
                 case = "uncased" if do_lower_case else "cased"
@@ -182,7 +182,7 @@ def verify_texts(verification: Verification, make: Callable[..., Tokenizer], dat
         name = vocab_file.name.removesuffix(".vocab.txt")
         do_lower_case, kinds = VOCABULARIES[name]
         full = FullTokenizer(vocab_file, do_lower_case)
-        graph = make(full.vocab, do_lower_case)
+        graph = make(list(full.vocab), do_lower_case)
         for other in vocab_files:
             verification.verify(f"{name}: {other.name}", lines_of(other), full, graph)
         for path in sorted(data.glob("text/*.txt")):

@@ -10,11 +10,10 @@ import keras
 import tensorflow as tf
 
 from bert_tf.data.batching import length_step
+from bert_tf.serving.signatures import INPUT_NAMES
 from bert_tf.serving.text_packing import pack_ragged
 from bert_tf.serving.text_tokenizer import GraphTokenizer
 from bert_tf.tokenization import FullTokenizer
-
-_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -114,7 +113,7 @@ class TextPreprocessor(keras.layers.Layer):
     def compute_output_spec(self, inputs, y=None, sample_weight=None) -> Any:
         first = inputs[0] if isinstance(inputs, (list, tuple)) else inputs
         length = self.max_length if self.pad_to_max_length else None
-        spec = {n: keras.KerasTensor((first.shape[0], length), "int32") for n in _INPUTS}
+        spec = {n: keras.KerasTensor((first.shape[0], length), "int32") for n in INPUT_NAMES}
         return keras.utils.pack_x_y_sample_weight(spec, y, sample_weight)
 
     def get_config(self) -> dict[str, Any]:

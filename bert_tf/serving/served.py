@@ -118,7 +118,7 @@ class Served(abc.ABC):
     @cached_property
     def tokenizer(self) -> GraphTokenizer:
         with tf.init_scope():  # its constants belong to no function that is traced first
-            return GraphTokenizer(self.trained.tokenizer.vocab, self.trained.tokenizer.do_lower_case)
+            return GraphTokenizer(self.pieces, self.trained.tokenizer.do_lower_case)
 
     @cached_property
     def pieces(self) -> list[str]:

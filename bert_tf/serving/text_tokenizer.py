@@ -9,7 +9,7 @@ Shapes: B texts, C code points, L letters (parts of words), W words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 import tensorflow_text
@@ -45,11 +45,11 @@ class GraphTokenizer(tf.Module):
     registers one operation (`FastWordpieceTokenizeWithOffsets`). bert_tf is not needed.
 
     Args:
-        vocab: token -> id, or the tokens in the order of their ids. Must contain [UNK].
+        vocab: the tokens in the order of their ids. Must contain [UNK].
         do_lower_case: lower-case and strip accents, as for the uncased models.
 
     Raises:
-        ValueError: `vocab` has no [UNK], or two tokens with one id.
+        ValueError: `vocab` has no [UNK], or a token twice.
 
     >>> tokenizer = GraphTokenizer(["[UNK]", "un", "##aff", "##able", "!"], do_lower_case=True)
     >>> tokenizer(tf.constant(["Unaffable!", "aff"])).to_list()
@@ -58,7 +58,7 @@ class GraphTokenizer(tf.Module):
 
     def __init__(
         self,
-        vocab: Mapping[str, int] | Sequence[str],
+        vocab: Sequence[str],
         do_lower_case: bool = True,
         name: str | None = None,
     ):
@@ -228,27 +228,21 @@ def _as_strings(letters: tf.RaggedTensor) -> tf.Tensor:
     )
 
 
-def _trie_tokens(vocab: Mapping[str, int] | Sequence[str]) -> list[str]:
-    """Return the tokens in the order of their ids, with placeholders for tokens that match no word.
+def _trie_tokens(vocab: Sequence[str]) -> list[str]:
+    """Return the tokens, with placeholders for those that match no word.
 
-    The trie rejects or misreads "" and "##" (both in the published Chinese vocabulary), U+0000,
-    overlong tokens and unused ids. Placeholders contain spaces, which words do not.
+    The trie rejects or misreads "" and "##" (both in the published Chinese vocabulary), U+0000 and
+    overlong tokens. Placeholders contain spaces, which words do not.
     """
-    if not isinstance(vocab, Mapping):
-        vocab = FullTokenizer(vocab).vocab
-    tokens_by_id = {index: token for token, index in vocab.items()}
-    if "[UNK]" not in vocab or len(tokens_by_id) < len(vocab) or min(tokens_by_id) < 0:
-        raise ValueError(
-            f"The vocabulary of {len(vocab)} tokens has no [UNK], an id below 0, or two of one id."
-        )
-    tokens = [tokens_by_id.get(index, "") for index in range(max(tokens_by_id) + 1)]
-    for index, token in enumerate(tokens):
+    tokens = []
+    for index, token in enumerate(FullTokenizer(vocab).vocab):
         letters = token.removeprefix("##")
         if not letters or "\0" in letters or len(letters) > MAX_INPUT_CHARS_PER_WORD:
-            tokens[index] = f" no token {index} "
+            token = f" no token {index} "
         elif len(letters.encode()) > _MAX_TRIE_BYTES:
             raise ValueError(
                 f"The token {token!r} has {len(letters.encode())} bytes in UTF-8, but tensorflow-text "
                 f"accepts at most {_MAX_TRIE_BYTES}. Only `FullTokenizer` can use this vocabulary."
             )
+        tokens.append(token)
     return tokens
