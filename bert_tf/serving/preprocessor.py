@@ -102,8 +102,7 @@ class TextPreprocessor(keras.layers.Layer):
         return keras.utils.pack_x_y_sample_weight(packed, y, sample_weight)
 
     def _ids(self, texts) -> tf.RaggedTensor:
-        no_text = isinstance(texts, (list, tuple)) and not texts
-        texts = tf.zeros([0], tf.string) if no_text else tf.convert_to_tensor(texts)
+        texts = tf.convert_to_tensor(texts, tf.string)
         if texts.shape.rank not in (0, 1, None) and texts.shape[1:].num_elements() != 1:
             raise ValueError(
                 f"`inputs` has the shape {texts.shape}: pairs are a tuple (texts, second texts)."

@@ -134,12 +134,7 @@ def graph_document_windows(
     a_slides = lengths_a >= lengths_b
     long, short = tf.maximum(lengths_a, lengths_b), tf.minimum(lengths_a, lengths_b)
     short = tf.where(long + short > room, tf.minimum(short, room // 2), short)
-    size = room - short
-    step = tf.minimum(size, doc_stride)
-    counts = 1 - tf.minimum(size - long, 0) // step
-    owner = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
-    start = tf.ragged.range(counts).flat_values * tf.gather(step, owner)
-    length = tf.minimum(tf.gather(size, owner), tf.gather(long, owner) - start)
+    counts, owner, start, length = _slide(long, room - short, doc_stride)
 
     def part(ids: tf.RaggedTensor, slides: tf.Tensor) -> tf.RaggedTensor:
         slides = tf.gather(slides, owner)
@@ -155,6 +150,22 @@ def graph_document_windows(
         sep_id=sep_id,
     )
     return inputs, counts
+
+
+def _slide(
+    num_tokens: tf.Tensor, size: tf.Tensor, stride: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Lay windows of at most `size` tokens over texts of `num_tokens`, int64 [B] each.
+
+    Returns:
+        int64 [B], windows of each text, at least one; int64 [W], text, start and length of each window.
+    """
+    step = tf.minimum(size, stride)
+    counts = 1 - tf.minimum(size - num_tokens, 0) // step
+    owner = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
+    start = tf.ragged.range(counts).flat_values * tf.gather(step, owner)
+    length = tf.minimum(tf.gather(size, owner), tf.gather(num_tokens, owner) - start)
+    return counts, owner, start, length
 
 
 class GraphWindows(NamedTuple):
@@ -185,11 +196,7 @@ def graph_windows(
     query_ids = first_values(query_ids, max_query_length)
     num_tokens = passage_ids.row_lengths()
     room = max_seq_length - 3 - query_ids.row_lengths()
-    stride = tf.minimum(room, doc_stride)
-    counts = 1 - tf.minimum(room - num_tokens, 0) // stride
-    owner = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
-    start = tf.ragged.range(counts).flat_values * tf.gather(stride, owner)
-    length = tf.minimum(tf.gather(room, owner), tf.gather(num_tokens, owner) - start)
+    counts, owner, start, length = _slide(num_tokens, room, doc_stride)
     first_token = tf.gather(passage_ids.row_starts(), owner) + start
     tokens = tf.ragged.range(first_token, first_token + length)
     inputs = pack_ragged(
