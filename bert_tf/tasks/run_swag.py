@@ -87,10 +87,8 @@ def read_data(options: SwagOptions) -> Splits:
         questions = read_questions(str(file))
         unknown = [question for question in questions if question.label is None]
         if unknown and split != "test":
-            raise DataError(
-                unknown[0].location,
-                f"no answer, as {len(unknown)} of {len(questions)}, but the {split} set needs all.",
-            )
+            text = f"no answer, as {len(unknown)} of {len(questions)}; the {split} set needs all."
+            raise DataError(unknown[0].location, text)
         splits[split] = questions
     return splits
 
@@ -99,7 +97,8 @@ def answer(
     run: SwagRun, questions: Sequence[Question], name: str, batch_size: int
 ) -> dict[str, float]:
     """Answer the set "eval" or "test". Return its metrics, or {} if an answer is unknown."""
-    logger.info("***** Running %s on %d questions *****", name, len(questions))
+    action = "evaluation" if name == "eval" else "prediction"
+    logger.info("***** Running %s on %d questions *****", action, len(questions))
     outputs = run.outputs(questions, name, batch_size)
     run.write_lines(f"{name}_predictions.jsonl", format_predictions(questions, outputs["logits"]))
     if any(question.label is None for question in questions):

@@ -225,14 +225,11 @@ class TokenClassificationTask(ExampleTask):
         """Return the predictions of the CRF for each whole sentence."""
         if self.crf is None:
             return outputs
-        sentences = zip(
-            *(split_by_sentence(outputs, name) for name in ("logits", "label_ids")), strict=True
-        )
-        results = dict(outputs)
-        del results["logits"], results["transitions"]
+        parts = (split_by_sentence(outputs, name) for name in ("logits", "label_ids"))
+        sentences = list(zip(*parts, strict=True))
+        results = {n: v for n, v in outputs.items() if n not in ("logits", "transitions")}
         is_predicted = outputs["label_weights"] > 0
-        decoded = decode_sentences(list(sentences), outputs["transitions"][0])
-        for name, values in decoded.items():
+        for name, values in decode_sentences(sentences, outputs["transitions"][0]).items():
             results[name] = np.zeros(is_predicted.shape, values.dtype)
             results[name][is_predicted] = values
         return results
