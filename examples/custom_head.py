@@ -30,13 +30,12 @@ from bert_tf.data.features import sequence_specs
 from bert_tf.data.parallel import SentenceRecords, SentenceRow
 from bert_tf.data.records import content_key
 from bert_tf.data.tables import read_table
-from bert_tf.options import ModelOptions, make_options, require_files
+from bert_tf.options import ModelOptions, make_options
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.serving.served import TEXT, Served, texts_spec
 from bert_tf.tasks.base import ExampleTask
-from bert_tf.tasks.options import FILES, FineTuningOptions, select_files
 from bert_tf.tasks.run import start_fine_tuning
-from bert_tf.tasks.setup import resolve
+from bert_tf.tasks.setup import FineTuningOptions, check_files, resolve, select_files
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 # %% [markdown]
@@ -163,7 +162,7 @@ class CountingOptions:
     fine_tuning: FineTuningOptions
 
     def __post_init__(self):
-        require_files(self, FILES)
+        check_files(self)
 
 
 def run_counting(options):

@@ -19,7 +19,7 @@ from bert_tf.limits import DataError, join_names, suggestion
 from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.tasks.classification import InputExample, Label
 from bert_tf.tasks.glue import find_glue_task, list_splits, read_glue
-from bert_tf.tasks.options import select_files
+from bert_tf.tasks.setup import select_files
 from bert_tf.tasks.tables import NO_LABEL
 
 logger = logging.getLogger(__name__)

@@ -34,9 +34,8 @@ from bert_tf.embeddings.task import LIMITS, EmbeddingExample, EmbeddingTask
 from bert_tf.limits import DataError
 from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.tasks.metrics import l2_normalize
-from bert_tf.tasks.options import FineTuningOptions, check_data
 from bert_tf.tasks.run import Run, start_fine_tuning
-from bert_tf.tasks.setup import Setup, resolve
+from bert_tf.tasks.setup import FineTuningOptions, Setup, check_data, resolve
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)

@@ -36,9 +36,8 @@ from bert_tf.prediction.predictor import Predictor
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.metrics import l2_normalize
-from bert_tf.tasks.options import FineTuningOptions, check_data
 from bert_tf.tasks.run import Run, start_fine_tuning
-from bert_tf.tasks.setup import Setup, resolve
+from bert_tf.tasks.setup import FineTuningOptions, Setup, check_data, resolve
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 from bert_tf.training.progress import Progress
 

@@ -37,7 +37,7 @@ from bert_tf.options import OptionError
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tasks.batches import RecordFiles
 from bert_tf.tasks.load import load_task, load_weights, make_task
-from bert_tf.tasks.options import FineTuningOptions
+from bert_tf.tasks.setup import FineTuningOptions
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.training.loop import TrainLoop
 from bert_tf.training.losses import Loss

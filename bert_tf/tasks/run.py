@@ -15,14 +15,13 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
-import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import keras
 import numpy as np
@@ -44,7 +43,7 @@ from bert_tf.report.model_card import (
     write_training_card,
 )
 from bert_tf.report.page import Command, Section, changed_options, write_report
-from bert_tf.tasks.base import Task
+from bert_tf.tasks.base import ExampleTask, Task
 from bert_tf.tasks.batches import RecordFiles, Source, run_model
 from bert_tf.tasks.distillation import Teacher, load_teacher
 from bert_tf.tasks.load import load_weights
@@ -126,22 +125,32 @@ def start_fine_tuning(
     """Start a run of as many steps as its epochs have.
 
     Args:
+        task: an `ExampleTask`.
         splits: name -> examples; "train" only for a training.
         num_examples: examples or windows of an epoch. Default: the examples of "train".
         metric_keys: keys of the metrics; default: of the task, None if unknown before an evaluation.
         label_names, learning_rates, program: see `start` and `Plan`.
     """
-    options = setup.options
+    options, example_task = setup.options, cast(ExampleTask, task)
     check_best_metric(options.training.best_metric, metric_keys or task.metric_keys)
     plan = Plan(learning_rates=learning_rates)
     if options.training.do_train:
         count = len(splits["train"])
-        steps, warmup_steps = count_steps(num_examples or count, options)
+        size, num_epochs = options.training.train_batch_size, options.fine_tuning.num_train_epochs
+        steps = int((num_examples or count) / size * num_epochs)
+        if steps == 0:
+            text = (
+                f"{num_examples or count} examples make no step in {num_epochs} epochs. Lower it."
+            )
+            raise OptionError("train_batch_size", text)
+        warmup_steps = int(steps * options.fine_tuning.warmup_proportion)
         plan = replace(plan, num_train_steps=steps, num_warmup_steps=warmup_steps)
         windows = f" in {num_examples} windows" if num_examples not in (None, count) else ""
         logger.info("%d examples%s, %d step%s", count, windows, steps, "s" * (steps > 1))
     if strategy.is_chief(setup.devices):
-        warn_of_unknown_words(_sample_texts(task, splits), setup.tokenizer)
+        examples = (e for rows in splits.values() for e in rows[:_SAMPLED_EXAMPLES])
+        texts = (text[:_SAMPLED_LENGTH] for e in examples for text in example_task.texts(e))
+        warn_of_unknown_words(texts, setup.tokenizer)
     return start(setup, task, plan, label_names, program)
 
 
@@ -185,13 +194,15 @@ def start(
     teacher: Teacher | None = None
     has_steps = folder.step < plan.last_step and not is_stopped
     if has_steps and setup.task_type is not None and options.fine_tuning.teacher:
-        example_task: Any = task  # an `ExampleTask`, as of all programs with a teacher
-        own = setup.tokenizer, setup.devices, setup.policy
-        teacher = load_teacher(options.fine_tuning, example_task, *own, label_names)
+        own = cast(ExampleTask, task), setup.tokenizer, setup.devices, setup.policy
+        teacher = load_teacher(options.fine_tuning, *own, label_names)
     learned: Any = task if teacher is None else teacher.student
     trainer = make_trainer(setup, learned, plan)
     _load_initial(trainer, learned, setup, plan, checkpoint, values)
-    logger.info("%s", _describe_model(trainer.model))
+    config, millions = setup.config, trainer.model.count_params() / 1e6
+    sizes = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
+    text = "BERT with L=%d, H=%d, A=%d, %s WordPieces: %.1f million parameters"
+    logger.info(text, *sizes, f"{config.vocab_size:,}", millions)
     last_step = min(plan.last_step, trainer.step) if is_stopped else plan.last_step
     record = folder.record
     if trainer.step < last_step:
@@ -339,7 +350,7 @@ class Run(Generic[AnyTask, AnyOptions]):
     def _write_card(self) -> None:
         """Write README.md, and the facts that it follows from."""
         record, task = self.record, self.task
-        start, size = record.flags.get("init_checkpoint"), num_parameters(self.trainer.model)
+        start, size = record.flags.get("init_checkpoint"), self.trainer.model.count_params()
         training = {
             "program": self.program,
             "step": self.trainer.step,
@@ -428,22 +439,6 @@ class Run(Generic[AnyTask, AnyOptions]):
 # ------------------------------------------------------------------------------- the parts of a start
 
 
-def count_steps(num_examples: int, options: Any) -> tuple[int, int]:
-    """Return the numbers of training steps and of warm-up steps.
-
-    Raises:
-        ValueError: there are too few examples for one step.
-    """
-    num_epochs = options.fine_tuning.num_train_epochs
-    num_train_steps = int(num_examples / options.training.train_batch_size * num_epochs)
-    if num_train_steps == 0:
-        raise OptionError(
-            "train_batch_size",
-            f"{num_examples} examples make no step in {num_epochs} epochs. Lower it.",
-        )
-    return num_train_steps, int(num_train_steps * options.fine_tuning.warmup_proportion)
-
-
 def warn_of_unknown_words(texts: Iterable[str], tokenizer: FullTokenizer) -> None:
     """Warn if 5 % or more of the words of a sample of the texts are [UNK].
 
@@ -460,13 +455,6 @@ def warn_of_unknown_words(texts: Iterable[str], tokenizer: FullTokenizer) -> Non
             100 * num_unknown / len(words),
             tokenizer.do_lower_case,
         )
-
-
-def _sample_texts(task: Any, splits: Splits) -> Iterator[str]:
-    """Yield the texts of the first examples of each split, truncated."""
-    for examples in splits.values():
-        for example in examples[:_SAMPLED_EXAMPLES]:
-            yield from (text[:_SAMPLED_LENGTH] for text in task.texts(example))
 
 
 def _with_labels_of(
@@ -598,19 +586,6 @@ def _describe_devices(trainer: TrainLoop, training: TrainingOptions, size: int) 
     compiled = f", --jit_compile={jit}" if jit != "auto" else ""
     policy = trainer.model.dtype_policy.name
     return f"{strategy.describe(trainer.strategy, size)}{parts}; {policy}{compiled}"
-
-
-def num_parameters(model: keras.Model) -> int:
-    return sum(math.prod(weight.shape) for weight in model.weights)
-
-
-def _describe_model(model: keras.Model) -> str:
-    config = model.config
-    return (
-        f"BERT with L={config.num_hidden_layers}, H={config.hidden_size}, "
-        f"A={config.num_attention_heads}, {config.vocab_size:,} WordPieces: "
-        f"{num_parameters(model) / 1e6:.1f} million parameters"
-    )
 
 
 def write_results(path: str, results: Mapping[str, Any], title: str) -> None:

@@ -31,9 +31,8 @@ from bert_tf.tasks.glue import (
     read_glue,
 )
 from bert_tf.tasks.metrics import largest_class
-from bert_tf.tasks.options import FineTuningOptions, check_data, select_files
 from bert_tf.tasks.run import Run, start_fine_tuning
-from bert_tf.tasks.setup import resolve
+from bert_tf.tasks.setup import FineTuningOptions, check_data, resolve, select_files
 from bert_tf.tasks.tables import TableLayout, drop_unlabeled, infer_labels, read_examples
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 

@@ -30,12 +30,11 @@ from bert_tf.data.token_classification import ConllColumns, Sentence, read_conll
 from bert_tf.data.word_splitting import WordSpan, are_spaced, choose_rule, join_words, split_words
 from bert_tf.limits import DataError
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
-from bert_tf.options import ModelOptions, OptionError, option, require_files
+from bert_tf.options import ModelOptions, OptionError, option
 from bert_tf.report.token_classification import Spans, TypeCounts, span_sections
 from bert_tf.tasks.metrics import largest_class
-from bert_tf.tasks.options import FILES, FineTuningOptions, select_files
 from bert_tf.tasks.run import Run, start_fine_tuning
-from bert_tf.tasks.setup import resolve
+from bert_tf.tasks.setup import FineTuningOptions, check_files, resolve, select_files
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -104,8 +103,7 @@ class NerOptions:
     )
 
     def __post_init__(self) -> None:
-        files = FILES if self.data_dir is None else dict.fromkeys(FILES, "data_dir")
-        require_files(self, files)
+        check_files(self, are_needed=self.data_dir is None)
 
     def columns(self, split: str) -> ConllColumns:
         """Return the columns of a split; a test file may lack labels."""

@@ -32,7 +32,6 @@ from bert_tf.tasks.answer_decoding import (
     combine,
     read_nbest,
 )
-from bert_tf.tasks.options import FineTuningOptions
 from bert_tf.tasks.question_answering import (
     LabeledQuestion,
     QuestionAnsweringTask,
@@ -44,7 +43,7 @@ from bert_tf.tasks.question_answering import (
 )
 from bert_tf.tasks.run import Run, start_fine_tuning, write_results
 from bert_tf.tasks.run_folder import check_output_folder
-from bert_tf.tasks.setup import resolve
+from bert_tf.tasks.setup import FineTuningOptions, resolve
 from bert_tf.tasks.squad_metrics import score_v1, score_v2
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.options import DeviceOptions, TrainingOptions

@@ -15,13 +15,12 @@ import numpy as np
 from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.files import json_line
 from bert_tf.limits import DataError
-from bert_tf.options import ModelOptions, require_files
+from bert_tf.options import ModelOptions
 from bert_tf.report.classification import Choices, choice_sections
 from bert_tf.tasks.metrics import largest_class, softmax
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.options import FILES, FineTuningOptions, select_files
 from bert_tf.tasks.run import Run, start_fine_tuning
-from bert_tf.tasks.setup import resolve
+from bert_tf.tasks.setup import FineTuningOptions, check_files, resolve, select_files
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
@@ -39,7 +38,7 @@ class SwagOptions:
     fine_tuning: FineTuningOptions
 
     def __post_init__(self) -> None:
-        require_files(self, FILES)
+        check_files(self)
 
 
 SwagRun = Run[MultipleChoiceTask, SwagOptions]

@@ -1,4 +1,4 @@
-"""What a run starts from: devices, `output_dir`, weights, architecture, tokenizer, length."""
+"""What a run starts from: flags, devices, `output_dir`, weights, architecture, tokenizer, length."""
 
 from __future__ import annotations
 
@@ -15,13 +15,95 @@ from bert_tf.checkpoints.initial import select_layers
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.modeling.pooling import parse_layers
-from bert_tf.options import OptionError
+from bert_tf.options import OptionError, option
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.load import load_task
 from bert_tf.tasks.run_folder import RunFolder
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 
 AnyOptions = TypeVar("AnyOptions", bound=Any)  # with groups `devices`, `training` and `model`
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuningOptions:
+    """Epochs, teacher, head and files of a fine-tuning program."""
+
+    do_predict: bool = option("Predict the test set.", group="Actions", default=False)
+    predict_batch_size: int = option("Examples per prediction batch.", default=8, min=1)
+    num_train_epochs: float = option(
+        "Passes over the training set.", group="Training", default=3.0, min=0, on_resume="warn"
+    )
+    warmup_proportion: float = option(
+        "Fraction of the steps that warm up, 0 to 1.",
+        group="Training",
+        default=0.1,
+        min=0,
+        max=1,
+        on_resume="warn",
+    )
+    teacher: str | None = option(
+        "Trained model whose outputs the model learns, half and half with the labels: the --output_dir "
+        "of a run, or any checkpoint with a head for the task.",
+        default=None,
+        on_resume="warn",
+    )
+    temperature: float = option(
+        "Divisor of the logits of --teacher and of the model, before the softmax. Higher values give "
+        "the smaller probabilities more influence.",
+        default=2.0,
+        above=0,
+        on_resume="warn",
+    )
+    num_bilstm_layers: int | None = option(
+        "BiLSTM layers between the encoder and the head, as in the paper's ablation; stored in the "
+        "bert_config.json of --output_dir. Default: the value in --bert_config_file.",
+        default=None,
+        min=0,
+    )
+    train_file: str | None = option("File to train on.", group="Data", default=None)
+    eval_file: str | None = option("File to evaluate on.", group="Data", default=None)
+    predict_file: str | None = option("File to predict.", group="Data", default=None)
+
+
+# Split -> flag of its action, flag of its file.
+_FLAGS = {
+    "train": ("do_train", "train_file"),
+    "dev": ("do_eval", "eval_file"),
+    "test": ("do_predict", "predict_file"),
+}
+
+
+def select_files(options: Any) -> dict[str, str | None]:
+    """Return split -> file of the splits that a run needs: "train", "dev" and "test"."""
+    training, fine_tuning = options.training, options.fine_tuning
+    files = {}
+    if training.do_train:
+        files["train"] = fine_tuning.train_file
+    if training.do_eval:
+        files["dev"] = fine_tuning.eval_file
+    if fine_tuning.do_predict:
+        files["test"] = fine_tuning.predict_file
+    return files
+
+
+def check_files(options: Any, are_needed: bool = True) -> None:
+    """Raise unless there is something to do, with the files for it if they are needed."""
+    files = select_files(options)
+    if not files:
+        raise ValueError("Nothing to do: give at least one of do_train, do_eval, do_predict.")
+    for split, file in files.items():
+        action, flag = _FLAGS[split]
+        if are_needed and not file:
+            raise OptionError(flag, f"is needed by `{action}`.")
+
+
+def check_data(options: Any, task_name: str | None, data_dir: str | None) -> None:
+    """Raise unless there is something to do, with a data set in its folder or with files."""
+    fine_tuning = options.fine_tuning
+    has_files = any((fine_tuning.train_file, fine_tuning.eval_file, fine_tuning.predict_file))
+    if bool(task_name) == has_files or bool(task_name) > bool(data_dir):
+        raise OptionError("task_name", "give it with data_dir, or files of your own.")
+    check_files(options, are_needed=has_files)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
