@@ -81,7 +81,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 @contextmanager
-def needing_extra(path: str) -> Iterator[None]:
+def require_extra(path: str) -> Iterator[None]:
     """Say what to install if the import of an optional package in the block fails.
 
     Args:

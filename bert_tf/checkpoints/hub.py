@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from bert_tf.checkpoints.tensor_files import H5_FILE, weights_file
-from bert_tf.limits import needing_extra
+from bert_tf.limits import require_extra
 
 SCHEME = "hf://"
 
@@ -48,7 +48,7 @@ def check_exists(path: str) -> None:
 
 @functools.cache
 def _download(path: str) -> str:
-    with needing_extra(path):
+    with require_extra(path):
         import huggingface_hub
     name, _, revision = path.removeprefix(SCHEME).partition("@")
     for patterns, endings in (

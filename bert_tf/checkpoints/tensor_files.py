@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_tf.checkpoints.checkpoint import LazyArrays, rename_arrays
 from bert_tf.files import atomic_path
-from bert_tf.limits import DataError, check_inside, needing_extra, read_json
+from bert_tf.limits import DataError, check_inside, read_json, require_extra
 
 H5_FILE = "tf_model.h5"
 # In order of preference: safetensors are read in place, without running code.
@@ -62,7 +62,7 @@ def _open_shards(index_file: str) -> LazyArrays:
 
 
 def _open_safetensors(path: str) -> LazyArrays:
-    with needing_extra(path):
+    with require_extra(path):
         import safetensors
     try:
         file = safetensors.safe_open(path, framework="numpy")
@@ -76,14 +76,14 @@ def _open_safetensors(path: str) -> LazyArrays:
 
 def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Write one file of tensors, first under a temporary name."""
-    with needing_extra(path):
+    with require_extra(path):
         from safetensors.numpy import save_file
     with atomic_path(path) as name:
         save_file(dict(tensors), name, metadata={"format": "pt"})  # transformers requires it
 
 
 def _open_torch(path: str) -> LazyArrays:
-    with needing_extra(path):
+    with require_extra(path):
         import torch
     if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_TORCH:
         raise ImportError(

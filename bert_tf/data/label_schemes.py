@@ -228,12 +228,12 @@ def conlleval(actual: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
     )
 
 
-def label_as_entity(label: str) -> str:
+def mark_as_entity(label: str) -> str:
     """Return a one-word entity for the label of a word, such as a part of speech.
 
     With these, `conlleval` counts each word, and `by_type` and `f1_macro` are by label.
 
-    >>> find_entities([label_as_entity(label) for label in ("NN", "I-X")])
+    >>> find_entities([mark_as_entity(label) for label in ("NN", "I-X")])
     [Entity(type='NN', start=0, end=1), Entity(type='I-X', start=1, end=2)]
     """
     return f"S-{label}"

@@ -126,7 +126,7 @@ def assert_ids(features: Mapping[str, tf.Tensor], id_limits: Mapping[str, int]) 
         max_id = tf.reduce_max(tf.bitcast(features[name], tf.uint32))
         limit = id_limits[name]
         tf.debugging.Assert(
-            max_id < limit, [f"`{name}` of a record is not below {limit}, so it {_INVALID_ID}"]
+            max_id < limit, [f"a value of `{name}` is not in [0, {limit}), so it {_INVALID_ID}"]
         )
 
 
@@ -150,8 +150,8 @@ def explain_read_errors(files: Sequence[str]) -> Iterator[None]:
     except tf.errors.InvalidArgumentError as error:
         if not any(words in error.message for words in _READ_ERRORS):
             raise
-        cause = error.message.splitlines()[0]
-        raise DataError(summarize_files(files), f"{cause:.400}") from error
+        cause = error.message.splitlines()[0].split("assertion failed: ")[-1].strip("[]")
+        raise DataError(summarize_files(files), cause) from error
 
 
 def summarize_files(files: Sequence[str]) -> str:

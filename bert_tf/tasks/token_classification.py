@@ -27,7 +27,7 @@ from bert_tf.data.label_schemes import (
     Scores,
     conlleval,
     convert_scheme,
-    label_as_entity,
+    mark_as_entity,
     parse_label,
 )
 from bert_tf.data.parallel import NUM_SPECIAL_TOKENS, LabelledDocument, WordRecords
@@ -265,7 +265,7 @@ class TokenClassificationTask(ExampleTask):
     @property
     def entity_label_names(self) -> tuple[str, ...]:
         """Labels as labels of entities; each word is an entity for labels of words."""
-        return tuple(map(label_as_entity, self.labels)) if self.word_labels else self.labels
+        return tuple(map(mark_as_entity, self.labels)) if self.word_labels else self.labels
 
     def entity_labels(self, outputs: Mapping[str, np.ndarray], name: str) -> list[list[str]]:
         """Return `sentence_labels` with the names of `entity_label_names`."""
