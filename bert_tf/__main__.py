@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import ast
 import difflib
+import os
+import platform
 import sys
-from importlib import import_module
+from collections.abc import Iterator
+from importlib import import_module, metadata
 from pathlib import Path
 
+from bert_tf import __version__
 from bert_tf.quiet import ignore_broken_pipe
 
 # Name of a script -> module in bert_tf with the function of that name; its options class.
@@ -34,6 +38,10 @@ PROGRAMS = {
     "visualize": ("prediction.visualize", "VisualizationOptions"),
 }
 
+_PACKAGES = (  # of a report of an error
+    *("tensorflow", "tensorflow-text", "keras", "numpy", "absl-py"),
+    *("onnxruntime", "openvino", "nncf", "safetensors", "apache-beam"),
+)
 _USAGE = (
     "Usage: python -m bert_tf PROGRAM --flags. --help lists all programs, PROGRAM --help its flags, "
     "--version versions and devices."
@@ -48,9 +56,7 @@ def main() -> None:
             print(_USAGE, *(f"  {_summary(name)}" for name in PROGRAMS), sep="\n")
         return
     if name == "--version":
-        from bert_tf.versions import versions_and_devices
-
-        print("\n".join(versions_and_devices()))
+        print("\n".join(list_versions_and_devices()))
         return
     if name not in PROGRAMS:
         close = difflib.get_close_matches(name, PROGRAMS, 1)
@@ -70,6 +76,30 @@ def _summary(program: str) -> str:
     source = Path(__file__).parent / f"{PROGRAMS[program][0].replace('.', '/')}.py"
     text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or program
     return text.partition("\n")[0]
+
+
+def list_versions_and_devices() -> Iterator[str]:
+    """Yield lines: versions of packages, the processor's instructions for products, GPUs."""
+    import tensorflow as tf
+
+    from bert_tf.training.strategy import BFLOAT16_FLAGS, INT8_FLAGS, choose_precision, cpu_flags
+
+    yield f"bert_tf {__version__}, Python {platform.python_version()}, {platform.platform()}"
+    versions = {package: _find_version(package) for package in _PACKAGES}
+    yield ", ".join(f"{package} {version}" for package, version in versions.items() if version)
+    instructions = {"avx2", "avx512f", *BFLOAT16_FLAGS, *INT8_FLAGS} & set(cpu_flags() or ())
+    yield f"{os.cpu_count()} processors: {', '.join(sorted(instructions)) or platform.machine()}"
+    gpus = tf.config.list_physical_devices("GPU")
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+    yield "GPUs: " + (", ".join(str(d.get("device_name", "?")) for d in details) or "none")
+    yield f"--precision=auto: {choose_precision()}"
+
+
+def _find_version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 if __name__ == "__main__":

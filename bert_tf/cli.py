@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -53,66 +54,72 @@ def run(
 ) -> None:
     """Define the flags of `options_class`, and call `workflow` with its instance.
 
-    An options class with a true `only_answers` declares that the process changes no weight.
+    An `environment` of the options class has environment variables, which a user's values replace.
 
     `description`, by default the docstring of the script, is the beginning of --help.
 
     Exit with 0 on success, with 1 and one message for invalid input, and with 130 on Ctrl-C.
     """
     define_flags(options_class)
-    if getattr(options_class, "only_answers", False):
-        from bert_tf.modeling.inference import keep_packed_kernels
+    for name, value in getattr(options_class, "environment", {}).items():
+        os.environ.setdefault(name, value)
+    app.run(
+        functools.partial(_run, options_class, workflow),
+        flags_parser=functools.partial(
+            _parse, options_class, description or __main__.__doc__ or ""
+        ),
+    )
 
-        keep_packed_kernels()
 
-    def main(argv: Sequence[str]) -> int:
-        if len(argv) > 1 and _positional(options_class) is None:
-            raise app.UsageError(f"Unknown argument {argv[1]!r}; every option starts with --.")
-        _set_up_logging()
-        try:
-            options = options_from_flags(options_class, arguments=argv[1:])
-            unread = {f.name for f in _flags(options_class) if flags.FLAGS[f.name].present}
-            workflow(recorded(options, unread))
-        except KeyboardInterrupt:
-            resumes = "save_checkpoints_steps" in flags_of(options_class)
-            again = " The same command resumes from the last checkpoint, if any." if resumes else ""
-            print(f"\nInterrupted.{again}", file=sys.stderr)
-            return 130
-        except Exception as error:
-            if not is_user_error(error):
-                raise
-            flag = "--" if hasattr(error, "option") else ""  # an OptionError
-            print(f"\nerror: {flag}{error}", file=sys.stderr)
-            if flags.FLAGS.verbosity >= absl_logging.DEBUG:
-                raise
-            return 1
-        if unread:
-            names = ", ".join(f"--{name}" for name in sorted(unread))
-            logger.warning("This run did not use %s", names)
-        return 0
+def _run(options_class: type, workflow: Callable[[Any], Any], argv: Sequence[str]) -> int:
+    """Return the exit code of a program whose flags are parsed."""
+    if len(argv) > 1 and _positional(options_class) is None:
+        raise app.UsageError(f"Unknown argument {argv[1]!r}; every option starts with --.")
+    _set_up_logging()
+    try:
+        options = options_from_flags(options_class, arguments=argv[1:])
+        unread = {f.name for f in _flags(options_class) if flags.FLAGS[f.name].present}
+        workflow(recorded(options, unread))
+    except KeyboardInterrupt:
+        resumes = "save_checkpoints_steps" in flags_of(options_class)
+        again = " The same command resumes from the last checkpoint, if any." if resumes else ""
+        print(f"\nInterrupted.{again}", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if not is_user_error(error):
+            raise
+        flag = "--" if hasattr(error, "option") else ""  # an OptionError
+        print(f"\nerror: {flag}{error}", file=sys.stderr)
+        if flags.FLAGS.verbosity >= absl_logging.DEBUG:
+            raise
+        return 1
+    if unread:
+        names = ", ".join(f"--{name}" for name in sorted(unread))
+        logger.warning("This run did not use %s", names)
+    return 0
 
-    def parse(argv: Sequence[str]) -> Sequence[str]:
-        text = description or __main__.__doc__ or ""
-        if {"--help", "-help", "-h"} & set(argv[1:]):
-            with ignore_broken_pipe():
-                print(text.rstrip(), help_text(options_class), sep="\n")
-            sys.exit(0)
-        if {"--helpfull", "-helpfull"} & set(argv[1:]):
-            with ignore_broken_pipe():
-                print(text.rstrip(), "\nflags:", flags.FLAGS.get_help(), sep="\n")
-            sys.exit(0)
-        try:
-            return flags.FLAGS(argv)
-        except flags.UnrecognizedFlagError as error:
-            name = error.flagname.removeprefix("no")
-            name = error.flagname if error.flagname in REMOVED else name
-            instead = f"Version 3 has no --{name}: {REMOVED[name]}." if name in REMOVED else error
-            print(f"error: {instead}", file=sys.stderr)
-        except flags.Error as error:
-            print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
 
-    app.run(main, flags_parser=parse)
+def _parse(options_class: type, description: str, argv: Sequence[str]) -> Sequence[str]:
+    """Parse the flags and return the other arguments; --help and errors end the process."""
+    text = None
+    if {"--help", "-help", "-h"} & set(argv[1:]):
+        text = help_text(options_class)
+    elif {"--helpfull", "-helpfull"} & set(argv[1:]):
+        text = f"\nflags:\n{flags.FLAGS.get_help()}"
+    if text is not None:
+        with ignore_broken_pipe():
+            print(description.rstrip(), text, sep="\n")
+        sys.exit(0)
+    try:
+        return flags.FLAGS(argv)
+    except flags.UnrecognizedFlagError as error:
+        name = error.flagname.removeprefix("no")
+        name = error.flagname if error.flagname in REMOVED else name
+        instead = f"Version 3 has no --{name}: {REMOVED[name]}." if name in REMOVED else error
+        print(f"error: {instead}", file=sys.stderr)
+    except flags.Error as error:
+        print(f"error: {error}", file=sys.stderr)
+    sys.exit(1)
 
 
 def help_text(options_class: type) -> str:
@@ -126,8 +133,8 @@ def help_text(options_class: type) -> str:
         text = f"{name}: {flag.metadata['help']}{default}"
         lines = textwrap.wrap(text, 98, initial_indent="  ", subsequent_indent="      ")
         groups[flag.metadata["group"]].extend(lines)
-    shown = [line for name, lines in groups.items() if lines for line in ("", f"{name}:", *lines)]
-    return "\n".join([*shown, "", "All flags: --helpfull"])
+    sections = ["\n".join(["", f"{name}:", *lines]) for name, lines in groups.items() if lines]
+    return "\n".join([*sections, "", "All flags: --helpfull"])
 
 
 def recorded(options: Any, unread: set[str]) -> Any:
@@ -150,11 +157,12 @@ def recorded(options: Any, unread: set[str]) -> Any:
 
 def is_user_error(error: Exception) -> bool:
     """Return True if the input or the machine caused an error, so that its message suffices."""
+    if isinstance(error, _USER_ERRORS):
+        return True
     tf = sys.modules.get("tensorflow")  # not loaded: then the error is not TensorFlow's
-    of_tensorflow = (
-        tuple(getattr(tf.errors, name) for name in _TENSORFLOW_USER_ERRORS) if tf else ()
+    return tf is not None and isinstance(
+        error, tuple(getattr(tf.errors, name) for name in _TENSORFLOW_USER_ERRORS)
     )
-    return isinstance(error, _USER_ERRORS + of_tensorflow)
 
 
 class _PlainFormatter(logging.Formatter):

@@ -23,7 +23,7 @@ ORDER = [
     *("quiet", "removed_flags", "limits", "options", "config", "characters"),
     *("vocabulary", "packing", "registry", "files", "checkpoints", "tokenization", "report"),
     *("modeling", "data", "training", "tasks", "pretraining"),
-    *("prediction", "serving", "embeddings", "versions", "cli", "__main__"),
+    *("prediction", "serving", "embeddings", "cli", "__main__"),
 ]
 
 

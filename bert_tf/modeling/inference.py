@@ -44,17 +44,9 @@ Layout = Literal["plain", "onednn", "formula"]
 WORDS = "word_embeddings"  # name of the table next to those of `products`
 FEW_ROWS = 100  # up to which TensorFlow's own operations are faster than oneDNN's
 
-# TensorFlow's variable to make oneDNN pack each kernel once instead of in every product. It is read
-# when the first product is computed.
+# TensorFlow's environment variable that makes oneDNN pack each kernel once instead of in every product,
+# for a process whose weights never change. It is read when the first product is computed.
 KEEP_KERNELS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
-
-
-def keep_packed_kernels() -> None:
-    """Let oneDNN keep packed kernels, for a process whose weights never change.
-
-    A value that the user set in the environment is kept. Later changes of weights have no effect.
-    """
-    os.environ.setdefault(KEEP_KERNELS, "1")
 
 
 def check_no_kept_kernels() -> None:

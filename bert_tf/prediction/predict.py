@@ -35,6 +35,7 @@ from bert_tf.files import (
     read_lines,
 )
 from bert_tf.limits import DataError, join_names
+from bert_tf.modeling.inference import KEEP_KERNELS
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskedLMPredictor, corpus_pseudo_perplexity
@@ -76,7 +77,7 @@ _BATCHES_AT_ONCE = 32  # read together, to batch texts of similar length
 class PredictionOptions:
     """The flags of predict."""
 
-    only_answers: ClassVar[bool] = True
+    environment: ClassVar[dict[str, str]] = {KEEP_KERNELS: "1"}
 
     table: TableOptions
     model_dir: str = option(
