@@ -1,6 +1,6 @@
 """BertModel: token ids in, contextual vectors out.
 
-Shapes: B batch, S sequence, H hidden.
+Shapes: B batch, S sequence, N heads, H hidden. Packed batches have R rows of L tokens instead.
 """
 
 from __future__ import annotations
@@ -104,41 +104,31 @@ class BertModel(ConfiguredModel):
     def call(self, inputs: Mapping[str, Any], training=None) -> dict[str, Any]:
         inputs = normalize_inputs(inputs)
         input_ids = ops.cast(inputs["input_ids"], "int32")
-        input_mask = inputs.get("input_mask")
-        segment_ids = inputs.get("segment_ids")
-        if input_mask is None:
-            input_mask = ops.ones_like(input_ids)
-        if segment_ids is None:
-            segment_ids = ops.zeros_like(input_ids)
-
-        packed_positions = inputs.get("packed_positions")
-        attention_mask = input_mask
-        if packed_positions is not None:
-            attention_mask = _same_sequence(inputs["sequence_ids"])
+        input_mask = inputs.get("input_mask", ops.ones_like(input_ids))
+        segment_ids = inputs.get("segment_ids", ops.zeros_like(input_ids))
+        is_packed = "packed_positions" in inputs
+        attention_mask = _same_sequence(inputs["sequence_ids"]) if is_packed else input_mask
         embedding_output = inputs.get("embedding_output")
         if embedding_output is None:
             self._check_length(input_ids.shape[1])
             embedding_output = self.embeddings(
                 input_ids, segment_ids, inputs.get("position_ids"), training=training
-            )
-        hidden = embedding_output
+            )  # [B, S, H]
         left_to_right = self.config.attention_direction == "left_to_right"
-        bias = attention_bias(attention_mask, left_to_right)
-        all_encoder_layers, attention_probs = [], []
-        for layer in self.encoder_layers:
-            hidden, probabilities = layer(hidden, bias, training=training)
-            all_encoder_layers.append(hidden)
-            attention_probs.append(probabilities)
-        if packed_positions is not None:
-            all_encoder_layers = [
-                _unpacked(layer, packed_positions) for layer in all_encoder_layers
-            ]
-            embedding_output = _unpacked(embedding_output, packed_positions)
-            hidden = all_encoder_layers[-1]
+        bias = attention_bias(attention_mask, left_to_right)  # [B, 1, 1 or S, S]
+        layers, attention_probs = [embedding_output], []
+        for block in self.encoder_layers:
+            hidden, probabilities = block(layers[-1], bias, training=training)
+            layers.append(hidden)  # [B, S, H]
+            attention_probs.append(probabilities)  # [B, N, S, S]
+        if is_packed:
+            layers = [_unpack(rows, inputs["packed_positions"]) for rows in layers]
+        embedding_output, *all_encoder_layers = layers
+        hidden = layers[-1]
         for layer in self.bilstm:
-            hidden = layer(hidden, mask=ops.greater(_real(input_mask), 0), training=training)
+            hidden = layer(hidden, mask=ops.greater(_token_mask(input_mask), 0), training=training)
         is_last = left_to_right and not self.bilstm  # a BiLSTM reads everything at any position
-        summary = _last_real(hidden, input_mask) if is_last else hidden[:, 0]
+        summary = _last_token(hidden, input_mask) if is_last else hidden[:, 0]  # [B, H]
         outputs = {
             "sequence_output": hidden,
             "pooled_output": self.pooler(summary),
@@ -168,21 +158,21 @@ def _same_sequence(sequence_ids):
     return ops.cast(same, "int32")
 
 
-def _unpacked(rows, packed_positions):
+def _unpack(rows, packed_positions):
     """Return vectors [R, L, H] of packed rows as examples, [B, S, H]. Padding gets those of [CLS]."""
     flat = ops.reshape(rows, (-1, rows.shape[-1]))
     return ops.take(flat, packed_positions, axis=0)
 
 
-def _real(input_mask):
+def _token_mask(input_mask):
     """Return 1 for real tokens, which any token may attend to: int32 [B, S]."""
     mask = ops.cast(input_mask, "int32")
     return ops.max(mask, axis=1) if len(mask.shape) == 3 else mask
 
 
-def _last_real(hidden, input_mask):
+def _last_token(hidden, input_mask):
     """Return the vector of the last real token, [B, H]."""
-    mask = _real(input_mask)
+    mask = _token_mask(input_mask)
     last = ops.max(mask * ops.arange(ops.shape(mask)[1], dtype="int32"), axis=1)
     return gather_positions(hidden, last[:, None])
 

@@ -31,11 +31,6 @@ class ConfiguredModel(keras.Model):
     task: dict[str, Any] | None
 
     def __init__(self, config: BertConfig, **kwargs):
-        name = type(self).__name__
-        if not isinstance(config, BertConfig):
-            raise TypeError(
-                f"`config` is {config!r:.60}, but must be a BertConfig: see {name}.from_pretrained."
-            )
         super().__init__(**kwargs)
         self.config = config
         self.load_report, self.task = None, None

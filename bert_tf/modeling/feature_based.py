@@ -120,30 +120,19 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         self.bilstm = [bidirectional_lstm(units, f"bilstm_{index}", policy) for index in range(2)]
         self.dropout = Dropout(dropout, name="bilstm_dropout", dtype=policy)
         self.classifier = keras.layers.Dense(num_labels, name="classifier", dtype=policy)
-        self._build_parts()
+        # Built here because in `build` the variables' paths would begin with the model's name.
+        num_concatenated = 4 if feature_layers == "concat_last_four_hidden" else 1
+        self.features.build()
+        self.bilstm[0].build((None, None, num_concatenated * config.hidden_size))
+        for layer in (self.bilstm[1], self.dropout, self.classifier):
+            layer.build((None, None, 2 * units))
         self.crf = make_crf(allowed_transitions, num_labels)
         self.built = True
-
-    def _build_parts(self) -> None:
-        """Build the layers. In `build`, the variables' paths would begin with the model's name."""
-        hidden_size = self.config.hidden_size
-        is_concatenated = self.features.feature_layers == "concat_last_four_hidden"
-        self.features.build()
-        self.bilstm[0].build((None, None, 4 * hidden_size if is_concatenated else hidden_size))
-        self.bilstm[1].build((None, None, 2 * self.units))
-        self.dropout.build((None, None, 2 * self.units))
-        self.classifier.build((None, None, 2 * self.units))
 
     def call(self, inputs: Mapping[str, Any], training=None) -> dict[str, Any]:
         inputs = normalize_inputs(inputs)
         outputs = self.bert(inputs, training=False)
-        outputs = {
-            name: [ops.stop_gradient(layer) for layer in value]
-            if isinstance(value, list)
-            else ops.stop_gradient(value)
-            for name, value in outputs.items()
-        }
-        hidden = self.features(outputs)
+        hidden = self.features(keras.tree.map_structure(ops.stop_gradient, outputs))
         mask = inputs.get("input_mask")
         mask = None if mask is None else ops.cast(mask, "bool")
         for layer in self.bilstm:

@@ -6,8 +6,8 @@ fast bfloat16 products they take longer than the products. Here each chain is on
 reads its inputs once. The products stay outside because oneDNN runs them on AMX and XLA does not.
 
 `fused_parts` replaces the `call` of three layers in training by forms that use these functions. The
-training loop opens it on CPUs. Elsewhere, and under other backends, the layers compute the plain
-formulas with the same dropout masks (dropout.py). The results agree except for rounding.
+training loop opens it on CPUs. Elsewhere the layers compute the plain formulas with the same dropout
+masks (dropout.py). The results agree except for rounding.
 
 Shapes: B batch, S sequence, R rows (B*S), H hidden, I intermediate, N heads, D size per head, F and T
 positions, P predictions, V vocabulary. The functions compute in float32 for any dtype of inputs and
@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import keras
+import tensorflow as tf
 from keras import ops
 
 from bert_tf.modeling.compat import stored_value
@@ -33,25 +33,20 @@ from bert_tf.modeling.layers import layer_forms, reshape_like
 from bert_tf.modeling.transformer import ResidualOutput, TransformerBlock
 
 ACTIVATIONS = ("gelu", "gelu_erf")  # supported by `bias_activation`
-_ON_TENSORFLOW = keras.config.backend() == "tensorflow"
-
-if _ON_TENSORFLOW:
-    import tensorflow as tf
 
 
 @contextlib.contextmanager
 def fused_parts(used: bool) -> Iterator[None]:
     """Make layers that are called inside in training use the functions of this file, if `used`.
 
-    Open it within `dropout_seed`. It has no effect under backends other than TensorFlow, which have
-    their own compiler.
+    Open it within `dropout_seed`.
     """
     forms: dict[type, Callable] = {
         Embeddings: _embeddings,
         TransformerBlock: _block,
         MaskedLMHead: _masked_lm,
     }
-    with layer_forms(forms if used and _ON_TENSORFLOW else {}, training=True):
+    with layer_forms(forms if used else {}, training=True):
         yield
 
 
@@ -145,8 +140,6 @@ def _masked_lm(head: MaskedLMHead, sequence_output, masked_lm_positions, word_em
 
 def _compiled(function: Callable) -> Callable:
     """Compile `function(*tensors, **constants)` with XLA, once for each set of constants."""
-    if not _ON_TENSORFLOW:
-        return function
 
     @functools.cache
     def piece(**constants):
@@ -190,7 +183,7 @@ def bias_dropout_norm(inputs, bias, residual, gamma, beta, key, *, rate: float, 
 @_compiled
 def _bias_dropout_norm(inputs, bias, residual, gamma, beta, key, *, rate, epsilon):
     x = _dropped(_f32(inputs) + bias, key, rate) + _f32(residual)
-    normal, scale = _normalised(x, epsilon)
+    normal, scale = _normalize(x, epsilon)
     outputs = normal * gamma + beta
     return tf.cast(outputs, inputs.dtype), tf.cast(normal, inputs.dtype), scale
 
@@ -236,7 +229,7 @@ def norm_dropout(inputs, gamma, beta, key, dtype: str, *, rate: float, epsilon: 
 
 @_compiled
 def _norm_dropout(inputs, gamma, beta, key, *, dtype, rate, epsilon):
-    normal, scale = _normalised(inputs, epsilon)
+    normal, scale = _normalize(inputs, epsilon)
     outputs = _dropped(normal * gamma + beta, key, rate)
     return tf.cast(outputs, dtype), tf.cast(normal, dtype), scale
 
@@ -343,7 +336,7 @@ def _softmax_gradient(upstream, probabilities, key, *, factor, rate):
 class Logits(NamedTuple):
     """Logits as a product [..., L] and a bias float32 [L] that is not yet added.
 
-    The scores over a vocabulary are the largest tensor of pre-training. `cross_entropy` reads the
+    The scores over a vocabulary are the max_logit tensor of pre-training. `cross_entropy` reads the
     product once, in its own precision.
     """
 
@@ -375,10 +368,10 @@ def cross_entropy(logits: Logits, labels):
 @_compiled
 def _cross_entropy(product, bias, labels):
     logits = _f32(product) + bias
-    largest = tf.reduce_max(logits, -1, keepdims=True)
-    log_sum = tf.math.log(tf.reduce_sum(tf.exp(logits - largest), -1, keepdims=True)) + largest
-    of_label = tf.gather(logits, labels, batch_dims=1)
-    return log_sum[:, 0] - of_label, _f32(of_label >= largest[:, 0]), log_sum
+    max_logit = tf.reduce_max(logits, -1, keepdims=True)
+    log_sum = tf.math.log(tf.reduce_sum(tf.exp(logits - max_logit), -1, keepdims=True)) + max_logit
+    label_logits = tf.gather(logits, labels, batch_dims=1)
+    return log_sum[:, 0] - label_logits, _f32(label_logits >= max_logit[:, 0]), log_sum
 
 
 @_compiled
@@ -397,11 +390,11 @@ def _dropped(x, key, rate):
     return x * scaled_mask(ops.shape(x), key, rate, x.dtype) if rate else x
 
 
-def _normalised(x, epsilon):
+def _normalize(x, epsilon):
     """Return rows with mean 0 and variance 1, and their factors."""
-    centred = x - _row_mean(x)
-    scale = tf.math.rsqrt(_row_mean(tf.square(centred)) + epsilon)
-    return centred * scale, scale
+    centered = x - _row_mean(x)
+    scale = tf.math.rsqrt(_row_mean(tf.square(centered)) + epsilon)
+    return centered * scale, scale
 
 
 def _norm_gradient(upstream, normal, scale, gamma):

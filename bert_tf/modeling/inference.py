@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from bert_tf.modeling.attention import softmax
@@ -35,12 +36,10 @@ from bert_tf.modeling.embeddings import Embeddings, rows_of_positions
 from bert_tf.modeling.layers import get_activation, layer_forms, reshape_like
 from bert_tf.modeling.transformer import TransformerBlock
 
-if keras.config.backend() == "tensorflow":
-    import tensorflow as tf
-
 # plain: helps every runtime. onednn: for TensorFlow on a CPU in bfloat16. formula: "plain" with
 # LayerNorms operation for operation, which converters to ONNX and OpenVINO fuse.
 Layout = Literal["plain", "onednn", "formula"]
+_PARTS = ("query_key_value", "attention_output", "intermediate", "output")  # in a block
 WORDS = "word_embeddings"  # name of the table next to those of `products`
 FEW_ROWS = 100  # up to which TensorFlow's own operations are faster than oneDNN's
 
@@ -99,7 +98,7 @@ def products(model: keras.Model) -> dict[str, tuple[keras.layers.Dense, ...]]:
     Args:
         model: a BERT with or without a head.
     """
-    layers = {}
+    layers: dict[str, tuple[keras.layers.Dense, ...]] = {}
     for block in getattr(model, "bert", model).encoder_layers:
         layers[f"{block.name}/query_key_value"] = block.self_attention.projections
         layers[f"{block.name}/attention_output"] = (block.attention_output.dense,)
@@ -124,23 +123,30 @@ class InferenceEncoder:
         replacements: Mapping[str, Any] | None = None,
     ):
         self._model, self._layout = model, layout
-        self._replacements = dict(replacements or {})
+        replacements = replacements or {}
+        self._table = replacements.get(WORDS)
+        self._affines = {}
         for name, layers in products(model).items():
-            if name not in self._replacements and (layout == "onednn" or len(layers) > 1):
-                self._replacements[name] = Affine.join(layers, transposed=layout == "onednn")
+            affine = replacements.get(name)
+            if affine is None and (layout == "onednn" or len(layers) > 1):
+                affine = Affine.join(layers, transposed=layout == "onednn")
+            self._affines[name] = affine or Affine(layers[0].kernel, layers[0].bias)
 
     @property
     def variables(self) -> list[keras.Variable]:
         """What the model computes with: its weights that are not replaced, and the replacements'."""
-        used, replaced = [], set()
-        if (table := self._replacements.get(WORDS)) is not None:
-            replaced.add(id(getattr(self._model, "bert", self._model).embeddings.word_embeddings))
-            used += [table.rows, table.scales]
+        replaced: list[keras.Variable] = []
+        added: list[keras.Variable] = []
+        if self._table is not None:
+            replaced.append(getattr(self._model, "bert", self._model).embeddings.word_embeddings)
+            added += [self._table.rows, self._table.scales]
         for name, layers in products(self._model).items():
-            if (affine := self._replacements.get(name)) is not None:
-                replaced.update(id(variable) for layer in layers for variable in layer.weights)
-                used += [affine.kernel, affine.bias]
-        return [variable for variable in self._model.weights if id(variable) not in replaced] + used
+            affine = self._affines[name]
+            if affine.kernel is not layers[0].kernel:
+                replaced += [variable for layer in layers for variable in layer.weights]
+                added += [affine.kernel, affine.bias]
+        ids = set(map(id, replaced))
+        return [variable for variable in self._model.weights if id(variable) not in ids] + added
 
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
         """Return the outputs of the model, computed with this encoder."""
@@ -149,10 +155,10 @@ class InferenceEncoder:
             return self._model(inputs, training=False)
 
     def _embeddings(self, layer: Embeddings, input_ids, segment_ids, position_ids=None):
-        if (table := self._replacements.get(WORDS)) is None:
+        if self._table is None:
             words = ops.take(ops.convert_to_tensor(layer.word_embeddings), input_ids, axis=0)
         else:
-            words = ops.cast(table(input_ids), layer.compute_dtype)  # [B, S, H]
+            words = ops.cast(self._table(input_ids), layer.compute_dtype)  # [B, S, H]
         one_hot = ops.one_hot(segment_ids, layer.config.type_vocab_size, dtype=layer.compute_dtype)
         segments = ops.matmul(one_hot, layer.token_type_embeddings)  # [B, S, H]
         positions = ops.convert_to_tensor(layer.position_embeddings)
@@ -161,12 +167,13 @@ class InferenceEncoder:
 
     def _block(self, block: TransformerBlock, hidden, bias):
         """Compute `TransformerBlock.call`."""
+        product = {part: self._affines[f"{block.name}/{part}"] for part in _PARTS}
         heads, size = block.config.num_attention_heads, block.config.size_per_head
         batch, length, width = ops.shape(hidden)
         transpose = transpose_in_units if self._layout == "onednn" else ops.transpose
         rows = ops.reshape(hidden, (-1, width))  # [R, H]
 
-        joined = self._affine(block, "query_key_value")(rows)  # [R, 3H]
+        joined = product["query_key_value"](rows)  # [R, 3H]
         joined = ops.reshape(joined, (batch, length, 3, heads, size))
         query, key, value = ops.unstack(transpose(joined, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
@@ -175,22 +182,14 @@ class InferenceEncoder:
         context = transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # [B, F, N, D]
         context = reshape_like(ops.reshape(context, (batch, length, width)), rows)  # [R, H]
 
-        attended = self._affine(block, "attention_output")(context, rows)  # [R, H]
+        attended = product["attention_output"](context, rows)  # [R, H]
         attended = self._norm(block.attention_output.layer_norm, attended)
-        affine = self._affine(block, "intermediate")
-        intermediate = affine(attended)  # [R, I]
-        if not getattr(affine, "fused", ()):  # else it contains the activation
+        intermediate = product["intermediate"](attended)  # [R, I]
+        if not getattr(product["intermediate"], "fused", ()):  # else it contains the activation
             intermediate = get_activation(block.config.hidden_act)(intermediate)
-        outputs = self._affine(block, "output")(intermediate, attended)  # [R, H]
+        outputs = product["output"](intermediate, attended)  # [R, H]
         outputs = self._norm(block.feed_forward_output.layer_norm, outputs)
         return ops.reshape(outputs, (batch, length, width)), probabilities
-
-    def _affine(self, block: TransformerBlock, part: str) -> Callable[..., Any]:
-        name = f"{block.name}/{part}"
-        if name in self._replacements:
-            return self._replacements[name]
-        (layer,) = products(self._model)[name]
-        return Affine(layer.kernel, layer.bias)
 
     def _norm(self, layer: keras.layers.LayerNormalization, inputs):
         """Compute LayerNorm over the last axis."""

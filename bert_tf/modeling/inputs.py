@@ -18,7 +18,6 @@ ENCODER_INPUTS = (
     *("input_ids", "input_mask", "segment_ids"),
     *("position_ids", "sequence_ids", "packed_positions", "embedding_output"),
 )
-_FLOATS = ("embedding_output",)
 # Inputs that are rows of a table, or positions -> the field of the configuration with their number.
 _TABLES = {
     "input_ids": "vocab_size",
@@ -42,8 +41,8 @@ def as_tensors(inputs: Mapping[str, Any]) -> dict[str, Any]:
             continue
         tensor = ops.convert_to_tensor(value)
         dtype = keras.backend.standardize_dtype(tensor.dtype)
-        is_id = name not in _FLOATS and "int" not in dtype
-        tensors[name] = ops.cast(tensor, "int32") if is_id else tensor
+        is_kept = name == "embedding_output" or "int" in dtype
+        tensors[name] = tensor if is_kept else ops.cast(tensor, "int32")
     return tensors
 
 

@@ -23,8 +23,8 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 
-_NONE: Mapping[tuple[type, bool], Callable] = MappingProxyType({})
-_FORMS = ContextVar("layer_forms", default=_NONE)
+# (class of a layer, training) -> its form
+_FORMS: ContextVar[Mapping] = ContextVar("layer_forms", default=MappingProxyType({}))
 
 
 @contextlib.contextmanager

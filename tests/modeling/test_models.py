@@ -204,8 +204,3 @@ def test_initial_weights_are_a_truncated_normal_zeros_and_ones():
             assert np.abs(values).max() <= 0.1 + 1e-6, variable.path  # two standard deviations
     words = model.bert.embeddings.word_embeddings.numpy()
     assert words.std() == pytest.approx(0.05 * 0.8796, rel=0.02)  # of a normal cut at 2 sigma
-
-
-def test_a_path_instead_of_a_configuration_is_an_error():
-    with pytest.raises(TypeError):
-        BertModel("emb")
