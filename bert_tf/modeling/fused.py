@@ -182,7 +182,7 @@ def bias_dropout_norm(inputs, bias, residual, gamma, beta, key, *, rate: float, 
 
 @_compiled
 def _bias_dropout_norm(inputs, bias, residual, gamma, beta, key, *, rate, epsilon):
-    x = _dropped(_f32(inputs) + bias, key, rate) + _f32(residual)
+    x = _drop(_f32(inputs) + bias, key, rate) + _f32(residual)
     normal, scale = _normalize(x, epsilon)
     outputs = normal * gamma + beta
     return tf.cast(outputs, inputs.dtype), tf.cast(normal, inputs.dtype), scale
@@ -193,7 +193,7 @@ def _bias_dropout_norm_gradient(upstream, other_upstream, normal, scale, gamma, 
     dtype = upstream.dtype
     upstream, normal = _f32(upstream) + _f32(other_upstream), _f32(normal)
     d_residual = _norm_gradient(upstream, normal, scale, gamma)
-    d_inputs = _dropped(d_residual, key, rate)
+    d_inputs = _drop(d_residual, key, rate)
     return (
         tf.cast(d_inputs, dtype),
         tf.reduce_sum(d_inputs, 0),
@@ -230,13 +230,13 @@ def norm_dropout(inputs, gamma, beta, key, dtype: str, *, rate: float, epsilon: 
 @_compiled
 def _norm_dropout(inputs, gamma, beta, key, *, dtype, rate, epsilon):
     normal, scale = _normalize(inputs, epsilon)
-    outputs = _dropped(normal * gamma + beta, key, rate)
+    outputs = _drop(normal * gamma + beta, key, rate)
     return tf.cast(outputs, dtype), tf.cast(normal, dtype), scale
 
 
 @_compiled
 def _norm_dropout_gradient(upstream, normal, scale, gamma, key, *, rate):
-    upstream, normal = _dropped(_f32(upstream), key, rate), _f32(normal)
+    upstream, normal = _drop(_f32(upstream), key, rate), _f32(normal)
     d_inputs = _norm_gradient(upstream, normal, scale, gamma)
     return d_inputs, tf.reduce_sum(upstream * normal, 0), tf.reduce_sum(upstream, 0)
 
@@ -303,7 +303,7 @@ def masked_softmax_dropout(scores, bias, key, *, factor: float, rate: float):
     @tf.custom_gradient
     def call(scores):
         # TensorFlow's softmax is faster than XLA's.
-        probabilities = tf.nn.softmax(_scaled_scores(scores, bias, factor=factor))
+        probabilities = tf.nn.softmax(_scale_scores(scores, bias, factor=factor))
         outputs = probabilities
         if rate:
             outputs = _compiled_drop(probabilities, key, rate=rate)
@@ -317,18 +317,18 @@ def masked_softmax_dropout(scores, bias, key, *, factor: float, rate: float):
 
 
 @_compiled
-def _scaled_scores(scores, bias, *, factor):
+def _scale_scores(scores, bias, *, factor):
     return tf.cast(_f32(scores) * factor + _f32(bias), scores.dtype)
 
 
 @_compiled
 def _compiled_drop(x, key, *, rate):
-    return tf.cast(_dropped(_f32(x), key, rate), x.dtype)
+    return tf.cast(_drop(_f32(x), key, rate), x.dtype)
 
 
 @_compiled
 def _softmax_gradient(upstream, probabilities, key, *, factor, rate):
-    p, d_p = _f32(probabilities), _dropped(_f32(upstream), key, rate)
+    p, d_p = _f32(probabilities), _drop(_f32(upstream), key, rate)
     d_scores = (d_p - tf.reduce_sum(d_p * p, -1, keepdims=True)) * p * factor
     return tf.cast(d_scores, upstream.dtype)
 
@@ -386,7 +386,7 @@ def _f32(x):
     return tf.cast(x, tf.float32)
 
 
-def _dropped(x, key, rate):
+def _drop(x, key, rate):
     return x * scaled_mask(ops.shape(x), key, rate, x.dtype) if rate else x
 
 

@@ -45,7 +45,7 @@ class QuantizedAffine:
         bias: float32 [out], with the effect of `low`.
         largest: float32 [out], the magnitude in each column of the kernel that is stored as 127.
         low, high: range of the inputs; values beyond are clipped. 0 is one of its 256 values, as
-            `rounded_range` returns it.
+            `round_range` returns it.
         factors: float32 [in], multiplied with the inputs before they are rounded. The kernel is divided
             by them.
         fused: operations after the bias, of `ACTIVATIONS`.
@@ -72,7 +72,7 @@ class QuantizedAffine:
         if inputs.dtype == tf.uint8:
             quantized = tf.bitcast(inputs, tf.quint8)
         else:
-            quantized = self._quantized(inputs)
+            quantized = self._quantize(inputs)
         floats = inputs.dtype if addend is None else addend.dtype
         # The ranges belong to the key of oneDNN's primitive: constants, so that it is made once.
         ranges = [0.0, self.high - self.low, -self.largest, self.largest, *(self.result or ())]
@@ -103,7 +103,7 @@ class QuantizedAffine:
         outputs.set_shape([inputs.shape[0], self.kernel.shape[1]])
         return outputs if self.result is None else tf.bitcast(outputs, tf.uint8)  # a type of Keras
 
-    def _quantized(self, inputs: tf.Tensor) -> tf.Tensor:
+    def _quantize(self, inputs: tf.Tensor) -> tf.Tensor:
         """Return quint8 [R, in]."""
         floats = tf.cast(inputs, tf.float32)
         if self.factors is not None:
@@ -137,7 +137,7 @@ class QuantizedTable:
         return tf.cast(rows, tf.float32) * scales
 
 
-def quantized_kernel(kernel: np.ndarray, max_weight: int = 127) -> tuple[np.ndarray, np.ndarray]:
+def quantize_kernel(kernel: np.ndarray, max_weight: int = 127) -> tuple[np.ndarray, np.ndarray]:
     """Return a kernel [in, out] as int8, and the magnitude of 127 in each column: float32 [out].
 
     Args:
@@ -148,7 +148,7 @@ def quantized_kernel(kernel: np.ndarray, max_weight: int = 127) -> tuple[np.ndar
     return np.round(kernel / largest * 127).astype(np.int8), largest
 
 
-def rounded_range(low: float, high: float) -> tuple[float, float]:
+def round_range(low: float, high: float) -> tuple[float, float]:
     """Return a range of the same length, moved by at most half a step, with 0 among its 256 values.
 
     Args:
@@ -161,7 +161,7 @@ def rounded_range(low: float, high: float) -> tuple[float, float]:
     return low, low + 255 * step
 
 
-def quantized_inputs(inputs: np.ndarray, low: float, high: float) -> np.ndarray:
+def quantize_inputs(inputs: np.ndarray, low: float, high: float) -> np.ndarray:
     """Return inputs as the product sees them: rounded to one of 256 values and clipped."""
     step = (high - low) / 255
     return np.round((np.clip(inputs, low, high) - low) / step) * step + low

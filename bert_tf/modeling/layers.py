@@ -46,11 +46,11 @@ def has_forms(call: Callable) -> Callable:
     """Let `layer_forms` replace this `call` of a layer, a method with the argument `training`."""
 
     @functools.wraps(call)
-    def current(layer, *inputs, training=False):
+    def current(layer, *inputs, training=False, **named_inputs):
         form = current_form(type(layer), bool(training))
         if form is None:
-            return call(layer, *inputs, training=training)
-        return form(layer, *inputs)
+            return call(layer, *inputs, training=training, **named_inputs)
+        return form(layer, *inputs, **named_inputs)
 
     return current
 

@@ -24,9 +24,9 @@ from bert_tf.modeling.int8 import (
     OVERFLOW_FREE,
     QuantizedAffine,
     QuantizedTable,
-    quantized_inputs,
-    quantized_kernel,
-    rounded_range,
+    quantize_inputs,
+    quantize_kernel,
+    round_range,
 )
 from bert_tf.prediction.runtimes import TEXT
 from bert_tf.serving.served import Served
@@ -210,7 +210,7 @@ def _quantize_words(model: keras.Model) -> tuple[QuantizedTable | None, float]:
     if hasattr(model, "masked_lm"):
         return None, 0.0
     table = getattr(model, "bert", model).embeddings.word_embeddings.numpy()
-    columns, largest = quantized_kernel(table.T)
+    columns, largest = quantize_kernel(table.T)
     scales = (largest / 127)[:, None]
     words = QuantizedTable(
         keras.Variable(columns.T, dtype="int8", trainable=False, name="word_embeddings"),
@@ -259,14 +259,14 @@ def _quantize(
     best = np.inf
     for factors in (None, *(_factors(recorder, kernel, power) for power in powers)):
         scale = np.float32(1) if factors is None else factors
-        integers, largest = quantized_kernel((kernel.T / scale).T, max_weight)
+        integers, largest = quantize_kernel((kernel.T / scale).T, max_weight)
         rounded = integers * (largest / 127)
         ends = float((recorder.low * scale).min()), float((recorder.high * scale).max())
         error, low, high = _best_range(rows * scale, rounded, expected, *ends)
         if error < best:
             best, choice = error, (integers, largest, rounded, low, high, factors)
     integers, largest, rounded, low, high, factors = choice
-    seen = quantized_inputs(rows * (1 if factors is None else factors), low, high)
+    seen = quantize_inputs(rows * (1 if factors is None else factors), low, high)
     bias_error = (seen.astype(np.float32) @ rounded - expected).mean(axis=0)
     affine = QuantizedAffine(
         keras.Variable(integers, dtype="int8", trainable=False, name="kernel"),
@@ -286,14 +286,14 @@ def _best_range(
     """Return the error, and the range between parts of `low` and `high` that has the smallest one."""
 
     def error(low_part: float, high_part: float) -> tuple[float, float, float]:
-        ends = rounded_range(low * low_part, high * high_part)
-        outputs = quantized_inputs(rows, *ends).astype(np.float32) @ kernel
+        ends = round_range(low * low_part, high * high_part)
+        outputs = quantize_inputs(rows, *ends).astype(np.float32) @ kernel
         return float(np.linalg.norm(outputs - expected)), low_part, high_part
 
     _, low_part, high_part = min(error(part, part) for part in _PARTS)
     _, _, high_part = min(error(low_part, part) for part in _PARTS)
     smallest, low_part, high_part = min(error(part, high_part) for part in _PARTS)
-    return smallest, *rounded_range(low * low_part, high * high_part)
+    return smallest, *round_range(low * low_part, high * high_part)
 
 
 def _factors(recorder: _Recorder, kernel: np.ndarray, power: float) -> np.ndarray:

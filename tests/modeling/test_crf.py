@@ -62,7 +62,7 @@ def check(chains, row, place, logits, scores, **ends):
 
 
 @pytest.mark.parametrize("scheme", [None, "iob2"])
-def test_likelihood_marginals_and_best_path_are_those_of_all_sequences(scheme):
+def test_likelihood_marginals_and_viterbi_path_are_those_of_all_sequences(scheme):
     allowed = None if scheme is None else np.array(allowed_transitions(IOB2, scheme))
     for length in LENGTHS:
         logits, scores = random_scores(length, words=length, allowed=allowed)

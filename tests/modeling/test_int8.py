@@ -11,9 +11,9 @@ from bert_tf.modeling.int8 import (
     OVERFLOW_FREE,
     QuantizedAffine,
     QuantizedTable,
-    quantized_inputs,
-    quantized_kernel,
-    rounded_range,
+    quantize_inputs,
+    quantize_kernel,
+    round_range,
 )
 from bert_tf.modeling.layers import get_activation
 from bert_tf.training.strategy import int8_instruction, precision_for_cpu
@@ -23,13 +23,13 @@ MOST = 127 if int8_instruction() != "" else OVERFLOW_FREE
 RNG = np.random.default_rng(3)
 KERNEL = RNG.normal(size=(24, 40)).astype(np.float32)
 BIAS = RNG.normal(size=40).astype(np.float32)
-LOW, HIGH = rounded_range(-1.5, 4.0)
+LOW, HIGH = round_range(-1.5, 4.0)
 INPUTS = RNG.uniform(LOW - 0.2, HIGH + 0.2, (5, 24)).astype(np.float32)  # some are clipped
 
 
 def affine(factors=None, **settings):
     scale = np.float32(1) if factors is None else factors
-    integers, largest = quantized_kernel((KERNEL.T / scale).T, MOST)
+    integers, largest = quantize_kernel((KERNEL.T / scale).T, MOST)
     shift = LOW * (integers * (largest / 127)).sum(axis=0)
     kernel = keras.Variable(integers, dtype="int8", trainable=False)
     return QuantizedAffine(
@@ -39,8 +39,8 @@ def affine(factors=None, **settings):
 
 def expected(factors=None):
     scale = np.float32(1) if factors is None else factors
-    integers, largest = quantized_kernel((KERNEL.T / scale).T, MOST)
-    rows = quantized_inputs((INPUTS * scale).astype(np.float64), LOW, HIGH)
+    integers, largest = quantize_kernel((KERNEL.T / scale).T, MOST)
+    rows = quantize_inputs((INPUTS * scale).astype(np.float64), LOW, HIGH)
     return rows @ (integers * (largest.astype(np.float64) / 127)) + BIAS
 
 
@@ -52,11 +52,11 @@ def run(product, dtype="float32", **arguments):
 
 
 def test_the_rounded_values_are_near():
-    integers, largest = quantized_kernel(KERNEL)
+    integers, largest = quantize_kernel(KERNEL)
     assert integers.dtype == np.int8
     assert np.abs(integers).max(axis=0).tolist() == [127] * 40
     np.testing.assert_allclose(integers * largest / 127, KERNEL, atol=largest.max() / 254 + 1e-6)
-    rounded = quantized_inputs(INPUTS, LOW, HIGH)
+    rounded = quantize_inputs(INPUTS, LOW, HIGH)
     half = (HIGH - LOW) / 255 / 2
     np.testing.assert_allclose(rounded, np.clip(INPUTS, LOW, HIGH), atol=half + 1e-6)
 
@@ -88,7 +88,7 @@ def test_an_addend_is_added():
 
 def test_zero_is_one_of_the_values_of_a_range():
     for low, high in ((-1.5, 4.0), (-0.17, 3.0), (0.0, 2.0), (-7.0, 0.0)):
-        found = rounded_range(low, high)
+        found = round_range(low, high)
         step = (high - low) / 255
         assert found == pytest.approx((low, high), abs=step)
         assert found[1] - found[0] == pytest.approx(high - low)
@@ -108,7 +108,7 @@ def test_few_and_many_rows_have_the_same_integers():
 
 
 def test_a_product_writes_the_integers_that_the_next_one_reads():
-    result = rounded_range(-0.2, float(np.max(expected())))
+    result = round_range(-0.2, float(np.max(expected())))
     floats = run(affine(fused=("GeluExact",)))
     found = tf.function(affine(fused=("GeluExact",), result=result))(INPUTS)
     assert found.dtype == tf.uint8
@@ -118,7 +118,7 @@ def test_a_product_writes_the_integers_that_the_next_one_reads():
     assert (found.numpy() == wanted).mean() > 0.99
 
     following, bias = np.ones((40, 3), np.float32), keras.Variable(np.zeros(3, np.float32))
-    integers, largest = quantized_kernel(following, MOST)
+    integers, largest = quantize_kernel(following, MOST)
     bias.assign(result[0] * (integers * (largest / 127)).sum(axis=0))
     kernel = keras.Variable(integers, dtype="int8", trainable=False)
     after = QuantizedAffine(kernel, bias, largest, *result)
@@ -130,7 +130,7 @@ def test_a_product_writes_the_integers_that_the_next_one_reads():
 
 def test_rows_of_a_table_have_their_own_scales():
     table = RNG.normal(size=(7, 24)).astype(np.float32) * np.logspace(-3, 3, 7)[:, None]
-    columns, largest = quantized_kernel(table.T)
+    columns, largest = quantize_kernel(table.T)
     scales = keras.Variable((largest / 127)[:, None])
     words = QuantizedTable(keras.Variable(columns.T, dtype="int8", trainable=False), scales)
     ids = np.array([[6, 0], [3, 3]], np.int32)
@@ -141,6 +141,6 @@ def test_rows_of_a_table_have_their_own_scales():
 
 
 def test_a_column_of_zeros_stays_zero():
-    integers, largest = quantized_kernel(np.zeros((3, 2), np.float32))
+    integers, largest = quantize_kernel(np.zeros((3, 2), np.float32))
     assert integers.tolist() == [[0, 0]] * 3
     assert np.isfinite(largest).all()
