@@ -102,7 +102,7 @@ def train_and_rank(
     if options.training.do_train:
         run.train(splits["train"], dev_metrics if options.training.do_eval else None)
     if options.training.do_eval:
-        logger.info("***** Running evaluation of %d examples *****", len(splits["dev"]))
+        logger.info("***** Running evaluation on %d examples *****", len(splits["dev"]))
         metrics, answers = answer("dev", "eval", options.training.eval_batch_size)
         results = run.write_results("eval", metrics)
         source = options.texts.task_name or os.path.basename(options.fine_tuning.eval_file or "")
@@ -110,7 +110,7 @@ def train_and_rank(
         sections = _sections(splits["dev"], answers)
         run.write_report(program, f"{program} on {source}", values, sections)
     if options.fine_tuning.do_predict:
-        logger.info("***** Running prediction of %d examples *****", len(splits["test"]))
+        logger.info("***** Running prediction on %d examples *****", len(splits["test"]))
         metrics, answers = answer("test", "test", options.fine_tuning.predict_batch_size)
         run.write_results("test", metrics)
         _write_predictions(run.path("test_predictions.jsonl"), splits["test"], answers)

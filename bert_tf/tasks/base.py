@@ -121,15 +121,15 @@ class Task(abc.ABC):
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         """Return the tensors [B, ...] of a batch that evaluation keeps."""
 
-    def decode(self, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def decode(self, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs of an evaluation set, from the `eval_outputs` of all its examples.
 
         Makes the decisions that depend on several records.
         """
-        return kept
+        return outputs
 
     @abc.abstractmethod
-    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return the metrics of an evaluation set, from the result of `decode`."""
 
 
@@ -196,8 +196,8 @@ class ExampleTask(Task):
 
     def learned_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         """Return the outputs [B, ...] that a student learns, of the teacher or of the student itself."""
-        kept = self.eval_outputs(outputs, features)
-        return {name: kept[name] for name in kept if name.endswith("logits")}
+        tensors = self.eval_outputs(outputs, features)
+        return {name: tensors[name] for name in tensors if name.endswith("logits")}
 
     def texts(self, example: Any) -> Iterable[str]:
         """Return the texts of an example, for checks of the vocabulary."""

@@ -179,7 +179,7 @@ def start(
     changes = folder.compare(model, options, values, plan.num_train_steps)
     if strategy.is_chief(setup.devices):
         check_output_folder(folder.path)
-    checkpoint = _with_labels_of(setup, task, label_names)
+    checkpoint = _align_labels(setup, task, label_names)
     best = None
     if plan.num_train_steps and options.training.evaluate_steps:
         metric = options.training.best_metric or task.best_metric
@@ -457,7 +457,7 @@ def warn_of_unknown_words(texts: Iterable[str], tokenizer: FullTokenizer) -> Non
         )
 
 
-def _with_labels_of(
+def _align_labels(
     setup: Setup, task: Task, label_names: Sequence[str]
 ) -> PretrainedCheckpoint | None:
     """Return the initial weights with a classifier's rows in the order of the task's labels."""

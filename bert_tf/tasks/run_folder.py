@@ -34,7 +34,7 @@ RECORD_FILE = "training.json"
 
 # Arguments of a task of ours that its model in the folder must share; task.json omits unset `_OPTIONAL`.
 _OPTIONAL = ("feature_layers", "crf")
-_OF_THE_MODEL = (
+_MODEL_ARGUMENTS = (
     *("task", "problem_type", "is_pair"),
     *("pooling", "projection_size", "normalize", "query_prefix", "document_prefix"),
 )
@@ -116,10 +116,10 @@ class RunFolder:
         Raises:
             OptionError: a value differs that has to be the same.
         """
-        there, record = self.weights, self.record
-        if there is None:
+        weights, record = self.weights, self.record
+        if weights is None:
             return {}
-        saved = model_values(there.task, there.config, there.vocab, there.do_lower_case)
+        saved = model_values(weights.task, weights.config, weights.vocab, weights.do_lower_case)
         saved |= {**record.options, **dict(record.data)}
         if record.steps is not None:
             saved["steps"] = record.steps
@@ -130,7 +130,7 @@ class RunFolder:
             and saved[name] != value
             and not (value is None and rules.get(name) == "model")
         }
-        texts = {name: _difference(name, *values) for name, values in changes.items()}
+        texts = {name: _describe_change(name, *values) for name, values in changes.items()}
         rejected = [text for name, text in texts.items() if rules.get(name, "same") == "same"]
         if rejected:
             raise OptionError(
@@ -230,7 +230,7 @@ def model_values(
         values |= {f.name: getattr(config, f.name) for f in fields(config) if f.compare}
     if task is not None:
         is_ours, labels = task.get("task") in HEADS, task.get("labels")
-        names = _OF_THE_MODEL if is_ours else ("task", "problem_type")
+        names = _MODEL_ARGUMENTS if is_ours else ("task", "problem_type")
         values |= {name: task[name] for name in names if task.get(name) is not None}
         if is_ours:
             values |= {name: task.get(name) for name in _OPTIONAL}
@@ -247,21 +247,22 @@ def _format_value(value: Any) -> str:
     return "the default" if value is None else str(value)
 
 
-def _difference(name: str, there: Any, now: Any) -> str:
+def _describe_change(name: str, saved: Any, current: Any) -> str:
     if name == "vocabulary":
-        pairs = enumerate(zip_longest(there, now))
-        number, (there, now) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
-        name, there, now = f"vocabulary, the token of id {number}", repr(there), repr(now)
+        pairs = enumerate(zip_longest(saved, current))
+        number, (saved, current) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
+        name = f"vocabulary, the token of id {number}"
+        saved, current = repr(saved), repr(current)
     hint = ". For other data use another output_dir" if name == "steps" else ""
-    return f"{name}: {_format_value(there)} there, {_format_value(now)} now{hint}"
+    return f"{name}: {_format_value(saved)} there, {_format_value(current)} now{hint}"
 
 
 # Files of a run of bert_tf or of the original.
-_OF_A_RUN = (
+_RUN_FILES = (
     *("training.json", "model.ckpt-*.index", "*.tf_record*", "eval_results.txt"),
     "nbest_predictions.json",
 )
-_WRITTEN = (
+_OVERWRITTEN = (
     *("bert_config.json", "vocab.txt", "tokenizer_config.json", "task.json", "labels.txt"),
     *("metrics.jsonl", "report.html", "predictions.json", "test_results.tsv"),
 )
@@ -270,8 +271,8 @@ _WRITTEN = (
 def check_output_folder(folder: str) -> None:
     """Raise ValueError if a folder without a run has files that a run would overwrite."""
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    overwritten = sorted(set(names) & set(_WRITTEN))
-    if overwritten and not any(fnmatch.filter(names, pattern) for pattern in _OF_A_RUN):
+    overwritten = sorted(set(names) & set(_OVERWRITTEN))
+    if overwritten and not any(fnmatch.filter(names, pattern) for pattern in _RUN_FILES):
         raise OptionError(
             "output_dir", f"{folder} has {', '.join(overwritten)}, but no run: use a new folder."
         )
