@@ -3,8 +3,10 @@
 import ast
 import doctest
 import importlib
+import os
 import pkgutil
 import platform
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import house_measures
 import pytest
-from helpers import output_of
+from helpers import output_of, python
 
 import bert_tf
 
@@ -31,6 +33,22 @@ def test_imports_go_downward_only():
     parts = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in ROOT.rglob("*.py")}
     assert parts - {"__init__"} == set(ORDER)
     assert house_measures.upward_imports(ORDER) == []
+
+
+@pytest.mark.night
+def test_the_package_works_without_the_room_of_embeddings(tmp_path):
+    without = shutil.ignore_patterns("embeddings", "__pycache__")
+    shutil.copytree(ROOT, tmp_path / "bert_tf", ignore=without)
+    code = (
+        "import bert_tf, pytest, sys; print(bert_tf.__file__); sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    names = ("test_tokenization", "tasks/test_classification", "prediction/test_model_folder")
+    files = [Path(__file__).parent / f"{name}.py" for name in names]
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    command = python("-c", code, "-q", "-m", "not night", *files, PYTHONPATH=paths)
+    done = subprocess.run(**command, cwd=tmp_path, capture_output=True)
+    assert done.stdout.startswith(str(tmp_path)), done.stdout
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_scripts_are_short_and_import_the_package_alone():
