@@ -38,9 +38,6 @@ from bert_tf.serving.saved_model import describe, metadata, write_files
 from bert_tf.serving.served import Served
 from bert_tf.serving.signatures import Outputs
 
-# `tokens` as the file computes it, and the function that writes the file.
-Converted = tuple[Any, Callable[[str], object]]
-
 
 def write_file(
     served: Served,
@@ -70,13 +67,12 @@ def write_file(
         ValueError: TFLite does not convert the model, or the folder is not empty.
     """
     convert = {"tflite": _to_tflite, "onnx": _to_onnx, "openvino": _to_openvino}[format]
-    function, write = convert(served, precision, calibration)
-    signature = describe(function.get_concrete_function())
-    # Inputs other than ids are weights, which the file contains.
-    signature["inputs"] = {name: signature["inputs"][name] for name in served.ids_specs()}
     with atomic_folder(export_dir, "export_dir") as folder, tempfile.TemporaryDirectory() as local:
         path = os.path.join(local, FILES[format])
-        write(path)
+        function = convert(served, path, precision, calibration)
+        signature = describe(function.get_concrete_function())
+        # Inputs other than ids are weights, which the file contains.
+        signature["inputs"] = {name: signature["inputs"][name] for name in served.ids_specs()}
         values = metadata(served, precision, source) | {"format": format, "file": FILES[format]}
         values["signatures"] = {TOKENS: signature}
         if check is not None:
@@ -114,7 +110,8 @@ def numeric_tokens(
     return tokens
 
 
-def _to_tflite(served: Served, precision: str, _: Any) -> Converted:
+def _to_tflite(served: Served, path: str, precision: str, _: Any) -> Any:
+    """Write the file; return `tokens` as it computes it, as the other two functions do."""
     if any("bilstm_" in weight.path for weight in served.model.weights):
         raise OptionError(
             "format", "TFLite does not convert a BiLSTM. Use onnx, openvino or saved_model."
@@ -127,22 +124,22 @@ def _to_tflite(served: Served, precision: str, _: Any) -> Converted:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         if precision == "float16":
             converter.target_spec.supported_types = [tf.float16]
-        content = converter.convert()
-    return function, lambda path: Path(path).write_bytes(content)
+        Path(path).write_bytes(converter.convert())
+    return function
 
 
 _OPSET = 18  # the newest that tf2onnx 1.17 supports
 
 
-def _to_onnx(served: Served, *_: Any) -> Converted:
+def _to_onnx(served: Served, path: str, *_: Any) -> Any:
     import onnx
 
     encoder = InferenceEncoder(served.model, "formula")
     function = numeric_tokens(served, encoder, weights_are_inputs=True)
     model = _fuse_layer_norms(_convert_to_onnx(function, encoder.variables))
     onnx.checker.check_model(model)  # tf2onnx only logs unknown operations
-    content = model.SerializeToString()
-    return function, lambda path: Path(path).write_bytes(content)
+    Path(path).write_bytes(model.SerializeToString())
+    return function
 
 
 def _convert_to_onnx(function: Any, weights: Sequence[keras.Variable]) -> Any:
@@ -205,8 +202,8 @@ _HINT = ("runtime_options", "INFERENCE_PRECISION_HINT")
 
 
 def _to_openvino(
-    served: Served, precision: str, calibration: Sequence[Mapping[str, np.ndarray]]
-) -> Converted:
+    served: Served, path: str, precision: str, calibration: Sequence[Mapping[str, np.ndarray]]
+) -> Any:
     function = numeric_tokens(served, InferenceEncoder(served.model, "formula"))
     with preserve_logging():
         import openvino
@@ -226,5 +223,5 @@ def _to_openvino(
         model.set_rt_info("f32", list(_HINT))
     for port in (*model.inputs, *model.outputs):  # servers use any of several names
         port.get_tensor().set_names({openvino_name(port)})
-    is_half = precision == "bfloat16"
-    return function, lambda path: openvino.save_model(model, path, compress_to_fp16=is_half)
+    openvino.save_model(model, path, compress_to_fp16=precision == "bfloat16")
+    return function

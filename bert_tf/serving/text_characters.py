@@ -92,7 +92,7 @@ def rules(do_lower_case: bool) -> Rules:
     code_points = np.arange(0x110000, dtype=np.int32)
     images = {}  # of the code points that change
     sigma_context = np.full_like(code_points, NEITHER)
-    rank = _ranks_of_combining_classes()
+    rank = _rank_combining_classes()
     for char in _characters():
         image = _image(char, do_lower_case, rank)
         if image != [ord(char)]:
@@ -113,7 +113,7 @@ def rules(do_lower_case: bool) -> Rules:
     )
 
 
-def _ranks_of_combining_classes() -> dict[int, int]:
+def _rank_combining_classes() -> dict[int, int]:
     """Rank the combining classes of characters that are not dropped as accents, from 0 (3 bits)."""
     chars = [char for char in _characters() if unicodedata.category(char) != "Mn"]
     classes = set(map(unicodedata.combining, chars))
