@@ -94,6 +94,7 @@ def numeric_tokens(
     served, weights = replace(served, network=encoder), encoder.variables
     ids_specs = served.ids_specs()
     specs = list(ids_specs.values())
+    arrays = [] if weights_are_inputs else [weight.numpy() for weight in weights]
     if weights_are_inputs:
         specs += [
             tf.TensorSpec(variable.shape, variable.dtype, f"weight_{number}")
@@ -102,8 +103,8 @@ def numeric_tokens(
 
     @tf.function(input_signature=specs, autograph=False)
     def tokens(*values: tf.Tensor) -> Outputs:
-        arrays = values[len(ids_specs) :] or [tf.constant(weight.numpy()) for weight in weights]
-        with keras.StatelessScope(list(zip(weights, arrays, strict=True))):
+        tensors = values[len(ids_specs) :] or [tf.constant(array) for array in arrays]
+        with keras.StatelessScope(list(zip(weights, tensors, strict=True))):
             outputs = served.tokens(**dict(zip(ids_specs, values, strict=False)))
         return {name: value for name, value in outputs.items() if value.dtype != tf.string}
 
