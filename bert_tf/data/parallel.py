@@ -13,7 +13,6 @@ import functools
 import itertools
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 from collections import deque
@@ -63,13 +62,12 @@ def map_in_order(
         return
     context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
     parent, child = context.Pipe()
-    pool = ProcessPoolExecutor(num_workers, context, _start, (child,))
-    pickled = pickle.dumps(function)
+    pool = ProcessPoolExecutor(num_workers, context, _start, (child, function))
     parts, waiting = iter(parts), deque[Future]()
     try:
         while True:
             for part in itertools.islice(parts, _AHEAD * num_workers - len(waiting)):
-                waiting.append(pool.submit(_call, pickled, part))
+                waiting.append(pool.submit(_call, part))
             if not waiting:
                 return
             yield waiting.popleft().result()
@@ -83,8 +81,13 @@ def map_in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def _start(parent: Connection) -> None:
+_function: Callable[[Any], Any]  # of this worker, with its caches
+
+
+def _start(parent: Connection, function: Callable[[Any], Any]) -> None:
     """Start a worker: leave Ctrl-C to the parent, and end when it closes the connection or ends."""
+    global _function
+    _function = function
 
     def exit_with_parent() -> None:
         parent.poll(None)
@@ -94,14 +97,8 @@ def _start(parent: Connection) -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
-def _call(pickled: bytes, part: Any) -> Any:
-    return _load(pickled)(part)
-
-
-@functools.lru_cache(maxsize=1)
-def _load(pickled: bytes) -> Callable[[Any], Any]:
-    """Load a function once in each worker, with its caches."""
-    return pickle.loads(pickled)  # noqa: S301
+def _call(part: Any) -> Any:
+    return _function(part)
 
 
 _SEQUENCES_PER_WORKER = 100_000  # with fewer, starting a process takes longer than it saves

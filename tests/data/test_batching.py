@@ -47,13 +47,13 @@ def stream(files, num_batches=-1, **changes):
     return [batch["unique_ids"].numpy().tolist() for batch in batches]
 
 
-def test_order_of_pool_sorts_by_length_in_steps():
+def test_sort_pool_sorts_by_length_in_steps():
     lengths = tf.constant([17, 3, 9, 1, 8, 16])
     order = batching.sort_pool(lengths, batch_size=2, step=8, seed=None)
     assert order.numpy().tolist() == [1, 3, 4, 2, 5, 0]  # 3 1 8 | 9 16 | 17
 
 
-def test_order_of_pool_shuffles_whole_batches():
+def test_sort_pool_shuffles_whole_batches():
     lengths = tf.range(8, 8 * 24, 8)  # 23 lengths, each a step of its own
     seen = set()
     for seed in range(20):
@@ -66,13 +66,13 @@ def test_order_of_pool_shuffles_whole_batches():
     assert len(seen) > 5
 
 
-def test_used_lengths_count_to_the_last_token_of_any_choice():
+def test_measure_lengths_count_to_the_last_token_of_any_choice():
     masks = tf.constant([[[1, 1, 0, 0], [1, 0, 1, 0]], [[1, 0, 0, 0], [0, 0, 0, 0]]])
     assert batching.measure_lengths(masks).numpy().tolist() == [3, 1]
     assert batching.measure_lengths(tf.zeros([2, 4], tf.int32)).numpy().tolist() == [0, 0]
 
 
-def test_pool_batches_are_an_epoch_at_most_and_one_at_least():
+def test_choose_pool_size_is_an_epoch_at_most_and_one_at_least():
     assert batching.choose_pool_size(32, num_records=10**6) == 50
     assert batching.choose_pool_size(32, num_records=100) == 3
     assert batching.choose_pool_size(32, num_records=7) == 1
@@ -80,7 +80,7 @@ def test_pool_batches_are_an_epoch_at_most_and_one_at_least():
     assert batching.choose_pool_size(10**6, num_records=10**7) == 1
 
 
-def test_in_buckets_keeps_the_records_of_each_pool(files):
+def test_bucket_by_length_keeps_the_records_of_each_pool(files):
     plain, by_length = stream(files, 33, by_length=False), stream(files, 33)
     assert plain != by_length
     pool = batching.choose_pool_size(4, 47)  # 11
@@ -93,7 +93,7 @@ def test_in_buckets_keeps_the_records_of_each_pool(files):
 
 
 @pytest.mark.parametrize("skip_batches", [1, 11, 23])
-def test_in_buckets_resumes_within_and_between_pools(files, skip_batches):
+def test_bucket_by_length_resumes_within_and_between_pools(files, skip_batches):
     whole = stream(files, 40, seed=3)
     assert (
         stream(files, 40 - skip_batches, seed=3, skip_batches=skip_batches)
@@ -101,7 +101,7 @@ def test_in_buckets_resumes_within_and_between_pools(files, skip_batches):
     )
 
 
-def test_in_buckets_has_each_record_once_in_a_pass_that_resumes(files):
+def test_bucket_by_length_has_each_record_once_in_a_pass_that_resumes(files):
     arguments = {"shuffle": False, "repeat": False}
     whole = stream(files, drop_remainder=False, **arguments)
     assert list(map(len, whole)) == [4] * 11 + [3]
@@ -112,14 +112,14 @@ def test_in_buckets_has_each_record_once_in_a_pass_that_resumes(files):
     assert stream(files, skip_batches=13, drop_remainder=False, **arguments) == []
 
 
-def test_in_buckets_numbers_the_records_of_an_evaluation(files):
+def test_bucket_by_length_numbers_the_records_of_an_evaluation(files):
     batches = dataset(files, shuffle=False, repeat=False, drop_remainder=False)
     assert int(batches.cardinality()) == 12
     for batch in batches:
         np.testing.assert_array_equal(batch[batching.RECORD_NUMBER], batch["unique_ids"])
 
 
-def test_in_buckets_repeats_fewer_records_than_a_batch(tmp_path):
+def test_bucket_by_length_repeats_fewer_records_than_a_batch(tmp_path):
     batches = stream([write(tmp_path / "few", [5, 9, 2])], 6)
     assert all(len(ids) == 4 for ids in batches)
     assert sorted(itertools.chain.from_iterable(batches)) == sorted([0, 1, 2] * 8)

@@ -118,7 +118,7 @@ def test_read_conll_takes_a_number_sign_as_word(written):
         assert "#" in {word for sentence in sentences for word in sentence.words}, text
 
 
-def test_relabelled_lines_change_nothing_but_labels(written):
+def test_relabel_lines_changes_nothing_but_labels(written):
     lines = list(relabel_lines(written(CONLL_2003), ["X1", "X2", "X3", "X4"], ConllColumns()))
     expected = CONLL_2003.replace("B-ORG", "X1").replace("VBZ B-VP O", "VBZ B-VP X2")
     expected = expected.replace("B-PER", "X3").replace(". . O O", ". . O X4")

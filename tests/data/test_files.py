@@ -39,7 +39,7 @@ def test_json_line_escapes_halves_of_surrogate_pairs_only(tmp_path):
     assert json.loads((tmp_path / "file.jsonl").read_bytes()) == ["\ud83d"]
 
 
-def test_open_whole_leaves_the_old_file_after_an_error(tmp_path):
+def test_atomic_write_leaves_the_old_file_after_an_error(tmp_path):
     path = tmp_path / "file.txt"
     path.write_text("old")
     with pytest.raises(KeyError), atomic_write(path) as file:
@@ -74,7 +74,7 @@ def test_expand_files_finds_all_files_below_a_folder(tmp_path):
     assert found == ["AA/wiki_00", "AA/wiki_01", "AB/wiki_00", "last"]
 
 
-def test_files_of_checkpoint_are_those_of_its_name(tmp_path):
+def test_list_checkpoint_files_are_those_of_its_name(tmp_path):
     (tmp_path / "saved" / "variables").mkdir(parents=True)
     files_of = {
         "model.ckpt-1": ["model.ckpt-1.data-00000-of-00001", "model.ckpt-1.index"],
@@ -136,7 +136,7 @@ def test_write_text_appends_to_the_file_of_standard_output(tmp_path):
     assert os.path.islink("/dev/stdout")
 
 
-def test_new_folder_appears_whole_or_not_at_all(tmp_path):
+def test_atomic_folder_appears_whole_or_not_at_all(tmp_path):
     (tmp_path / "1.tmp" / "of a kill").mkdir(parents=True)
     with pytest.raises(KeyError), atomic_folder(f"{tmp_path}/1", "--export_dir") as folder:
         write_text(os.path.join(folder, "half"), "half")
@@ -150,7 +150,7 @@ def test_new_folder_appears_whole_or_not_at_all(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
-def test_new_folder_keeps_a_link_to_an_empty_folder(tmp_path):
+def test_atomic_folder_keeps_a_link_to_an_empty_folder(tmp_path):
     (tmp_path / "disk" / "target").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "target")
     with atomic_folder(str(tmp_path / "link"), "--export_dir") as folder:
@@ -159,7 +159,7 @@ def test_new_folder_keeps_a_link_to_an_empty_folder(tmp_path):
     assert (tmp_path / "disk" / "target" / "file").read_text() == "whole"
 
 
-def test_new_folder_keeps_files_behind_links(tmp_path):
+def test_atomic_folder_keeps_files_behind_links(tmp_path):
     home, left = tmp_path / "home", tmp_path / "exported.tmp"
     (home / "folder").mkdir(parents=True)
     (home / "file").write_text("precious")

@@ -32,7 +32,7 @@ def test_find_scheme_takes_the_fewest_violations():
     assert find_scheme([["O", "O"]]) == "iob2"
 
 
-def test_breaks_name_the_label_with_its_place():
+def test_find_violations_names_the_label_with_its_place():
     for scheme, labels, expected in (
         ("iob2", "O I-PER", (1, "I-PER after O")),
         ("iob2", "B-PER I-LOC", (1, "I-LOC after B-PER")),
@@ -70,7 +70,7 @@ def test_allowed_transitions_are_those_of_unbroken_sentences(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_in_scheme_marks_the_same_entities(scheme):
+def test_convert_scheme_marks_the_same_entities(scheme):
     labels = complete_labels(["B-X", "B"], scheme)
     for sentence in itertools.product(labels, repeat=4):
         found = convert_scheme(sentence, scheme)

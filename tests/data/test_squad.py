@@ -142,7 +142,7 @@ def test_answer_start_off_by_one_is_mended_and_counted(train):
         assert list(found.values()) == [["near"]]
 
 
-def test_located_finds_the_nearest_place_of_an_answer():
+def test_locate_finds_the_nearest_place_of_an_answer():
     for answer, expected in (
         (("Denver", 1), ("Denver", 0)),
         (("vitamin C", 42), ("vitamin C", 42)),
