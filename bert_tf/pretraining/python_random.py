@@ -107,8 +107,8 @@ class RandomWords:
             bits, end = _same_bits(last)
             if last >= keep:
                 end = max(end, keep)
-            # The words cut to `bits`: small numbers, which Python need not allocate.
-            digits = self._digits.get(bits) or self._cut(bits)
+            # The upper `bits` of the words: small numbers, which Python need not allocate.
+            digits = self._digits.get(bits) or self._upper_bits(bits)
             draws: Any = iter(digits)
             draws.__setstate__(self.at)
             if last >= keep:
@@ -129,10 +129,10 @@ class RandomWords:
             if self.at == len(digits):
                 self.reserve(1)
 
-    def _cut(self, bits: int) -> Sequence[int]:
+    def _upper_bits(self, bits: int) -> Sequence[int]:
         """Return the upper `bits` of every word."""
-        cut = np.frombuffer(self.words, np.uint32) >> np.uint32(32 - bits)
-        digits = cut.astype(np.uint8).tobytes() if bits <= 8 else cut.tolist()
+        upper = np.frombuffer(self.words, np.uint32) >> np.uint32(32 - bits)
+        digits = upper.astype(np.uint8).tobytes() if bits <= 8 else upper.tolist()
         self._digits[bits] = digits
         return digits
 

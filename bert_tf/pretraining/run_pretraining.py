@@ -196,11 +196,11 @@ def evaluate(run: PretrainingRun, task: PretrainingTask, files: Sequence[str]) -
     options, trainer = run.options, run.trainer
     size, max_batches = options.training.eval_batch_size, options.max_eval_steps
     outputs = run_model(trainer, task, RecordFiles(files), size, max_batches=max_batches)
-    results = {"global_step": trainer.step, **task.metrics(outputs)}
-    line = ", ".join(f"{key} {value:.4g}" for key, value in results.items())
+    metrics = task.metrics(outputs)
+    line = ", ".join(f"{key} {value:.3f}" for key, value in metrics.items())
     data = "" if options.eval_file else " (of the training records; eval_file names held-out ones)"
-    logger.info("Evaluation%s: %s", data, line)
-    return results
+    logger.info("step %d: %s%s", trainer.step, line, data)
+    return {"global_step": trainer.step, **metrics}
 
 
 def write_page(run: PretrainingRun, results: Mapping[str, float]) -> None:
@@ -298,7 +298,7 @@ def read_data(
         check_best_metric(training.best_metric, tasks["eval"].metric_keys)
     for name, task in tasks.items():
         check_records(record_sets[name].files, task.record_features)
-        masks = "are masked now" if task.record_features != task.features else "have masks"
+        masks = "are masked on the fly" if task.record_features != task.features else "have masks"
         logger.info("The %s records %s. The objective is %s.", name, masks, task.objective)
     if training.do_train:
         RecordFiles(record_sets["train"].files).check(training, setup.devices)
