@@ -55,7 +55,7 @@ def f1(predictions: np.ndarray, labels: np.ndarray, positive: int = 1) -> float:
     >>> f1(np.array([1, 1, 0]), np.array([1, 0, 0]))
     0.6666666666666666
     """
-    return _f1_of(predictions == positive, labels == positive)
+    return _f1_score(predictions == positive, labels == positive)
 
 
 def f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -92,13 +92,13 @@ def exact_match(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 def multi_label_f1_micro(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Return `f1` of all decisions together, [examples, L]."""
-    return _f1_of(predictions.ravel() == 1, labels.ravel() == 1)
+    return _f1_score(predictions.ravel() == 1, labels.ravel() == 1)
 
 
 def multi_label_f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean of each label's `f1`, [examples, L]; 0 for labels that never occur."""
     pairs = zip(predictions.T, labels.T, strict=True)
-    return float(np.mean([_f1_of(predicted == 1, actual == 1) for predicted, actual in pairs]))
+    return float(np.mean([_f1_score(predicted == 1, actual == 1) for predicted, actual in pairs]))
 
 
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -147,7 +147,7 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
 
 
-def _f1_of(predicted: np.ndarray, actual: np.ndarray) -> float:
+def _f1_score(predicted: np.ndarray, actual: np.ndarray) -> float:
     """Return F1 of boolean arrays; 0 if undefined."""
     both = int((predicted & actual).sum())
     total = int(predicted.sum()) + int(actual.sum())
