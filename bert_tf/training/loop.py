@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import keras
 import numpy as np
@@ -31,13 +31,7 @@ from bert_tf.training.optimizers import AdamByPath
 from bert_tf.training.predict_batches import PredictStep, predict_batches
 from bert_tf.training.progress import MetricsLog, Progress, Speed, values_to_show
 from bert_tf.training.schedules import WarmupDecay
-from bert_tf.training.step import (
-    Compilation,
-    LossScale,
-    TrainStep,
-    raise_with_remedy,
-    sum_of_replicas,
-)
+from bert_tf.training.step import Compilation, LossScale, TrainStep, sum_of_replicas
 from bert_tf.training.strategy import distribute, is_chief, is_multi_worker
 
 logger = logging.getLogger(__name__)
@@ -217,11 +211,10 @@ class TrainLoop:
             while self.step < self.last_step and not stop_requested:
                 pauses = [hook.every - self.step % hook.every for hook in hooks if hook.every]
                 steps = min(call_size, self.last_step - self.step, *pauses)
-                first = self.step + 1
                 try:
                     call = self.take_steps(iterator, steps, bool(received))
-                except tf.errors.OpError as error:
-                    self._raise_with_remedy(error, first, batch_size)
+                except tf.errors.ResourceExhaustedError as error:
+                    raise self._out_of_memory(batch_size) from error
                 for hook in hooks:
                     hook.after(self, call)
                 call_size = max(1, int(_SECONDS_PER_CALL / call.seconds_per_step))
@@ -292,16 +285,16 @@ class TrainLoop:
         meet = tf.function(lambda: self._sum_of_workers(tf.constant(float(flag))))
         return bool(meet() > 0)
 
-    def _raise_with_remedy(
-        self, error: tf.errors.OpError, first: int, batch_size: int | None
-    ) -> NoReturn:
-        settings = {
-            "train_batch_size": batch_size,
-            "devices": self.strategy.num_replicas_in_sync,
-            "gradient_accumulation_steps": self._num_micro_batches,
-            "precision": self.model.dtype_policy.name,
-        }
-        raise_with_remedy(error, first, settings, self.train_step.compilation.dropout)
+    def _out_of_memory(self, batch_size: int | None) -> tf.errors.ResourceExhaustedError:
+        return tf.errors.ResourceExhaustedError(
+            None,
+            None,
+            f"The memory of the device is too small for a step with train_batch_size={batch_size}, "
+            f"devices={self.strategy.num_replicas_in_sync}, "
+            f"gradient_accumulation_steps={self._num_micro_batches} and "
+            f"precision={self.model.dtype_policy.name}. Raise gradient_accumulation_steps, which takes "
+            "the same steps, or try precision=mixed_bfloat16 or a lower max_seq_length.",
+        )
 
     def _end(self, received: Sequence[int]) -> None:
         """End the process after these signals to it, or to another worker."""

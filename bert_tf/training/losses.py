@@ -33,7 +33,7 @@ class Loss:
         epsilon: added to the sum of the weights.
         accuracy: name of the accuracy in logs; None to log no accuracy.
         whole_batch: outputs that `total` needs of the global batch at once, because it compares
-            examples with each other; () if it is a sum over the examples. See micro_batches.py.
+            examples with each other; () if it is a sum over the examples. See step.py.
     """
 
     name: str

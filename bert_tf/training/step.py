@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -25,12 +23,6 @@ import tensorflow as tf
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.modeling.fused import fused_parts
 from bert_tf.training.losses import Loss
-from bert_tf.training.micro_batches import (
-    accumulate_gradients,
-    concat_outputs,
-    micro_batch,
-    output_gradients,
-)
 from bert_tf.training.optimizers import AdamByPath
 from bert_tf.training.strategy import gpu_compiler_problem
 
@@ -211,7 +203,7 @@ class TrainStep:
         return self._backward(tape, objective, tf.ones(())), terms
 
     def _over_whole_batch(self, loss: Loss, features: Tensors, weights: Tensors, seed):
-        """Do `_gradients_and_terms` for a loss that compares examples; see micro_batches.py."""
+        """Do `_gradients_and_terms` for a loss that compares examples; see `output_gradients`."""
         inputs, num_micro_batches = self._inputs(features), self._num_micro_batches
         labels = {name: value for name, value in features.items() if name not in inputs}
 
@@ -307,6 +299,146 @@ def number_of_tokens(features: Tensors) -> tf.Tensor:
     return total
 
 
+# ---- Micro-batches, for `gradient_accumulation_steps`
+#
+# The function of a micro-batch must not be inlined into the loop. Otherwise TensorFlow's graph optimizer
+# on CPUs computes sums of three or more large tensors in temporary variables, and one of them remains
+# after the loop. The second call of the step then fails with "Resource __per_step_0/.../tmp_var"
+# (TensorFlow 2.21, vocabulary of 30,522). Other devices do not need this.
+
+
+def micro_batch(
+    values: Mapping[str, tf.Tensor], index, num_micro_batches: int
+) -> dict[str, tf.Tensor]:
+    """Return micro-batch `index` of tensors [B, ...] -> [b, ...]; b is static if B divides evenly."""
+    rows = {}
+    for name, value in values.items():
+        size = value.shape[0]
+        if size is None or size % num_micro_batches:
+            size = tf.shape(value)[0]
+            first = index * size // num_micro_batches
+            rows[name] = _rows(value, first, (index + 1) * size // num_micro_batches - first)
+        else:
+            rows[name] = _rows(
+                value, index * (size // num_micro_batches), size // num_micro_batches
+            )
+    return rows
+
+
+def accumulate_gradients(
+    differentiate: Callable[[tf.Tensor], tuple[dict, dict]], num_micro_batches: int
+) -> tuple[dict, dict]:
+    """Return the sums of the gradients and of the loss terms of all micro-batches.
+
+    Args:
+        differentiate: index -> (path -> gradient, name -> term).
+    """
+    differentiate = _not_inlined(differentiate)
+    _, sums = tf.while_loop(
+        lambda index, _: index < num_micro_batches,
+        lambda index, sums: (index + 1, tf.nest.map_structure(tf.add, sums, differentiate(index))),
+        (tf.constant(1), differentiate(tf.constant(0))),
+        parallel_iterations=1,  # one micro-batch in memory at a time
+    )
+    return sums
+
+
+def concat_outputs(
+    forward: Callable[[tf.Tensor], Mapping[str, Any]], num_micro_batches: int, size: int | None
+) -> dict[str, tf.Tensor]:
+    """Return the outputs of all micro-batches: `forward(index)` -> name -> [b, ...].
+
+    Args:
+        size: rows of all micro-batches. If `num_micro_batches` divides it, the shapes are static, as
+            for a TPU.
+    """
+    forward = _not_inlined(forward)
+    arrays, shapes = {}, {}
+    for name, value in forward(tf.constant(0)).items():
+        rows = None if size is None or size % num_micro_batches else size // num_micro_batches
+        shapes[name] = [rows and size, *value.shape[1:]]
+        element_shape = [rows, *value.shape[1:]]
+        array = tf.TensorArray(
+            value.dtype, num_micro_batches, infer_shape=False, element_shape=element_shape
+        )
+        arrays[name] = array.write(0, value)
+
+    def add(index, arrays):
+        values = forward(index)
+        return index + 1, {name: a.write(index, values[name]) for name, a in arrays.items()}
+
+    _, arrays = tf.while_loop(
+        lambda index, _: index < num_micro_batches,
+        add,
+        (tf.constant(1), arrays),
+        parallel_iterations=1,
+    )
+    return {n: tf.ensure_shape(array.concat(), shapes[n]) for n, array in arrays.items()}
+
+
+def _not_inlined(function: Callable) -> Callable:
+    return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
+
+
+def output_gradients(
+    outputs: Tensors, features: Tensors, loss: Loss, weight: tf.Tensor
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Return the gradient of the loss with respect to this replica's outputs, and its part of the loss.
+
+    Args:
+        outputs: those that `loss.whole_batch` names, [B, ...].
+        features: of this replica, without the inputs of the model.
+        weight: sum of the weights over the global batch.
+    """
+    replica = tf.distribute.get_replica_context()
+    num_replicas = replica.num_replicas_in_sync
+    if num_replicas > 1:
+        first, count = _own_rows(replica, outputs)
+        outputs, features = (
+            {name: _all_gather(replica, value) for name, value in tensors.items()}
+            for tensors in (outputs, features)
+        )
+    with tf.GradientTape() as tape:
+        tape.watch(outputs)
+        total = loss.total(outputs, features) / (weight + loss.epsilon)
+    gradients = tape.gradient(total, dict(outputs))
+    if num_replicas > 1:
+        gradients = {name: _rows(g, first, count) for name, g in gradients.items()}
+        total = total / num_replicas  # every replica computes the same loss
+    return gradients, total
+
+
+def _own_rows(replica: tf.distribute.ReplicaContext, outputs: Tensors) -> tuple[Any, Any]:
+    """Return the first row of this replica in the global batch, and the number of its rows.
+
+    The number is an int if it is known when the step is traced; all replicas have as many then.
+    """
+    value = next(iter(outputs.values()))
+    replica_id = replica.replica_id_in_sync_group  # known only at run time, on a TPU
+    if value.shape[0] is not None:
+        return replica_id * value.shape[0], value.shape[0]
+    count = tf.shape(value)[0]
+    sizes = replica.all_gather(count[None], axis=0)
+    return tf.reduce_sum(sizes[:replica_id]), count
+
+
+def _all_gather(replica: tf.distribute.ReplicaContext, value: tf.Tensor) -> tf.Tensor:
+    """Return the rows of all replicas, in the order of the replicas."""
+    rows = replica.all_gather(tf.identity(value), axis=0)
+    size = value.shape[0]
+    total = None if size is None else size * replica.num_replicas_in_sync
+    return tf.ensure_shape(rows, [total, *value.shape[1:]])
+
+
+def _rows(value: tf.Tensor, first: Any, count: Any) -> tf.Tensor:
+    """Return `count` rows from row `first` on; of a static shape if `count` is an int."""
+    rest = value.shape.rank - 1
+    rows = tf.slice(value, [first, *[0] * rest], [count, *[-1] * rest])
+    return tf.ensure_shape(rows, [count if isinstance(count, int) else None, *value.shape[1:]])
+
+
+# ---- Loss scale, in float16
+
 _INITIAL_LOSS_SCALE = 2.0**15
 _MIN_LOSS_SCALE = 1.0
 _STEPS_UNTIL_DOUBLED = 2000
@@ -345,49 +477,3 @@ class LossScale:
         grown = tf.where(full, value * 2.0, value)
         self._value.assign(tf.where(fits, grown, tf.maximum(value / 2.0, _MIN_LOSS_SCALE)))
         self._good.assign(tf.where(tf.logical_and(fits, ~full), good + 1, 0))
-
-
-# ---- Failures: no memory, or XLA cannot compile the step
-
-_COMPILER = re.compile(
-    r"XLA|\bHLO|PTX|ptxas|nvlink|libdevice|LLVM|JIT|[Aa]utotun|[Cc]ompil(e|ation)"
-)
-_TRACE = re.compile(
-    r"\s*(Graph execution error:|Detected at node |<stack trace|Stack trace |The op is created|File \")"
-)
-_OUT_OF_MEMORY = re.compile(r"\bOOM\b|[Oo]ut of memory|OUT_OF_MEMORY|ALLOC_FAILED|memory limit")
-
-
-def raise_with_remedy(
-    error: tf.errors.OpError, step: int, settings: Mapping[str, Any], compiles: bool
-) -> NoReturn:
-    """Raise the error of a step, with what to try if memory is short or XLA cannot compile it.
-
-    Args:
-        step: in whose call the error was raised, from 1.
-        settings: name -> value of what the memory depends on.
-        compiles: True if XLA compiles a part of the step.
-    """
-    text = summary(error)
-    # XLA reports a full memory with other types of errors too.
-    if isinstance(error, tf.errors.ResourceExhaustedError) or _OUT_OF_MEMORY.search(text):
-        used = ", ".join(f"{name}={value}" for name, value in settings.items())
-        raise tf.errors.ResourceExhaustedError(
-            None,
-            None,
-            f"The memory of the device is too small for step {step} with {used}. Raise "
-            "gradient_accumulation_steps, which takes the same steps, or try "
-            f"precision=mixed_bfloat16 or a lower max_seq_length. TensorFlow's message: {text}",
-        ) from error
-    if compiles and _COMPILER.search(text):
-        raise ValueError(
-            f"XLA cannot compile the training step ({text}). Use jit_compile=false."
-        ) from error
-    raise error
-
-
-def summary(error: tf.errors.OpError) -> str:
-    """Return the beginning of a message, without names of operations and where they were made."""
-    lines = [line for line in error.message.splitlines() if not _TRACE.match(line)]
-    text = re.sub(r"{{[^}]*}}|\[\[.*?\]\]|\[Op:\w+\]", "", " ".join(lines))
-    return textwrap.shorten(text, 300, placeholder=" ...")

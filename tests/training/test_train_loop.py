@@ -129,7 +129,7 @@ def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(tmp_path, six_step
 
 @pytest.mark.night
 def test_large_tables_are_learned_in_parts_in_call_after_call(tmp_path):
-    """With 2 parts and tables of this size the second call failed: see training/micro_batches.py."""
+    """With 2 parts and tables of this size the second call failed: see training/step.py."""
     trainer = pretrainer(
         sizes={"vocab_size": 200_000, "hidden_size": 64}, gradient_accumulation_steps=2
     )
