@@ -42,7 +42,11 @@ def test_the_package_works_without_the_room_of_embeddings(tmp_path):
     code = (
         "import bert_tf, pytest, sys; print(bert_tf.__file__); sys.exit(pytest.main(sys.argv[1:]))"
     )
-    names = ("test_tokenization", "tasks/test_classification", "prediction/test_model_folder")
+    names = (
+        "tasks/test_classification",
+        "tasks/test_run_classifier",
+        "prediction/test_model_folder",
+    )
     files = [Path(__file__).parent / f"{name}.py" for name in names]
     paths = os.pathsep.join([str(tmp_path), *sys.path])
     command = python("-c", code, "-q", "-m", "not night", *files, PYTHONPATH=paths)
