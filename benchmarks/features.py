@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from multiple_choice import usable_rows
+
 from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.data.question_answering import Findings, TrainingExample, examples_to_train, read_squad
 from bert_tf.data.records import make_once
@@ -40,7 +42,9 @@ def squad_examples(copies: int) -> list[TrainingExample]:
 
 def arc_questions(copies: int) -> list[Question]:
     """Return the questions; each copy has its own numbers before them."""
-    questions = read_questions(str(DATA / "multiple_choice/ARC/arc_easy_dev.csv"), [])
+    with tempfile.TemporaryDirectory() as folder:
+        file = usable_rows(DATA / "multiple_choice/ARC/arc_easy_dev.csv", Path(folder))
+        questions = read_questions(str(file))
     return [
         dataclasses.replace(q, text_a=f"{n} {q.text_a}") for n in range(copies) for q in questions
     ]
