@@ -78,7 +78,7 @@ class InstanceRows:
         self._predictions = shapes.get("masked_lm_ids", (0,))[0]
         self._id_mask = id_mask
         self._dtype = np.dtype((typecode, (_HEAD + self._length + 2 * self._predictions,)))
-        self._zeros = array(typecode, [0]) * self._length
+        self._zeros = array(typecode, [0]) * max(self._length, self._predictions)
         self._file = tempfile.SpooledTemporaryFile(max_bytes, prefix="bert_tf-")  # noqa: SIM115
         self._count = 0
         self.close = self._file.close
