@@ -113,7 +113,7 @@ def read_examples(
     splits, types = {}, {}
     for split, file in select_files(options).items():
         if options.texts.task_name:
-            types[split], splits[split] = _of_data_set(options.texts, split)
+            types[split], splits[split] = _read_data_set(options.texts, split)
             check_some(splits[split], describe_source(options, split), "pairs, or no entailed ones")
         else:
             missing_label = math.nan if split == "test" else None
@@ -122,11 +122,11 @@ def read_examples(
             )
     for split, examples in splits.items():
         if types[split] == PAIRS:
-            splits[split] = in_one_spelling(examples)
+            splits[split] = unify_spelling(examples)
     return types, splits
 
 
-def in_one_spelling(examples: Sequence[EmbeddingExample]) -> list[EmbeddingExample]:
+def unify_spelling(examples: Sequence[EmbeddingExample]) -> list[EmbeddingExample]:
     """Return the examples with the first of all texts that differ only in case or whitespace.
 
     Otherwise they would be different documents, and negatives of each other.
@@ -154,16 +154,16 @@ def score_each_pair(types: dict[str, str], splits: dict[str, list[EmbeddingExamp
         splits["test"] = [replace(example, label=math.nan) for example in test]
 
 
-def _of_data_set(texts: TextsOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
+def _read_data_set(texts: TextsOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
     name, data_dir = str(texts.data_set), str(texts.data_dir)
     if name == "snli":
-        return PAIRS, _of_inference(_read_snli(data_dir, split))
+        return PAIRS, _pair_entailments(_read_snli(data_dir, split))
     task = find_glue_task(name)
     parts = list_splits(task, data_dir, split)
     rows = [row for part in parts for row in read_glue(task, data_dir, part)]
     labelled = [row for row in rows if row.label is not None]
     if labelled and name == "mnli":
-        return PAIRS, _of_inference(labelled)
+        return PAIRS, _pair_entailments(labelled)
     max_score = _STS_B_MAX_SCORE if name == "sts-b" else 1.0
     return SCORES, [
         EmbeddingExample((row.text_a, str(row.text_b)), _number(row.label) / max_score, row.origin)
@@ -182,7 +182,7 @@ def _read_snli(data_dir: str, split: str) -> Iterator[InputExample]:
         yield InputExample("", a, b, str(row["gold_label"]), row.location)
 
 
-def _of_inference(rows: Iterable[InputExample]) -> list[EmbeddingExample]:
+def _pair_entailments(rows: Iterable[InputExample]) -> list[EmbeddingExample]:
     """Return premises with their entailed hypotheses, and contradictions as negatives."""
     by_premise: dict[str, dict[str, list]] = {}
     for row in rows:

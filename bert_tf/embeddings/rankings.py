@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bert_tf.embeddings.losses import SCORES
-from bert_tf.embeddings.retrieval import judged, retrieval_metrics, score_metrics
+from bert_tf.embeddings.retrieval import judge, retrieval_metrics, score_metrics
 from bert_tf.embeddings.task import EmbeddingExample
 from bert_tf.files import atomic_write, json_line
 from bert_tf.report.page import MAX_ERRORS, Section, hardest_errors, shorten
@@ -42,7 +42,7 @@ class Ranking:
     a_relevant: np.ndarray
 
     @classmethod
-    def of_lists(
+    def from_lists(
         cls,
         queries: Sequence[str],
         documents: Sequence[str],
@@ -52,7 +52,7 @@ class Ranking:
     ) -> Ranking:
         """Return the ranking of queries whose relevant documents are listed: at least one of each."""
         first = np.array([indexes[0] for indexes in relevant])
-        return cls(queries, documents, scores, indexes, *judged(indexes, relevant), first)
+        return cls(queries, documents, scores, indexes, *judge(indexes, relevant), first)
 
     def metrics(self) -> dict[str, float]:
         return retrieval_metrics(self.is_relevant, self.num_relevant)

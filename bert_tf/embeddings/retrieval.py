@@ -91,7 +91,7 @@ def relevance(
     return queries, documents, relevant
 
 
-def own_documents(
+def find_own_documents(
     queries: Mapping[Key, int], documents: Mapping[Key, int], relevant: Sequence[Sequence[int]]
 ) -> np.ndarray:
     """Return the document that is the query itself, int [Q]; -1 without one, or if it is relevant."""
@@ -142,7 +142,7 @@ def mine_negatives(
     return mined
 
 
-def judged(indexes: np.ndarray, relevant: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+def judge(indexes: np.ndarray, relevant: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Return which of the documents [Q, k] are relevant, and how many each query has: bool, int [Q]."""
     is_relevant = [np.isin(row, own) for row, own in zip(indexes, relevant, strict=True)]
     return np.array(is_relevant), np.array([len(set(own)) for own in relevant])
@@ -246,10 +246,10 @@ def ranking_metrics(vectors: np.ndarray, numbers: np.ndarray) -> dict[str, float
     _, indexes = search_others(
         np.array([of_query[number] for number in queries]),
         np.array([of_document[number] for number in documents]),
-        own_documents(queries, documents, relevant),
+        find_own_documents(queries, documents, relevant),
         RANKED,
     )
-    return retrieval_metrics(*judged(indexes, relevant))
+    return retrieval_metrics(*judge(indexes, relevant))
 
 
 def class_metrics(vectors: np.ndarray, classes: np.ndarray) -> dict[str, float]:

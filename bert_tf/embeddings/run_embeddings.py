@@ -24,7 +24,7 @@ from bert_tf.embeddings.losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
 from bert_tf.embeddings.rankings import Answers, Ranking, metric_keys, train_and_rank
 from bert_tf.embeddings.retrieval import (
     RANKED,
-    own_documents,
+    find_own_documents,
     pair_metrics,
     relevance,
     search_class,
@@ -221,10 +221,10 @@ class SplitEvaluator:
         ranked = search_others(
             encode(list(queries), f"{name}_queries", task.query_prefix),
             encode(list(documents), f"{name}_documents", task.document_prefix),
-            own_documents(queries, documents, relevant),
+            find_own_documents(queries, documents, relevant),
             RANKED,
         )
-        return Ranking.of_lists(list(queries), list(documents), *ranked, relevant)
+        return Ranking.from_lists(list(queries), list(documents), *ranked, relevant)
 
     def _neighbours(
         self,

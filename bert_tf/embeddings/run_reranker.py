@@ -24,7 +24,7 @@ from bert_tf.embeddings.losses import CLASSES, PAIRS, SCORES
 from bert_tf.embeddings.rankings import Answers, Ranking, metric_keys, train_and_rank
 from bert_tf.embeddings.reranking import RERANKING_LOSSES, RerankingTask
 from bert_tf.embeddings.retrieval import (
-    own_documents,
+    find_own_documents,
     relevance,
     score_metrics,
     search_others,
@@ -142,13 +142,11 @@ def make_task(
     options, example_type = setup.options, next(iter(types.values()))
     if example_type == PAIRS and "train" in splits:
         num_negatives, seed = options.num_negatives, options.training.seed
-        splits["train"] = with_negatives(splits["train"], num_negatives, seed)
+        splits["train"] = add_negatives(splits["train"], num_negatives, seed)
     num_documents = max((len(e.texts) - 1 for e in splits.get("train", ())), default=1)
     loss = options.loss or ("binary" if example_type == SCORES else "listwise")
     best = _BEST_METRIC[types.get("dev", example_type)]
-    length = (
-        options.model.max_seq_length or _length_of_reranker(setup.known) or setup.max_seq_length
-    )
+    length = options.model.max_seq_length or _find_length(setup.known) or setup.max_seq_length
     return RerankingTask(length, num_documents, loss, best)
 
 
@@ -188,10 +186,10 @@ class Lists:
         scores[exists], indexes[exists] = candidate_scores, np.concatenate(self.candidates)
         order = np.argsort(-scores, axis=1, kind="stable")
         scores, indexes = (np.take_along_axis(values, order, 1) for values in (scores, indexes))
-        return Ranking.of_lists(self.queries, self.documents, scores, indexes, self.relevant)
+        return Ranking.from_lists(self.queries, self.documents, scores, indexes, self.relevant)
 
 
-def with_negatives(
+def add_negatives(
     examples: Sequence[EmbeddingExample], num_negatives: int, seed: int
 ) -> list[EmbeddingExample]:
     """Return the examples with label 1 and negatives: their own, and positives of other anchors.
@@ -234,16 +232,16 @@ def _lists(examples: Sequence[EmbeddingExample], retriever: Predictor | None) ->
     if retriever is not None:
         query_vectors = embed_all(retriever, list(queries), "queries", as_query=True)
         vectors = embed_all(retriever, list(documents), "documents")
-        own = own_documents(queries, documents, relevant)
+        own = find_own_documents(queries, documents, relevant)
         indexes = search_others(query_vectors, vectors, own, DEPTH)[1].tolist()
         candidates = [[document for document in row if document >= 0] for row in indexes]
     else:
-        candidates = documents_of_rows(examples, queries, documents, relevant)
+        candidates = list_documents(examples, queries, documents, relevant)
     in_order = retriever is not None
     return Lists(list(queries), list(documents), candidates, relevant, in_order)
 
 
-def documents_of_rows(
+def list_documents(
     examples: Sequence[EmbeddingExample],
     queries: Mapping[str, int],
     documents: Mapping[str, int],
@@ -269,7 +267,7 @@ def documents_of_rows(
     ]
 
 
-def _length_of_reranker(known: Task | None) -> int | None:
+def _find_length(known: Task | None) -> int | None:
     """Return the longest input of the model that the run begins with; None unless that scores pairs."""
     if not isinstance(known, ClassificationTask) or known.kind.name != "regression":
         return None

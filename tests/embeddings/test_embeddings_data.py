@@ -7,7 +7,7 @@ import pytest
 from helpers import refused, write, write_json_lines
 
 from bert_tf.embeddings.data import read_examples
-from bert_tf.embeddings.retrieval import own_documents, relevance
+from bert_tf.embeddings.retrieval import find_own_documents, relevance
 from bert_tf.embeddings.run_embeddings import EmbeddingOptions
 from bert_tf.options import make_options
 
@@ -123,7 +123,7 @@ def test_scores_may_be_missing_in_the_test_set_alone(tmp_path):
 
 def test_a_query_is_no_document_of_its_own_unless_it_is_relevant():
     pairs = [("a", "b"), ("b", "a"), ("c", "c"), ("d", "b")]
-    assert own_documents(*relevance(pairs)).tolist() == [1, 0, -1, -1]
+    assert find_own_documents(*relevance(pairs)).tolist() == [1, 0, -1, -1]
 
 
 # ------------------------------------------------------------------------------------- sets by name

@@ -9,7 +9,7 @@ from bert_tf.embeddings.rankings import Ranking, pair_sections, query_sections
 def test_hardest_query_finds_its_document_last():
     queries, documents = ["q0", "q1", "q2", "q3"], ["d0", "d1", "d2", "d3"]
     found = np.array([[0, 1, 2], [2, 1, 0], [0, 2, 1], [0, 1, 2]])
-    ranking = Ranking.of_lists(queries, documents, found, found, [[0], [0, 3], [2, 2], [3]])
+    ranking = Ranking.from_lists(queries, documents, found, found, [[0], [0, 3], [2, 2], [3]])
     (section,) = query_sections(ranking)
     expected = [["q3", "d3", "d0", "beyond 3"], ["q1", "d0", "d2", "3"], ["q2", "d2", "d0", "2"]]
     assert cells(section) == expected

@@ -16,7 +16,7 @@ RNG = np.random.default_rng(2)
 
 
 def metrics_of(ranked, relevant):
-    return Ranking.of_lists([], [], ranked, ranked, relevant).metrics()
+    return Ranking.from_lists([], [], ranked, ranked, relevant).metrics()
 
 
 def test_unknown_scores_are_not_counted():

@@ -14,7 +14,7 @@ from bert_tf.embeddings.data import read_examples
 from bert_tf.embeddings.reranking import RERANKING_LOSSES, RerankingTask
 from bert_tf.embeddings.retrieval import relevance
 from bert_tf.embeddings.run_embeddings import EmbeddingOptions, run_embeddings
-from bert_tf.embeddings.run_reranker import documents_of_rows, make_task, with_negatives
+from bert_tf.embeddings.run_reranker import add_negatives, list_documents, make_task
 from bert_tf.embeddings.task import EmbeddingExample
 from bert_tf.options import make_options
 from bert_tf.prediction.predictor import load
@@ -74,7 +74,7 @@ def test_a_score_is_the_target_of_the_binary_loss():
 @pytest.mark.parametrize("loss", RERANKING_LOSSES)
 def test_every_loss_falls_if_the_positive_rises(loss):
     examples = [EmbeddingExample((f"q{n}", f"p{n}"), origin=f"f:{n}") for n in range(4)]
-    labels = tf.constant([each.label for each in with_negatives(examples, 2, seed=1)])
+    labels = tf.constant([each.label for each in add_negatives(examples, 2, seed=1)])
     low, high = (
         RERANKING_LOSSES[loss](tf.constant([[score, 0.0, 0.0]] * 4), tf.ones([4, 3]), labels)
         for score in (-1.0, 1.0)
@@ -88,17 +88,17 @@ def test_every_loss_falls_if_the_positive_rises(loss):
 def test_drawn_negatives_are_never_a_positive_of_the_anchor():
     texts = [("a", "1"), ("a", "2"), ("b", "3", "9"), ("c", "4"), ("d", "1")]
     examples = [EmbeddingExample(each, 1.0, "f:1") for each in texts]
-    found = with_negatives(examples, 2, seed=3)
-    assert found == with_negatives(examples, 2, seed=3) != with_negatives(examples, 2, seed=4)
+    found = add_negatives(examples, 2, seed=3)
+    assert found == add_negatives(examples, 2, seed=3) != add_negatives(examples, 2, seed=4)
     for example, given in zip(found, examples, strict=True):
         anchor, positive, *negatives = example.texts
         assert (anchor, positive) == given.texts[:2] and len(set(negatives)) == 2
         allowed = {"1", "2", "3", "4"} - {e.texts[1] for e in examples if e.texts[0] == anchor}
         assert set(negatives) <= allowed | set(given.texts[2:])
     assert found[2].texts[2] == "9"  # its own
-    assert [len(e.texts) for e in with_negatives(examples, 9, seed=3)] == [4, 4, 6, 5, 5]
+    assert [len(e.texts) for e in add_negatives(examples, 9, seed=3)] == [4, 4, 6, 5, 5]
     with refused("f:1"):
-        with_negatives(examples[:2], 2, seed=3)
+        add_negatives(examples[:2], 2, seed=3)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_drawn_negatives_are_never_a_positive_of_the_anchor():
     ],
 )
 def test_a_positive_of_another_row_and_the_anchor_are_no_negatives(texts, expected):
-    found = with_negatives([EmbeddingExample(each) for each in texts], 1, seed=1)
+    found = add_negatives([EmbeddingExample(each) for each in texts], 1, seed=1)
     assert [each.texts for each in found[: len(expected)]] == expected
 
 
@@ -117,7 +117,7 @@ def test_relevant_documents_are_last_and_queries_without_negatives_are_counted(c
     texts = [("a", "1", "2"), ("a", "3", "1", "4"), ("b", "5")]
     examples = [EmbeddingExample(each) for each in texts]
     queries, documents, relevant = relevance(each.texts for each in examples)
-    found = documents_of_rows(examples, queries, documents, relevant)
+    found = list_documents(examples, queries, documents, relevant)
     names = list(documents)
     assert [[names[index] for index in row] for row in found] == [["2", "4", "1", "3"], ["5"]]
     assert "1 of 2 queries have no negatives" in caplog.text
