@@ -31,7 +31,7 @@ from bert_tf.files import atomic_folder, write_text
 from bert_tf.modeling.inference import InferenceEncoder, Layout
 from bert_tf.prediction.runtimes import EXTRA, METADATA_FILE, TEXT, TOKENS
 from bert_tf.serving.quantization import Quantization
-from bert_tf.serving.served import Served, signatures
+from bert_tf.serving.served import Served, trace_signatures
 from bert_tf.serving.signatures import (
     EXAMPLES,
     HUGGING_FACE,
@@ -75,7 +75,8 @@ def write_saved_model(
     replacements = {} if quantization is None else quantization.replacements
     layout: Layout = "onednn" if for_cpu and is_bfloat16 else "plain"
     encoder = InferenceEncoder(served.model, layout, replacements)
-    functions = signatures(replace(served, network=encoder), names or default_signatures(served))
+    served = replace(served, network=encoder)
+    functions = trace_signatures(served, names or default_signatures(served))
     of_others = [functions[name] for name in functions if name in (TF_EXAMPLE, HUGGING_FACE)]
     default = {TEXT: of_others[0]} if of_others and TEXT not in functions else {}
     module = tf.Module()

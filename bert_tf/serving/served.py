@@ -1,7 +1,7 @@
 """Base of served models: a trained model as TensorFlow functions on text and on ids.
 
     served = ServedClassification(trained)
-    signatures(served, ["serving_default", "tokens"])     # what tf.saved_model.save writes
+    trace_signatures(served, ["serving_default", "tokens"])     # what tf.saved_model.save writes
 
 Shapes: B batch, S sequence.
 """
@@ -141,7 +141,7 @@ class Served(abc.ABC):
         return self.network(inputs) if self.network else self.model(inputs, training=False)
 
 
-def signatures(served: Served, names: Sequence[str]) -> dict[str, ConcreteFunction]:
+def trace_signatures(served: Served, names: Sequence[str]) -> dict[str, ConcreteFunction]:
     """Return the signatures with these names, which check their inputs."""
     text, ids = served.text_functions(), served.ids_functions()
     traced = {}

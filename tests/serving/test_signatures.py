@@ -9,7 +9,7 @@ from export_kinds import TEXTS, served
 from helpers import assert_bit_equal
 
 from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.serving.served import signatures as make_signatures
+from bert_tf.serving.served import trace_signatures
 from bert_tf.serving.signatures import INPUT_NAMES
 
 NAMES = ("serving_default", "tokens", "tf_example", "hugging_face")
@@ -29,7 +29,7 @@ TEXT_INPUTS = {
 def signatures(kind):
     """The model, which owns the weights, and its signatures."""
     model = served(kind)
-    return model, make_signatures(model, NAMES if kind in TEXT_INPUTS else NAMES[1::2])
+    return model, trace_signatures(model, NAMES if kind in TEXT_INPUTS else NAMES[1::2])
 
 
 def some_ids(shape=(3, 9)):
@@ -141,7 +141,7 @@ def test_ids_of_a_wrong_length_or_dtype_are_refused(name, names):
 
 def test_positions_outside_of_their_row_are_refused():
     """They would be answered from another row of the batch."""
-    function = make_signatures(served("masked_lm"), ["tokens"])["tokens"]
+    function = trace_signatures(served("masked_lm"), ["tokens"])["tokens"]
     for positions in ([[9], [2], [0]], [[2], [-1], [0]], [[2], [1]]):
         inputs = dict(zip(INPUT_NAMES, some_ids(), strict=True))
         with pytest.raises(tf.errors.InvalidArgumentError, match="`masked_lm_positions`"):
