@@ -15,22 +15,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.windows import Window
 from bert_tf.files import write_text
 from bert_tf.modeling.bert import BertModel
 from bert_tf.options import OptionError, option
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.classification import ClassificationPredictor
 from bert_tf.prediction.encoder import EmbeddingPredictor
-from bert_tf.prediction.masked_lm import MaskedLMPredictor
 from bert_tf.prediction.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.question_answering import QuestionAnsweringPredictor
 from bert_tf.prediction.text_model import without_padding
 from bert_tf.prediction.token_classification import TokenClassificationPredictor
-from bert_tf.report.page import Section, page, table
+from bert_tf.report.page import Section, page
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
-from bert_tf.tasks.metrics import softmax
 from bert_tf.tokenization import FullTokenizer, pack_texts
 
 logger = logging.getLogger(__name__)
@@ -90,35 +89,59 @@ def visualize(options: VisualizationOptions, trained: TrainedModel | None = None
 
 def view(trained: TrainedModel, text: str, label: str | None = None) -> View:
     """Return the input as the model reads it, its answer, and the sections before the attention."""
-    model: Any = None if isinstance(trained.model, BertModel) else Predictor(trained).text_model
-    if isinstance(model, TokenClassificationPredictor):
-        return _packed(trained, text), *_entities(model, text)
+    if isinstance(trained.model, BertModel):
+        return _pack(trained, *text.split(_SEPARATOR, 1)), {}, []
+    model: Any = Predictor(trained).text_model
     if isinstance(model, EmbeddingPredictor):
         return model.prepare(text), {}, []
-    if model is None:
-        return _packed(trained, *text.split(_SEPARATOR, 1)), {}, []
-    item = model.parse_line(text.replace(_SEPARATOR, "\t"))
-    if isinstance(model, ClassificationPredictor):
-        return _classification(model, trained, item, label)
+    if isinstance(model, TokenClassificationPredictor):
+        return _pack(trained, text), {"answer": model.short(model.predict([text])[0])}, []
+    prepared = model.prepare(model.parse_line(text.replace(_SEPARATOR, "\t")))
     if isinstance(model, QuestionAnsweringPredictor):
-        return _answer(model, trained, item)
+        return _question(model, trained, *prepared)
+    (answer,) = model.answer([prepared])
+    values = {"answer": model.short(answer) or "none"}
+    if isinstance(model, ClassificationPredictor):
+        return _classification(model, trained, prepared, answer, label)
     if isinstance(model, MultipleChoicePredictor):
-        return _choice(model, trained, item)
-    return _masks(model, item)
+        return prepared[1][answer["prediction"]], values, []
+    return prepared.sequence, values, []
 
 
-def _packed(trained: TrainedModel, text_a: str, text_b: str | None = None) -> PackedSequence:
+def _pack(trained: TrainedModel, text_a: str, text_b: str | None = None) -> PackedSequence:
     return without_padding(pack_texts(trained.tokenizer, text_a, text_b, trained.max_seq_length))
 
 
-def _classification(
-    model: ClassificationPredictor, trained: TrainedModel, item: Any, label: str | None
+def _question(
+    model: QuestionAnsweringPredictor, trained: TrainedModel, text: str, windows: list[Window]
 ) -> View:
-    sequence, *others = windows = model.prepare(item)
-    (answer,) = model.answer([windows])
+    """Return the answer, and the window of the text that has it."""
+    if not windows:
+        raise ValueError("There is no token in the text. Give another text.")
+    prediction = model.choose(windows, model.logits(windows))
+    answer = model.locate(text, windows, prediction)
+    values = {"answer": model.short(answer) or "no answer"}
+    values["probability"] = f"{answer['probability']:.1%}"
+    if "null_odds" in answer:
+        values["odds of no answer"] = f"{answer['null_odds']:.3g}"
+    candidates = (c.window for c in prediction.nbest if c.text and c.window is not None)
+    number = next(candidates, 0)
+    if len(windows) > 1:
+        values["shown"] = f"window {number + 1} of {len(windows)}"
+    special = trained.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    return without_padding(windows[number].pack(trained.max_seq_length, *special)), values, []
+
+
+def _classification(
+    model: ClassificationPredictor,
+    trained: TrainedModel,
+    windows: list[PackedSequence],
+    answer: dict[str, Any],
+    label: str | None,
+) -> View:
     values = {"answer": model.short(answer) or "no label"}
     values |= {name: f"{p:.1%}" for name, p in answer.get("probabilities", {}).items()}
-    if others:
+    if len(windows) > 1:
         values["shown"] = f"the first of {len(windows)} windows"
     index, name = 0, "score"
     if labels := model.task.labels:
@@ -131,81 +154,10 @@ def _classification(
         logits = trained.model(inputs, training=False)["logits"]
         if model.task.kind.name != "single_label":
             return logits[:, index]
-        others = tf.concat([logits[:, :index], logits[:, index + 1 :]], axis=1)
-        return logits[:, index] - tf.reduce_logsumexp(others, axis=1)
+        rest = tf.concat([logits[:, :index], logits[:, index + 1 :]], axis=1)
+        return logits[:, index] - tf.reduce_logsumexp(rest, axis=1)
 
-    return sequence, values, [_attribution_section(trained, sequence, output_of, name)]
-
-
-def _answer(model: QuestionAnsweringPredictor, trained: TrainedModel, item: Any) -> View:
-    text, windows = model.prepare(item)
-    if not windows:
-        raise ValueError("There is no token in the text. Give another text.")
-    logits = model.logits(windows)
-    prediction = model.choose(windows, logits)
-    answer = model.locate(text, windows, prediction)
-    spans = ((c.window, c.positions) for c in prediction.nbest if c.text and c.window is not None)
-    number, positions = next(spans, (0, None))
-    special = trained.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    sequence = without_padding(windows[number].pack(trained.max_seq_length, *special))
-    values = {"answer": answer["answer"] or "no answer"}
-    values["probability"] = f"{answer['probability']:.1%}"
-    if "null_odds" in answer:
-        values["odds of no answer"] = f"{answer['null_odds']:.3g}"
-    if len(windows) > 1:
-        values["shown"] = f"window {number + 1} of {len(windows)}"
-    start, end = (softmax(part.astype(np.float64)).tolist() for part in logits[number])
-    part = {
-        "kind": "span",
-        "tokens": trained.tokenizer.convert_ids_to_tokens(sequence.input_ids),
-        "start": start,
-        "end": end,
-        "chosen": positions if answer["answer"] else None,
-    }
-    note = (
-        "Probability of each token to be the first (blue) and the last (orange) of the answer, in this "
-        "window. The shaded tokens are the answer."
-    )
-    return sequence, values, [Section("Start and end of the answer", [part], note, wide=True)]
-
-
-def _entities(model: TokenClassificationPredictor, text: str) -> tuple[Values, list[Section]]:
-    ((name, entities),) = model.predict([text])[0].items()
-    kind = "label" if model.task.word_labels else "type"
-    rows = [(e["text"], e[kind], e["probability"], e["start"], e["end"]) for e in entities]
-    header = ("text", kind, "probability", "from character", "to")
-    sections = [Section(name.capitalize(), [table(header, rows)])] if rows else []
-    return {name: str(len(rows))}, sections
-
-
-def _choice(model: MultipleChoicePredictor, trained: TrainedModel, item: Any) -> View:
-    choices, sequences = model.prepare(item)
-    (answer,) = model.answer([(choices, sequences)])
-    sequence = sequences[answer["prediction"]]
-
-    def score(inputs):
-        outputs = trained.model.bert(inputs, training=False)
-        return trained.model.classifier(outputs["pooled_output"], training=False)[:, 0]
-
-    rows = list(zip(choices, answer["probabilities"], strict=True))
-    sections = [
-        Section("Choices", [table(("choice", "probability"), rows)]),
-        _attribution_section(trained, sequence, score, "score of the best choice"),
-    ]
-    return sequence, {"answer": answer["choice"]}, sections
-
-
-def _masks(model: MaskedLMPredictor, item: str) -> View:
-    prepared = model.prepare(item)
-    (answer,) = model.answer([prepared])
-    sections = [
-        Section(
-            f"[MASK] at position {position}",
-            [table(("token", "probability"), [tuple(c.values()) for c in candidates])],
-        )
-        for position, candidates in zip(prepared.positions, answer["masks"], strict=True)
-    ]
-    return prepared.sequence, {"best": model.short(answer)}, sections
+    return windows[0], values, [_attribution_section(trained, windows[0], output_of, name)]
 
 
 def _attribution_section(

@@ -53,10 +53,10 @@ KINDS = [  # the model, a text, what its page has
     (lambda: tiny.classifier(is_pair=True), "the cat ||| a dog", "the cat | a dog"),
     (lambda: tiny.classifier(doc_stride=4), tiny.TEXTS[3], "the first of"),
     (lambda: tiny.answerer(version_2_with_negative=True), "who ? ||| a cat", "odds of no"),
-    (tiny.chooser, "who ? ||| a dog ||| a cat", '"a dog", 0.'),
-    (tiny.pretrained, "the [MASK] sat", "[MASK] at position 2"),
+    (tiny.chooser, "who ? ||| a dog ||| a cat", '["answer", "a '),
+    (tiny.pretrained, "the [MASK] sat", '["answer", "'),
     (lambda: tiny.trained(None), "the cat ||| a dog", '["tokens", "7, at most 11"]'),
-    (lambda: tiny.trained(ENTITIES), "cat", '["entities", '),
+    (lambda: tiny.trained(ENTITIES), "cat", '["answer", '),
     (lambda: tiny.trained(EmbeddingTask(11)), "a cat", '["tokens", "4, '),
 ]
 

@@ -136,32 +136,3 @@ function ticks([low, high], number) {
   return Array.from({length: last - first + 1}, (_, index) =>
     Number(((first + index) * step).toPrecision(10)));
 }
-
-// The probabilities of each token to begin or end the answer.
-draw.span = ({tokens, start, end, chosen}) => {
-  const step = 20, left = 40, height = 110, label = 'Start and end of the answer';
-  const below = 16 + 7 * Math.max(...tokens.map(token => token.length));  // the tokens are upright
-  const width = left + step * tokens.length + 20, parts = [];
-  if (chosen) {
-    parts.push(svg('rect', {x: left + step * chosen[0], y: 0,
-      width: step * (chosen[1] - chosen[0] + 1), height: height + below, fill: FOR,
-      'fill-opacity': 0.12}));
-  }
-  for (const value of [0, 0.5, 1]) {
-    const y = 10 + (1 - value) * (height - 10);
-    parts.push(svg('line', {x1: left, x2: width - 20, y1: y, y2: y, class: 'grid'}),
-      svg('text', {x: left - 6, y: y + 4, 'text-anchor': 'end'}, figure(value)));
-  }
-  tokens.forEach((token, index) => {
-    const x = left + step * index;
-    [['start', start], ['end', end]].forEach(([name, values], place) => {
-      const tall = values[index] * (height - 10);
-      parts.push(svg('rect', {x: x + 2 + 8 * place, y: height - tall, width: 8, height: tall,
-        fill: COLORS[place]},
-        svg('title', {}, `${isolated(token)}: ${name} ${values[index].toFixed(4)}`)));
-    });
-    parts.push(svg('text', {transform: `translate(${x + 14} ${height + 8}) rotate(-90)`,
-      'text-anchor': 'end'}, isolated(token)));
-  });
-  return html('div', {class: 'scroll'}, drawing(width, height + below, label, parts));
-};
