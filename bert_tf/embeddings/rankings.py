@@ -66,11 +66,7 @@ Answers: TypeAlias = (
 def metric_keys(
     task: Any, example_types: Mapping[str, str], examples: Sequence[EmbeddingExample]
 ) -> list[str] | None:
-    """Return the keys of the metrics of "dev", None without its examples.
-
-    Args:
-        example_types: of each split.
-    """
+    """Return the keys of the metrics of "dev", None without its examples."""
     if not examples:
         return None
     if example_types["dev"] == SCORES:

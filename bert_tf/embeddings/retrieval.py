@@ -200,12 +200,7 @@ def retrieval_metrics(is_relevant: np.ndarray, num_relevant: np.ndarray) -> dict
 
 
 def pair_metrics(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Return the `score_metrics` of the cosines of N pairs.
-
-    Args:
-        first, second: float [N, E].
-        scores: [N].
-    """
+    """Return the `score_metrics` of the cosines of N pairs."""
     return score_metrics((l2_normalize(first) * l2_normalize(second)).sum(-1), scores)
 
 
@@ -253,22 +248,13 @@ def ranking_metrics(vectors: np.ndarray, numbers: np.ndarray) -> dict[str, float
 
 
 def class_metrics(vectors: np.ndarray, classes: np.ndarray) -> dict[str, float]:
-    """Return `retrieval_metrics` of texts that find the others of their class.
-
-    Args:
-        vectors: unit vectors, float [N, E].
-        classes: [N], nan for an unknown one.
-    """
+    """Return `retrieval_metrics` of texts, unit vectors [N, E], that find others of their class."""
     _, _, is_relevant, num_relevant, _ = search_class(vectors, classes)
     return retrieval_metrics(is_relevant, num_relevant)
 
 
 def _others_of_class(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many other texts each text's class has, and the first of them; 0 for nan.
-
-    >>> _others_of_class(np.array([5.0, 7.0, 5.0, np.nan]))
-    (array([1, 0, 1, 0]), array([2, 1, 0, 3]))
-    """
+    """Return how many other texts each text's class has, and the first of them; 0 for nan."""
     count, other = np.zeros(len(classes), int), np.arange(len(classes))
     known = np.flatnonzero(~np.isnan(classes))
     _, number, sizes = np.unique(classes[known], return_inverse=True, return_counts=True)

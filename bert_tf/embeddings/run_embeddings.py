@@ -165,11 +165,7 @@ def read_data(setup: Setup) -> tuple[dict[str, str], dict[str, list[EmbeddingExa
 
 
 class SplitEvaluator:
-    """Rankings or scores of the splits, by the vectors of the current model.
-
-    Args:
-        example_types: of each split.
-    """
+    """Rankings or scores of the splits, by the vectors of the current model."""
 
     def __init__(
         self,
@@ -181,11 +177,7 @@ class SplitEvaluator:
         self._single: dict[str, EmbeddingTask] = {}  # by prefix; the trainer compiles each once
 
     def evaluate(self, split: str, name: str, batch_size: int) -> tuple[dict[str, float], Answers]:
-        """Return the metrics of a split, and the documents of each query or the scores of the pairs.
-
-        Args:
-            name: of the records.
-        """
+        """Return the metrics of a split, and the documents of each query or the scores of the pairs."""
         vectors: dict[str, np.ndarray] = {}
 
         def encode(width: int | None, texts: Sequence[str], side: str, prefix: str) -> np.ndarray:

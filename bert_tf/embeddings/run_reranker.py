@@ -134,11 +134,7 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
 def make_task(
     setup: Setup, types: Mapping[str, str], splits: dict[str, list[EmbeddingExample]]
 ) -> RerankingTask:
-    """Return the task for the options and the examples. Give anchors of "train" their negatives.
-
-    Args:
-        types: of each split. That of the first decides on the loss.
-    """
+    """Return the task for the options and the examples. Give anchors of "train" their negatives."""
     options, example_type = setup.options, next(iter(types.values()))
     if example_type == PAIRS and "train" in splits:
         num_negatives, seed = options.num_negatives, options.training.seed

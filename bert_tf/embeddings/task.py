@@ -40,8 +40,6 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "projection_size": {"min": 1},
     "scale": {"above": 0},
 }
-# Settings that change the vectors of a trained model.
-OF_THE_VECTORS = ("pooling", "projection_size", "normalize", "query_prefix", "document_prefix")
 
 
 @dataclass(frozen=True)

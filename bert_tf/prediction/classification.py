@@ -79,12 +79,7 @@ class ClassificationPredictor(TextModel):
         return [self._answer(values, prediction) for values, prediction in rows]
 
     def _answer(self, values: Sequence[float], prediction: Any) -> dict[str, Any]:
-        """Return the answer of one example.
-
-        Args:
-            values: probabilities of the labels, or the number of a regression.
-            prediction: index of the label; with multiple labels, a boolean for each.
-        """
+        """Return the answer of one example; `prediction` is an index, or a boolean for each label."""
         labels = self.task.labels
         if self.task.kind.name == "regression":
             return {"score": float(values[0])}

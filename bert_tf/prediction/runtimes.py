@@ -47,18 +47,10 @@ class Runtime(abc.ABC):
 
     @abc.abstractmethod
     def ask(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return the outputs of a signature by name; strings are bytes.
-
-        Args:
-            inputs: int32 arrays, or lists of texts.
-        """
+        """Return the outputs for int32 arrays or lists of texts, by name; strings are bytes."""
 
     def call(self, inputs: Mapping[str, Any], outputs: Mapping[str, str]) -> dict[str, tf.Tensor]:
-        """Return outputs of `TOKENS` as tensors, also in the graph of a function.
-
-        Args:
-            outputs: name -> dtype of those to return.
-        """
+        """Return the `outputs` (name -> dtype) of `TOKENS` as tensors, also in a graph."""
 
         def ask(*arrays: np.ndarray) -> list[np.ndarray]:
             values = self.ask(TOKENS, dict(zip(inputs, arrays, strict=True)))
