@@ -26,7 +26,7 @@ WHOLE = {
     "flags of run_classifier": 60,
     "functions above 60 lines": 2,
     "lines of tests": 23_912,
-    "lines of documents": 6_874,
+    "lines of documents": 6_875,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
 # share of the whole tier.
