@@ -141,7 +141,7 @@ class BertModel(ConfiguredModel):
 
     def _check_length(self, length: int | None) -> None:
         limit = self.config.max_position_embeddings
-        if length is not None and length > limit:
+        if isinstance(length, int) and length > limit:  # JAX traces with a symbol
             raise ValueError(
                 f"The sequence length is {length}, but the model has {limit} positions "
                 f"(`max_position_embeddings`): use max_seq_length={limit} or less."
