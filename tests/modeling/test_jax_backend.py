@@ -193,13 +193,11 @@ json.dump(found, sys.stdout)
 TENSORFLOW_PROGRAM = """
 import bert_tf
 
-model = bert_tf.BertModel(bert_tf.BertConfig.from_name("tiny", vocab_size=9))
 task = bert_tf.ClassificationTask(["no", "yes"], 8)
 found = []
 for call in (
     lambda: bert_tf.export("folder", "export"),
     lambda: bert_tf.load("folder"),
-    lambda: model.export("export"),
     lambda: bert_tf.Trainer(task, output_dir="output", num_train_steps=1),
 ):
     try:
@@ -236,4 +234,4 @@ def test_a_step_is_lowered_for_tpu_and_cuda_without_calls_of_the_host():
 
 
 def test_what_computes_with_tensorflow_names_the_variable_to_set():
-    assert run_under_jax(TENSORFLOW_PROGRAM) == [True] * 4
+    assert run_under_jax(TENSORFLOW_PROGRAM) == [True] * 3
