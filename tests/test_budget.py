@@ -10,22 +10,22 @@ ROOMS = {
     "data": (1_786, 11, 40),
     "embeddings": (1_419, 9, 25),
     "modeling": (1_919, 19, 17),
-    "prediction": (1_676, 13, 23),
+    "prediction": (1_679, 13, 23),
     "pretraining": (1_945, 12, 22),
     "report": (810, 5, 0),
-    "serving": (2_395, 19, 16),
-    "tasks": (3_925, 21, 57),
+    "serving": (2_399, 19, 16),
+    "tasks": (3_926, 21, 57),
     "training": (1_833, 11, 23),
 }
 WHOLE = {
-    "lines": 32_500,
-    "code lines": 21_147,
+    "lines": 32_499,
+    "code lines": 21_155,
     "files": 147,
     "raises": 322,
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 2,
-    "lines of tests": 23_912,
+    "lines of tests": 23_920,
     "lines of documents": 6_875,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the

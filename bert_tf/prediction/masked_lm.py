@@ -121,12 +121,7 @@ class MaskedLMPredictor(TextModel):
         ]
 
     def fill(self, text: str, top_k: int | None = None) -> list[list[Candidate]]:
-        """Return the `top_k` best tokens (at most the vocabulary) for each [MASK], the best first.
-
-        Raises:
-            TypeError: `text` is not a text.
-            ValueError: the text contains no [MASK], or one beyond the longest input.
-        """
+        """Return the `top_k` best tokens (at most the vocabulary) for each [MASK], the best first."""
         (item,) = self.inputs([text])
         return self._candidates([self.prepare(item)], top_k)[0]
 

@@ -121,9 +121,6 @@ def with_settings(
     """Return the same model with other lengths than in training; None keeps a length.
 
     Words are read in windows, whose stride is reduced if they become shorter.
-
-    Raises:
-        ValueError: the model does not support them.
     """
     if max_seq_length is not None:
         trained.network.config.check_sequence_length(max_seq_length, MIN_SEQ_LENGTH)

@@ -178,7 +178,6 @@ def predict(options: PredictionOptions, predictor: Predictor | None = None) -> N
 
     Invalid inputs get {"error": "file:line: reason"}. A file of another format or a missing column ends
     the run.
-    Several runs may share a `predictor`.
 
     Raises:
         ValueError: an input file or an option is wrong, or none of the inputs could be answered.
@@ -325,10 +324,13 @@ def read_inputs(
             for row in read_table(
                 file, format=kind, header=table.header, separator=table.column_separator
             ):
-                columns = columns or find_columns(row, table, model, trained)
+                if not columns:
+                    columns = find_columns(row, table, model, trained)
+                    names = [*chain(*columns.values())]
+                    logger.info("%s: the texts are in %s", file, join_names(names))
                 item = model.parse_fields([_value(row, *column) for column in columns.items()])
-                names = [name for name in ("id", *chain(*columns.values())) if name in row]
-                yield Input({name: row[name] for name in names}, row.location, item)
+                repeated = [name for name in ("id", *chain(*columns.values())) if name in row]
+                yield Input({name: row[name] for name in repeated}, row.location, item)
         else:
             for number, line in enumerate(read_lines(file), start=1):
                 yield Input({"text": line}, format_location(file, number), model.parse_line(line))

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
+from bert_tf.checkpoints.hub import local_path
 from bert_tf.data.tables import TableOptions
 from bert_tf.files import (
     check_new_folder,
@@ -53,6 +54,7 @@ from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.run_folder import RunRecord
 from bert_tf.training.checkpoints import checkpoint_step
 from bert_tf.training.strategy import check_backend, precision_for_cpu
 
@@ -314,9 +316,11 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
     predictor = Predictor(served.trained)
     is_encoder = isinstance(served, ServedEncoder)
     model = predictor.encoder() if is_encoder else predictor.text_model
+    files = expand_files(options.calibration_file or "")
+    trained = RunRecord.load(local_path(options.model_dir)).flags
 
     def requests() -> Iterator[dict[str, Any]]:
-        for row in read_inputs(expand_files(options.calibration_file or ""), options.table, model):
+        for row in read_inputs(files, options.table, model, trained=trained):
             item = " ".join(row.item) if isinstance(row.item, list) else row.item  # words
             parts = [item] if isinstance(item, str) else [part for part in item if part]
             if len(parts) != len(names):

@@ -154,7 +154,8 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
         predictions, labels = task.kind.predictions(outputs["logits"]), outputs["label_ids"]
         if len(np.unique(predictions, axis=0)) == 1 < len(np.unique(labels, axis=0)):
             logger.warning(
-                "All %d predictions are equal: train with another seed", len(predictions)
+                "All %d predictions are equal: lower learning_rate, or train longer",
+                len(predictions),
             )
         metrics = task.metrics(outputs)
         results |= {f"{name}{suffix}": value for name, value in metrics.items()}

@@ -1,6 +1,7 @@
 """SavedModels whose products are of 8-bit integers."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -103,10 +104,19 @@ def test_weights_of_eight_bits_are_refused_where_their_sums_overflow(processor, 
 
 
 def calibrated(kind, file):
+    model_dir = os.path.dirname(file)
     options = make_options(
-        ExportOptions, model_dir="", export_dir="", precision="int8", calibration_file=file
+        ExportOptions, model_dir=model_dir, export_dir="", precision="int8", calibration_file=file
     )
     return read_calibration(options, served(kind))
+
+
+@pytest.mark.night
+def test_calibration_reads_the_column_of_the_training(tmp_path):
+    (tmp_path / "training.json").write_text('{"flags": {"text_a_column": "review"}}')
+    (tmp_path / "in.csv").write_text("text,review\ncat,a b c d\ncat,a\n")
+    rows = calibrated("classifier", str(tmp_path / "in.csv"))
+    assert len({row["input_ids"].size for row in rows}) == 2
 
 
 @pytest.mark.night
