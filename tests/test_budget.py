@@ -6,26 +6,26 @@ import pytest
 # Code lines, files and raises of each room.
 ROOMS = {
     "(root)": (1_530, 14, 47),
-    "checkpoints": (1_909, 13, 52),
+    "checkpoints": (1_911, 13, 52),
     "data": (1_786, 11, 40),
     "embeddings": (1_419, 9, 25),
     "modeling": (1_919, 19, 17),
     "prediction": (1_679, 13, 23),
-    "pretraining": (1_945, 12, 22),
+    "pretraining": (1_947, 12, 22),
     "report": (810, 5, 0),
     "serving": (2_399, 19, 16),
-    "tasks": (3_926, 21, 57),
+    "tasks": (3_928, 21, 57),
     "training": (1_833, 11, 23),
 }
 WHOLE = {
-    "lines": 32_499,
-    "code lines": 21_155,
+    "lines": 32_498,
+    "code lines": 21_161,
     "files": 147,
     "raises": 322,
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 2,
-    "lines of tests": 23_920,
+    "lines of tests": 23_929,
     "lines of documents": 6_875,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the

@@ -168,6 +168,8 @@ def _settings(
     if config.get("do_basic_tokenize") is False:
         text = "`do_basic_tokenize` is False"
         yield Setting(paths[_CONFIG], text, "words are split at punctuation here")
+    if follows_fast and "normalizer" in fast and normalizer.get("type") != "BertNormalizer":
+        yield Setting(paths[_FAST], f"`normalizer` is {normalizer!r:.60}", "it must be BERT's")
     if (splitter := fast.get("pre_tokenizer", _PRE_TOKENIZER)) != _PRE_TOKENIZER:
         yield Setting(paths[_FAST], f"`pre_tokenizer` is {splitter!r}", "it must be BERT's")
     file, accents = stated("strip_accents", "strip_accents")

@@ -246,14 +246,7 @@ class SplitEvaluator:
 def make_task(
     setup: Setup, types: Mapping[str, str], splits: Mapping[str, Sequence[EmbeddingExample]]
 ) -> EmbeddingTask:
-    """Return the task for the options and the examples. Settings of a trained model are the defaults.
-
-    Args:
-        types: of each split. That of the first decides on the loss.
-
-    Raises:
-        ValueError: the loss does not fit the examples, or a width the vectors.
-    """
+    """Return the task for the options and the examples. Settings of a trained model are the defaults."""
     options = setup.options
     if options.pooling is None and setup.checkpoint is not None:
         setup.checkpoint.check_embeddings()

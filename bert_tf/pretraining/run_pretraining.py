@@ -127,8 +127,10 @@ class PretrainingOptions:
             raise OptionError(
                 "stop_step", f"{self.stop_step} is above num_train_steps={self.num_train_steps}."
             )
-        if self.init_optimizer and (self.training.init_checkpoint or SCHEME).startswith(SCHEME):
-            raise OptionError("init_optimizer", "needs init_checkpoint, the output_dir of a run.")
+        source = SCHEME if self.training.init_layers else self.training.init_checkpoint or SCHEME
+        if self.init_optimizer and source.startswith(SCHEME):
+            rule = "needs init_checkpoint, the output_dir of a run, with all its layers."
+            raise OptionError("init_optimizer", rule)
         if self.training.do_train and not (
             0 <= self.num_warmup_steps <= self.num_train_steps
             or self.num_warmup_steps == _NUM_WARMUP_STEPS

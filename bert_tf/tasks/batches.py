@@ -129,13 +129,11 @@ class DatasetBatches:
         """Return the function step -> endless dataset of training batches from that step on."""
         if strategy.needs_static_shapes(trainer.strategy):
             _check_parts(self.batch_size(), training, trainer.strategy)
-        labels = {spec.name for spec in task.record_features if spec.role == "label"}
-        limits = _id_limits(trainer, task).items()
-        label_limits = {name: limit for name, limit in limits if name in labels}
+        limits = _id_limits(trainer, task)
 
         @tf.autograph.experimental.do_not_convert
-        def check(batch):  # the model checks the inputs
-            assert_ids(batch, label_limits)
+        def check(batch):
+            assert_ids(batch, limits)
             return batch
 
         batches = self.dataset.map(check).repeat()

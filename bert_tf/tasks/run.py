@@ -27,6 +27,7 @@ import keras
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
+from bert_tf.checkpoints.heads import task_values
 from bert_tf.checkpoints.labels import align_labels
 from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.data.batching import PACKED_FEATURES
@@ -35,7 +36,6 @@ from bert_tf.data.records import explain_read_errors, make_once
 from bert_tf.files import check_writable, write_text
 from bert_tf.modeling.bert import flops_per_token
 from bert_tf.options import OptionError
-from bert_tf.registry import TYPES
 from bert_tf.report.model_card import (
     described_step,
     model_facts,
@@ -102,7 +102,7 @@ class Plan:
 
     @property
     def last_step(self) -> int:
-        return self.stop_step or self.num_train_steps
+        return min(self.stop_step or self.num_train_steps, self.num_train_steps)
 
     @property
     def resolved_options(self) -> dict[str, Any]:
@@ -461,15 +461,17 @@ def _align_labels(
     setup: Setup, task: Task, label_names: Sequence[str]
 ) -> PretrainedCheckpoint | None:
     """Return the initial weights with a classifier's rows in the order of the task's labels."""
-    entry, resumes = TYPES.get(task.name), setup.folder.weights is not None
-    if setup.checkpoint is None or resumes or not getattr(task, "labels", ()):
+    labels, resumes = getattr(task, "labels", ()), setup.folder.weights is not None
+    if setup.checkpoint is None or resumes or not labels:
         return setup.checkpoint
-    if entry is None or entry.task is not type(task):
-        return setup.checkpoint  # a custom task.json may have arguments that ours do not take
-    known = setup.known if setup.known and setup.known.name == task.name else None
-    labels = getattr(known, "labels", ()), getattr(task, "labels", ())
+    values = task_values(setup.checkpoint)[0] or {}  # a custom task.json may have other arguments
+    saved = values.get("labels", ()) if values.get("task") == task.name else ()
     return align_labels(
-        setup.checkpoint, *labels, label_names, will_train=setup.options.training.do_train
+        setup.checkpoint,
+        tuple(map(str, saved)),
+        labels,
+        label_names,
+        will_train=setup.options.training.do_train,
     )
 
 
@@ -529,7 +531,7 @@ def _load_initial(
         )
     if checkpoint is not None and plan.num_train_steps and plan.init_optimizer:
         source = str(setup.options.training.init_checkpoint)
-        model = model_values(task.values(), None, None, None)
+        model = model_values(task.values(), setup.config, None, None)
         first_run = RunFolder.read(checkpoint.folder)
         first_run.compare(model, setup.options, values, plan.num_train_steps)
         if trainer.resume(source) is None:

@@ -235,7 +235,7 @@ def model_values(
         if is_ours:
             values |= {name: task.get(name) for name in _OPTIONAL}
         if isinstance(labels, (list, tuple)):
-            values["labels"] = ", ".join(map(str, labels))
+            values["labels"] = list(map(str, labels))
     if tokens is not None:
         values["vocabulary"] = [token.strip() for token in tokens]
     if do_lower_case is not None:
@@ -244,6 +244,8 @@ def model_values(
 
 
 def _format_value(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     return "the default" if value is None else str(value)
 
 

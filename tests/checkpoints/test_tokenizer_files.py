@@ -79,6 +79,7 @@ def test_settings_that_change_the_tokens_are_refused(tmp_path):
             (JSON_FILE, {"model": {"continuing_subword_prefix": "@@"}}),
             (JSON_FILE, {"pre_tokenizer": {"type": "WhitespaceSplit"}}),
             (JSON_FILE, {"pre_tokenizer": None}),
+            (JSON_FILE, {"config": FROM_FILE, "normalizer": {"type": "NFC"}}),
             (JSON_FILE, {"added_tokens": [{"content": "covidvax"}, {"content": "a"}]}),
             ("added_tokens.json", {"added": {"covidvax": 2, "a": 1}}),
             (LENGTH_FILE, {"config": CASED_CONFIG, "sentences": {"do_lower_case": True}}),

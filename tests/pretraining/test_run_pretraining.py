@@ -164,6 +164,7 @@ def test_options_that_contradict_each_other_are_refused():
         {"num_warmup_steps": -1},
         {"stop_step": 151},
         {"init_optimizer": True},
+        {"init_optimizer": True, "init_checkpoint": "output", "init_layers": "-1"},
         {"random_token_prob": 0.3},
     ):
         assert cause_of(options, "pretrained", "x", **changes) == next(iter(changes)), changes

@@ -70,6 +70,10 @@ def test_only_the_optimizer_that_began_a_run_goes_on(tmp_path, eagerly):
     for target, changes in ((folder, {}), (tmp_path / "second", second)):
         with pytest.raises(ValueError, match="optimizer"):
             run(target, optimizer="lamb", **changes)
+    values = json.loads((folder / "bert_config.json").read_text()) | {"hidden_act": "relu"}
+    (tmp_path / "relu.json").write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="hidden_act"):
+        run(tmp_path / "third", bert_config_file=str(tmp_path / "relu.json"), **second)
     assert (folder / "training.json").read_text() == before
     config = BertConfig.from_json_file(CONFIG_FILE)
     arrays = numpy_bert.random_variables(config, seed=1, heads=("masked_lm", "next_sentence"))

@@ -133,12 +133,15 @@ def test_a_head_for_the_same_labels_in_another_order_is_loaded_in_that_of_the_ta
     first.fit(batches(8))
     kernel, bias = weights(first)[-2:]
 
-    def begun_with(labels):
-        return trainer_of(tmp_path / "other", own=task(labels), init_checkpoint=tmp_path / "out")
+    def begun_with(labels, kind=bert_tf.ClassificationTask):
+        own = kind(labels, max_seq_length=8)
+        return trainer_of(tmp_path / "other", own=own, init_checkpoint=tmp_path / "out")
 
     found = weights(begun_with(["good", "bad"]))[-2:]
     np.testing.assert_array_equal(found[0], kernel[::-1])
     np.testing.assert_array_equal(found[1], bias[::-1])
+    subclass = type("Own", (bert_tf.ClassificationTask,), {})
+    np.testing.assert_array_equal(weights(begun_with(["good", "bad"], subclass))[-1], bias[::-1])
     begun_with(["cat", "dog"])
     assert "is a classifier for the labels bad, good, but those of the data are cat" in caplog.text
 
