@@ -14,12 +14,12 @@ ROOMS = {
     "pretraining": (1_947, 12, 22),
     "report": (810, 5, 0),
     "serving": (2_399, 19, 16),
-    "tasks": (3_928, 21, 57),
+    "tasks": (3_931, 21, 57),
     "training": (1_833, 11, 23),
 }
 WHOLE = {
-    "lines": 32_498,
-    "code lines": 21_161,
+    "lines": 32_497,
+    "code lines": 21_164,
     "files": 147,
     "raises": 322,
     "distinct flags": 130,

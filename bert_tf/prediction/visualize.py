@@ -69,11 +69,7 @@ class VisualizationOptions:
 
 
 def visualize(options: VisualizationOptions, trained: TrainedModel | None = None) -> None:
-    """Write the page of `trained`, by default the model in `model_dir`.
-
-    Raises:
-        ValueError: the model does not take such an input, or lacks the label.
-    """
+    """Write the page of `trained`, by default the model in `model_dir`."""
     trained = trained or load_model(options.model_dir)
     length = min(options.max_seq_length, trained.max_seq_length)
     trained = with_settings(trained, length)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import keras
 import tensorflow as tf
 
+from bert_tf.checkpoints.tokenizer_files import compare_vocabularies
 from bert_tf.config import BertConfig
 from bert_tf.files import expand_files
 from bert_tf.options import ModelOptions, changes, make_options
@@ -94,6 +95,8 @@ class Trainer:
         check_best_metric(values.training.best_metric, task.metric_keys)
         self.task = task
         setup: Setup[TrainerOptions] = resolve(values, config=config)
+        if tokenizer is not None:
+            compare_vocabularies("`tokenizer`", list(tokenizer.vocab), setup.checkpoint)
         self.tokenizer = tokenizer or _find_tokenizer(setup)
         if self.tokenizer is not None:
             setup = setup.with_tokenizer(self.tokenizer)
