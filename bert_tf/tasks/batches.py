@@ -19,10 +19,6 @@ from bert_tf.training import strategy
 from bert_tf.training.loop import TrainLoop
 from bert_tf.training.options import TrainingOptions
 
-# Length of the sequences in a batch. full: S. trimmed: the longest of the batch. bucketed: trimmed, with
-# examples of similar length per batch. packed: rows of S tokens with several examples each.
-LENGTHS = ("full", "trimmed", "bucketed", "packed")
-
 Outputs = Callable[
     [Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]
 ]  # of a model, features
@@ -33,8 +29,9 @@ class RecordFiles:
     """Record files of a task.
 
     Args:
-        lengths: one of `LENGTHS`. Becomes "full" on devices that need static shapes, and in a training
-            "packed" with `pack_sequences`.
+        lengths: of the sequences in a batch. "full": S; always on devices that need static shapes.
+            "trimmed": the longest of the batch. "bucketed": trimmed, with examples of similar length per
+            batch. A training with `pack_sequences` has "packed" rows of S tokens, several examples each.
     """
 
     files: Sequence[str]
@@ -50,12 +47,11 @@ class RecordFiles:
             ValueError: the devices need static shapes or parts of one size, which the options prevent,
                 or there are fewer examples than one batch needs.
         """
-        lengths, size = (
-            "packed" if training.pack_sequences else self.lengths,
-            training.train_batch_size,
-        )
-        lengths = possible_lengths(lengths, devices)
-        if lengths == "packed" or strategy.needs_static_shapes(devices):
+        is_static, size = strategy.needs_static_shapes(devices), training.train_batch_size
+        if training.pack_sequences and is_static:
+            raise OptionError("pack_sequences", "a TPU needs static shapes. Omit it.")
+        lengths = "full" if is_static else "packed" if training.pack_sequences else self.lengths
+        if lengths == "packed" or is_static:
             _check_parts(size, training, devices)
         if (count := count_records(self.files, limit=size)) < size:  # would repeat examples
             names = ", ".join(self.files[:3])
@@ -86,7 +82,7 @@ class RecordFiles:
         Args:
             max_batches: maximum number of batches; with "bucketed" the shortest examples.
         """
-        lengths = possible_lengths(self.lengths, trainer.strategy)
+        lengths = "full" if strategy.needs_static_shapes(trainer.strategy) else self.lengths
         by_length = lengths == "bucketed"
         dataset = read_records(
             self.files,
@@ -129,14 +125,7 @@ class DatasetBatches:
         """Return the function step -> endless dataset of training batches from that step on."""
         if strategy.needs_static_shapes(trainer.strategy):
             _check_parts(self.batch_size(), training, trainer.strategy)
-        limits = _id_limits(trainer, task)
-
-        @tf.autograph.experimental.do_not_convert
-        def check(batch):
-            assert_ids(batch, limits)
-            return batch
-
-        batches = self.dataset.map(check).repeat()
+        batches = self._checked(trainer, task).repeat()
         return lambda step: task.complete(batches.skip(step), training.seed, first_batch=step)
 
     def collect(
@@ -149,8 +138,21 @@ class DatasetBatches:
         max_batches: int | None = None,
     ) -> dict[str, np.ndarray]:
         """Return the tensors of `outputs` for all examples."""
-        dataset = task.complete(self.dataset, seed=0)
-        return trainer.predict(dataset, outputs, batch_size, label=label, max_batches=max_batches)
+        dataset = task.complete(self._checked(trainer, task), seed=0)
+        with explain_read_errors(self.files):
+            return trainer.predict(
+                dataset, outputs, batch_size, label=label, max_batches=max_batches
+            )
+
+    def _checked(self, trainer: TrainLoop, task: Task) -> tf.data.Dataset:
+        limits = _id_limits(trainer, task)
+
+        @tf.autograph.experimental.do_not_convert
+        def check(batch):
+            assert_ids(batch, limits)
+            return batch
+
+        return self.dataset.map(check)
 
 
 Source: TypeAlias = RecordFiles | DatasetBatches
@@ -167,15 +169,6 @@ def run_model(
     """Return the outputs for `task.metrics`, in the order of the examples; see `collect`."""
     outputs = task.eval_outputs
     return task.decode(source.collect(trainer, task, outputs, batch_size, label, max_batches))
-
-
-def possible_lengths(lengths: str, devices: tf.distribute.Strategy) -> str:
-    """Return `lengths`, or "full" if the devices need static shapes."""
-    if not strategy.needs_static_shapes(devices):
-        return lengths
-    if lengths == "packed":
-        raise OptionError("pack_sequences", "a TPU needs static shapes. Omit it.")
-    return "full"
 
 
 def _check_parts(size: int, training: TrainingOptions, devices: tf.distribute.Strategy) -> None:
@@ -210,7 +203,7 @@ def training_batches(
     """Return an endless dataset of training batches.
 
     Args:
-        lengths: one of `LENGTHS`.
+        lengths: see `RecordFiles`.
         first_batch: number of batches to skip.
         num_parts: parts of a batch that are computed apart; rows are packed for each.
         id_limits: of `read_records`.

@@ -192,11 +192,21 @@ def test_batches_that_do_not_fit_the_task_are_refused(tmp_path, eagerly):
         for act in (trainer.fit, trainer.evaluate):
             with pytest.raises(ValueError, match="label"):
                 act(wrong)
+    for act in (trainer.fit, trainer.evaluate):
+        with pytest.raises(ValueError, match="segment_ids"):
+            act(batches(16, segment_ids=values["segment_ids"] + 2))
     with refused("repeat()"):
         trainer.fit(batches(4), evaluate=batches(4).repeat())
     for name in ("evaluate_steps", "pack_sequences"):
         with refused(name):
             trainer_of(tmp_path, **{name: True}).fit(batches(8))
+
+
+def test_a_tokenizer_with_other_ids_than_the_checkpoint_is_refused(tmp_path, eagerly):
+    trainer_of(tmp_path / "out", 1).fit(batches(8))
+    other = bert_tf.FullTokenizer([*TOKENS[:-2], *TOKENS[:-3:-1]])
+    with pytest.raises(ValueError, match="tokenizer"):
+        trainer_of(tmp_path / "other", init_checkpoint=tmp_path / "out", tokenizer=other)
 
 
 def test_a_dataset_without_end_is_trained_on(tmp_path, eagerly):

@@ -11,9 +11,7 @@ from tiny_config import tiny_config
 from bert_tf.data.records import RecordWriter
 from bert_tf.options import make_options
 from bert_tf.tasks.batches import (
-    LENGTHS,
     RecordFiles,
-    possible_lengths,
     run_model,
     without_needless_padding,
 )
@@ -146,7 +144,8 @@ def test_batches_by_length_give_what_the_full_length_gives_in_the_order_of_the_f
     lengths = [3, 41, 17, 48, 9, 2, 33, 25, 40, 5, 11]
     file = write_lengths(tmp_path / "eval", lengths)
     found = {
-        name: run_model(trainer, task, RecordFiles([file], name), batch_size=2) for name in LENGTHS
+        name: run_model(trainer, task, RecordFiles([file], name), batch_size=2)
+        for name in ("full", "trimmed", "bucketed")
     }
     for name in ("trimmed", "bucketed"):
         assert sorted(found[name]) == ["label_ids", "logits"]
@@ -163,7 +162,7 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path, eagerly):
     config_without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = dataclasses.replace(CONFIG, **config_without_dropout)
     file = write_lengths(tmp_path / "train", [3, 41, 17, 9])
-    for lengths in LENGTHS:
+    for lengths in ("full", "trimmed", "bucketed", "packed"):
         folder = tmp_path / lengths
         options = classifier_options(
             folder,
@@ -209,9 +208,11 @@ class Tpu(tf.distribute.TPUStrategy):
 
 
 def test_batches_for_a_tpu_have_one_shape(tmp_path):
-    assert possible_lengths("bucketed", Tpu()) == "full"
     data, task = tf.data.Dataset.range(3), ClassificationTask(("no", "yes"), max_seq_length=48)
     assert without_needless_padding(data, task, "full") is data
+    file = write_lengths(tmp_path / "train", [3, 41])
+    plain = classifier_options(tmp_path, train_batch_size=2)
+    assert RecordFiles([file], "bucketed").check(plain.training, Tpu()) == "full"
     packed = classifier_options(tmp_path, pack_sequences=True)
     with refused("pack_sequences"):
         RecordFiles([]).check(packed.training, Tpu())
