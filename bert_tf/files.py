@@ -328,7 +328,7 @@ def open_binary(file: str) -> Iterator[io.BufferedReader]:
     """Open a file as a buffered binary stream, decompressed if its content is gzip.
 
     Raises:
-        ValueError: its gzip data are damaged.
+        ValueError: its gzip data are corrupt.
     """
     try:
         if file == STANDARD_INPUT:

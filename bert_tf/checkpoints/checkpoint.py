@@ -253,5 +253,5 @@ class Bundle(LazyArrays):
             yield
         except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
             raise DataError(
-                f"{self._prefix}.{part}", f"damaged or missing ({error}): copy it again."
+                f"{self._prefix}.{part}", f"corrupt or missing ({error}): copy it again."
             ) from error

@@ -33,7 +33,7 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
     Raises:
         FileNotFoundError: nothing is found at the path.
         ImportError: a library for this format is not installed.
-        ValueError: the file or folder is not supported, or damaged.
+        ValueError: the file or folder is not supported, or corrupt.
     """
     checkpoint = _read(os.fspath(path))
     folder = checkpoint.folder

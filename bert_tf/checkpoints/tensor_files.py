@@ -68,7 +68,7 @@ def _open_safetensors(path: str) -> LazyArrays:
         file = safetensors.safe_open(path, framework="numpy")
     except safetensors.SafetensorError as error:
         raise DataError(
-            path, f"damaged or not fully downloaded, such as a pointer of Git LFS ({error})."
+            path, f"corrupt or not fully downloaded, such as a pointer of Git LFS ({error})."
         ) from error
     shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     return LazyArrays(shapes, file.get_tensor)
@@ -94,9 +94,9 @@ def _open_torch(path: str) -> LazyArrays:
         is_zip = zipfile.is_zipfile(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
         tensors = {name: value for name, value in tensors.items() if torch.is_tensor(value)}
-    except Exception as error:  # a damaged pickle raises errors of many types
+    except Exception as error:  # a corrupt pickle raises errors of many types
         raise DataError(
-            path, f"damaged, or would run code when read: get model.safetensors ({error})."
+            path, f"corrupt, or would run code when read: get model.safetensors ({error})."
         ) from error
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
 
@@ -160,7 +160,7 @@ def _open_h5(path: str) -> LazyArrays:
         shapes = {name: weight.shape for name, weight in weights.items()}
     except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise DataError(
-            path, f"damaged, or not the weights of a TF class ({error}): get it again."
+            path, f"corrupt, or not the weights of a TF class ({error}): get it again."
         ) from error
     return LazyArrays(shapes, lambda name: weights[name][()])
 

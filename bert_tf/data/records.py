@@ -44,7 +44,7 @@ def count_records(files: Sequence[str], limit: int | None = None) -> int:
     """Count the records in `files` without parsing them, up to `limit`.
 
     Raises:
-        ValueError: a file is damaged or not a TFRecord file. The message names it.
+        ValueError: a file is corrupt or not a TFRecord file. The message names it.
     """
     count = 0
     with explain_read_errors(files):
@@ -59,7 +59,7 @@ def check_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:
     """Check the first record of each file before a model is built on them.
 
     Raises:
-        ValueError: a feature does not fit, all files are empty, or one is damaged. The message names
+        ValueError: a feature does not fit, all files are empty, or one is corrupt. The message names
             the file, the feature and the remedy.
     """
     check_specs(specs)
@@ -87,7 +87,7 @@ def feature_sizes(file: str) -> dict[str, int]:
     """Return feature -> number of values, of a file's first record; {} for an empty file.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: the file is corrupt.
     """
     return {name: size for name, (size, _) in (_first_record(file) or {}).items()}
 
@@ -135,7 +135,7 @@ def explain_read_errors(files: Sequence[str]) -> Iterator[None]:
     """Name the files in errors of iteration over `read_records`, which TensorFlow's errors do not.
 
     Raises:
-        ValueError: a file is damaged, or a record cannot be parsed or has an invalid id.
+        ValueError: a file is corrupt, or a record cannot be parsed or has an invalid id.
     """
     try:
         yield
@@ -145,7 +145,7 @@ def explain_read_errors(files: Sequence[str]) -> Iterator[None]:
                 for _ in tf.data.TFRecordDataset(file, detect_compression(file)):
                     pass
             except tf.errors.DataLossError:
-                raise DataError(file, "damaged, or not a TFRecord file.") from error
+                raise DataError(file, "corrupt, or not a TFRecord file.") from error
         raise
     except tf.errors.InvalidArgumentError as error:
         if not any(words in error.message for words in _READ_ERRORS):

@@ -64,7 +64,7 @@ class ConfiguredModel(keras.Model):
         Raises:
             FileNotFoundError: the checkpoint does not exist.
             TypeError: `labels` is not a list of strings.
-            ValueError: its encoder does not fit, it has no configuration, its task.json is damaged or
+            ValueError: its encoder does not fit, it has no configuration, its task.json is corrupt or
                 contradicts its config.json, or the number of labels is unknown.
         """
         from bert_tf.modeling.pretrained import from_pretrained  # imports TensorFlow

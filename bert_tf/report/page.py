@@ -390,7 +390,7 @@ def learning_curve(metrics_file: str, results: Mapping[str, float] = {}) -> list
             try:
                 record = json.loads(line)
             except ValueError:  # a killed process may leave half a line
-                logger.warning("%s:%d: damaged, omitted from the curve", metrics_file, number)
+                logger.warning("%s:%d: corrupt, omitted from the curve", metrics_file, number)
                 continue
             for name, step, value in _points(record):
                 points.setdefault(name, {})[step] = value

@@ -102,7 +102,7 @@ def convert(
         **options: flags of convert_checkpoint, such as `head` and `labels`.
 
     Raises:
-        ValueError: the folder is not empty, or the checkpoint is damaged or incomplete.
+        ValueError: the folder is not empty, or the checkpoint is corrupt or incomplete.
     """
     path, folder = os.fspath(path), os.fspath(folder)
     convert_checkpoint(
@@ -116,7 +116,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     """Write --output_dir, which appears when complete.
 
     Raises:
-        ValueError: the source is damaged or incomplete, or its parts do not match.
+        ValueError: the source is corrupt or incomplete, or its parts do not match.
     """
     check_new_folder(options.output_dir, "output_dir")
     source = read_checkpoint(options.init_checkpoint)

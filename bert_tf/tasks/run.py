@@ -526,7 +526,7 @@ def _load_initial(
     if plan.num_train_steps and (prefixes := list_checkpoints(folder.path)):
         logger.warning(
             "The training starts anew and will remove %s, because the file `checkpoint` is missing or "
-            'damaged. To resume, stop and write the line model_checkpoint_path: "%s" into it.',
+            'corrupt. To resume, stop and write the line model_checkpoint_path: "%s" into it.',
             *(prefixes[-1], os.path.basename(prefixes[-1])),
         )
     if checkpoint is not None and plan.num_train_steps and plan.init_optimizer:

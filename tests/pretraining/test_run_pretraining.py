@@ -140,11 +140,11 @@ def test_records_and_weights_that_do_not_fit_are_refused_and_nothing_written(tmp
 def test_a_damaged_record_in_the_middle_is_named(tmp_path):
     data = bytearray((DATA / "text/train.tf_record").read_bytes())
     data[len(data) // 2] ^= 0xFF
-    damaged = tmp_path / "damaged.tf_record"
-    damaged.write_bytes(data)
-    changed = options("pretrained", tmp_path / "output", input_file=str(damaged), **TRAINING)
+    corrupt = tmp_path / "corrupt.tf_record"
+    corrupt.write_bytes(data)
+    changed = options("pretrained", tmp_path / "output", input_file=str(corrupt), **TRAINING)
     found = cause_of(run_pretraining, changed)
-    assert found == str(damaged)
+    assert found == str(corrupt)
 
 
 def test_a_run_goes_on_only_with_the_model_that_wrote_its_folder(tmp_path):
