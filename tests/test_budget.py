@@ -14,18 +14,18 @@ ROOMS = {
     "pretraining": (1_947, 12, 22),
     "report": (810, 5, 0),
     "serving": (2_399, 19, 16),
-    "tasks": (3_931, 21, 57),
+    "tasks": (3_928, 21, 57),
     "training": (1_833, 11, 23),
 }
 WHOLE = {
-    "lines": 32_497,
-    "code lines": 21_164,
+    "lines": 32_490,
+    "code lines": 21_161,
     "files": 147,
     "raises": 322,
     "distinct flags": 130,
     "flags of run_classifier": 60,
     "functions above 60 lines": 2,
-    "lines of tests": 23_929,
+    "lines of tests": 23_940,
     "lines of documents": 6_875,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
