@@ -23,7 +23,8 @@ All public names of `bert_tf`, made from the docstrings by `python docs/make_api
 Only these names are promised: the modules that they come from may move.
 """
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
-_WIDTH = 96  # of a signature on one line
+OF_KERAS = {"build", "compute_loss", "get_config", "from_config"}  # overridden, with Keras' meaning
+_WIDTH = 98
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -59,19 +60,29 @@ def name_text(name: str, module: str) -> str:
     node = found[name]
     made = isinstance(node, ast.ClassDef)
     code = _constructor(node, tree) if made else _signature(node)
-    parts = [f"\n## {name}\n\n{_code(code)}{_docstring_text(node)}"]
-    for method in _methods(node) if made else ():
-        parts.append(f"\n### {name}.{method.name}\n\n{_code(_signature(method))}")
-        parts.append(_docstring_text(method))
+    summary, entries, examples = _docstring_parts(node)
+    parts = [f"\n## {name}\n\n{_code(code)}\n{_wrap(summary)}"]
+    parts += ["\n" + _code(example) for example in examples]
+    if entries:
+        parts.append("\n" + "".join(_wrap(entry, "- ") for entry in entries))
+    methods = list(_methods(node)) if made else []
+    if methods and not entries:
+        parts.append("\n")
+    for method in methods:
+        summary, entries, examples = _docstring_parts(method)
+        parts.append(_wrap(f"**`{_signature(method)}`**: {summary}", "- "))
+        parts += [_wrap(entry, "    - ") for entry in entries]
+        parts += [textwrap.indent("\n" + _code(example), "    ") for example in examples]
     return "".join(parts)
 
 
 def _methods(node: ast.ClassDef) -> Iterator[Function]:
     """Those that a docstring explains."""
     for child in node.body:
-        is_explained = isinstance(child, FUNCTIONS) and ast.get_docstring(child)
-        if is_explained and (child.name == "__call__" or not child.name.startswith("_")):
-            yield child
+        if isinstance(child, FUNCTIONS) and ast.get_docstring(child):
+            is_public = child.name == "__call__" or not child.name.startswith("_")
+            if is_public and child.name not in OF_KERAS:
+                yield child
 
 
 def _constructor(node: ast.ClassDef, tree: ast.Module) -> str:
@@ -131,7 +142,8 @@ def _definition(name: str, tree: ast.Module) -> tuple[ast.ClassDef, ast.Module] 
 
 def _signature(node: Function) -> str:
     decorators = {ast.unparse(item) for item in node.decorator_list}
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    returns = ast.unparse(node.returns) if node.returns else "None"
+    returns = "" if returns == "None" else f" -> {returns}"
     if decorators & {"property", "cached_property", "functools.cached_property"}:
         return f"{node.name}{returns.replace(' -> ', ': ')}"
     arguments = _arguments(node)
@@ -161,44 +173,57 @@ def _argument(argument: ast.arg, default: ast.expr | None = None) -> str:
 
 
 def _call(name: str, arguments: list[str], returns: str = "") -> str:
-    line = f"{name}({', '.join(arguments)}){returns}"
-    if len(line) <= _WIDTH:
-        return line
-    return "\n".join([f"{name}(", *(f"    {item}," for item in arguments), f"){returns}"])
+    return f"{name}({', '.join(arguments)}){returns}"
 
 
 def _code(text: str) -> str:
+    if not text.startswith(">>> "):
+        text = text.replace(" ", "\xa0").replace(",\xa0", ", ")  # an argument stays on its line
+        options = {"break_long_words": False, "break_on_hyphens": False}
+        text = textwrap.fill(text, _WIDTH, subsequent_indent="    ", **options)
+        text = text.replace("\xa0", " ")
     return f"```python\n{text}\n```\n"
 
 
-def _docstring_text(node: ast.ClassDef | Function) -> str:
-    """The parts of a docstring that the page has, as Markdown."""
+def _wrap(text: str, bullet: str = "") -> str:
+    """The text in lines; `bullet` is in front of the first."""
+    spaces = " " * len(bullet)
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    lines = textwrap.wrap(text, _WIDTH, initial_indent=bullet, subsequent_indent=spaces, **options)
+    return "\n".join(lines) + "\n"
+
+
+def _docstring_parts(node: ast.ClassDef | Function) -> tuple[str, list[str], list[str]]:
+    """The first paragraph of a docstring, the entries of its sections, and its examples."""
     blocks = inspect.cleandoc(ast.get_docstring(node, clean=False)).split("\n\n")
-    parts = [f"\n{_escaped(blocks[0])}\n"]
+    entries: list[str] = []
+    examples: list[str] = []
     for block in blocks[1:]:
         head, _, body = block.partition("\n")
+        section = head.removesuffix(":")
         if block.startswith(">>> "):
-            parts.append(f"\n{_code(block)}")
-        elif head.removesuffix(":") in SECTIONS and head.endswith(":"):
-            parts.append(f"\n{head.removesuffix(':')}\n\n{_entries(textwrap.dedent(body))}")
+            examples.append(block)
+        elif section in SECTIONS and head.endswith(":"):
+            word = "" if section in ("Args", "Attributes") else f"{section} "
+            entries += [word + entry for entry in _entries(textwrap.dedent(body))]
         elif re.match(r"(Inputs|Outputs|Shapes): ", block):
-            parts.append(f"\n{_escaped(block)}\n")
-    return "".join(parts)
+            entries.append(_escaped(" ".join(block.split())))
+    return _escaped(" ".join(blocks[0].split())), entries, examples
 
 
-def _entries(body: str) -> str:
-    """`name: text` with deeper continuation lines, as a list; other text as one entry."""
-    items: list[str] = []
+def _entries(body: str) -> list[str]:
+    """`name: text` with deeper continuation lines, or other text as one entry."""
+    entries: list[str] = []
     for line in body.splitlines():
         continues = line.startswith(" ")
         entry = re.match(r"([*\w][\w*, ./]*): (.*)", line)
         if not continues and entry and not entry[1].endswith("."):
-            items.append(f"`{entry[1]}`: {_escaped(entry[2])}")
-        elif items:
-            items[-1] += f"\n  {_escaped(line.strip())}"
+            entries.append(f"`{entry[1]}`: {_escaped(entry[2])}")
+        elif entries:
+            entries[-1] += f" {_escaped(line.strip())}"
         else:
-            items.append(_escaped(line))
-    return "".join(f"- {item}\n" for item in items)
+            entries.append(_escaped(line))
+    return entries
 
 
 def _escaped(text: str) -> str:

@@ -16,8 +16,14 @@ HEADER = """# Flags
 
 Every flag of every script, made from the code by `python docs/make_flags.py`: change it there.
 Booleans are given as `--flag`, `--flag=true` or `--noflag`. Every script also takes `--help`,
-`--verbosity` and `--flagfile`.
+`--verbosity` and `--flagfile`. The first table has the flags that at least three scripts share. There,
+trainings are run_pretraining and the fine-tunings: run_classifier, run_squad, run_ner, run_swag,
+run_embeddings and run_reranker.
 """
+FINE_TUNINGS = frozenset(
+    f"run_{name}" for name in ("classifier", "squad", "ner", "swag", "embeddings", "reranker")
+)
+TRAININGS = FINE_TUNINGS | {"run_pretraining"}
 
 
 def option_classes() -> dict[str, type]:
@@ -44,22 +50,51 @@ def option_classes() -> dict[str, type]:
 
 def page() -> str:
     """The text of docs/flags.md."""
-    from bert_tf.options import flags_of, valid_range  # found when the root is on the path
+    from bert_tf.options import flags_of  # found when the root is on the path
 
-    parts = [HEADER]
-    for script, options_class in option_classes().items():
+    rows = {
+        script: [
+            _row(flag)
+            for flag in sorted(
+                flags_of(options_class).values(),
+                key=lambda flag: flag.default is not dataclasses.MISSING,
+            )
+            if flag.type is not tuple
+        ]
+        for script, options_class in option_classes().items()
+    }
+    scripts: dict[tuple[str, str, str], list[str]] = {}
+    for script, own in rows.items():
+        for row in own:
+            scripts.setdefault(row, []).append(script)
+    shared = {row: names for row, names in scripts.items() if len(names) >= 3}
+    parts = [HEADER, "\n## Shared flags\n\n| flag | default | | scripts |\n|---|---|---|---|\n"]
+    for row, names in sorted(shared.items(), key=lambda item: (-len(item[1]), item[1])):
+        parts.append(f"| {' | '.join(row)} | {_summarize(names)} |\n")
+    for script, own in rows.items():
         parts.append(f"\n## {script}\n\n| flag | default | |\n|---|---|---|\n")
-        flags = [f for f in flags_of(options_class).values() if f.type is not tuple]
-        for flag in sorted(flags, key=lambda flag: flag.default is not dataclasses.MISSING):
-            text = flag.metadata["help"]
-            if "choices" in flag.metadata:
-                text += (
-                    f" One of {', '.join(f'`{choice}`' for choice in flag.metadata['choices'])}."
-                )
-            if limits := valid_range(flag.metadata):
-                text += f" Must be {limits}."
-            parts.append(f"| `--{flag.name}` | {_shown(flag.default)} | {_escaped(text)} |\n")
+        parts += [f"| {' | '.join(row)} |\n" for row in own if row not in shared]
     return "".join(parts)
+
+
+def _row(flag: dataclasses.Field) -> tuple[str, str, str]:
+    """The flag, its default and its meaning."""
+    from bert_tf.options import valid_range
+
+    text = flag.metadata["help"]
+    if "choices" in flag.metadata:
+        text += f" One of {', '.join(f'`{choice}`' for choice in flag.metadata['choices'])}."
+    if limits := valid_range(flag.metadata):
+        text += f" Must be {limits}."
+    return f"`--{flag.name}`", _shown(flag.default), _escaped(text)
+
+
+def _summarize(scripts: list[str]) -> str:
+    """The scripts, with the trainings or the fine-tunings in a word."""
+    for word, group in (("trainings", TRAININGS), ("fine-tunings", FINE_TUNINGS)):
+        if group <= set(scripts):
+            return ", ".join([word, *(name for name in scripts if name not in group)])
+    return ", ".join(scripts)
 
 
 def with_removed_flags(text: str) -> str:
