@@ -54,7 +54,7 @@ def prepare_squad(
     examples: list[TrainingExample], tokenizer: FullTokenizer, path: str, num_workers: int
 ) -> int:
     """Prepare records as run_squad does before training."""
-    questions = label_questions(examples, tokenizer, Findings(), num_workers)
+    questions = label_questions(examples, tokenizer, Findings())
     return write_once(
         QuestionAnsweringTask(max_seq_length=384), questions, tokenizer, path, num_workers
     )

@@ -31,7 +31,6 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from bert_tf.options import make_options  # noqa: E402
-from bert_tf.report.page import Command  # noqa: E402
 from bert_tf.tasks.question_answering import QuestionAnsweringTask  # noqa: E402
 from bert_tf.tasks.run_squad import (  # noqa: E402
     SquadOptions,
@@ -128,14 +127,9 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
     start = time.time()
     unique_ids = np.array([feature.unique_id for feature in features])
     outputs = {"unique_ids": unique_ids, "start_logits": logits[0], "end_logits": logits[1]}
-    metrics = write_answers(
-        questions.examples,
-        questions.predict(outputs),
-        args.version_2_with_negative,
-        {},
-        options.training.output_dir,
-        Command("run_squad", options),
-    )
+    predictions = questions.predict(outputs)
+    write_answers(options.training.output_dir, predictions, args.version_2_with_negative)
+    metrics = questions.metrics(predictions)
     seconds["answers_and_metrics"] = time.time() - start
     same = {
         name: Path(path).read_bytes() == Path(f"{folder}/ours/{name}").read_bytes()

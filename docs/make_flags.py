@@ -102,7 +102,9 @@ def with_removed_flags(text: str) -> str:
     from bert_tf.removed_flags import REMOVED
 
     before, begin, rest = text.partition("<!-- flags: begin, by docs/make_flags.py -->\n")
-    rows = "".join(f"| `--{name}` | {_escaped(instead)} |\n" for name, instead in REMOVED.items())
+    rows = "".join(
+        f"| `--{name}` | {_escaped(instead)} |\n" for name, instead in sorted(REMOVED.items())
+    )
     _, end, after = rest.partition("<!-- flags: end -->")
     return f"{before}{begin}\n| flag | instead |\n|---|---|\n{rows}\n{end}{after}"
 

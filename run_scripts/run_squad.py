@@ -10,11 +10,6 @@ SQuAD 2.0, with questions without answers and a search for their best threshold:
 
     python run_scripts/run_squad.py ... --version_2_with_negative --null_score_diff_threshold=-1.5
 
-An ensemble of several runs:
-
-    python run_scripts/run_squad.py --predictions=run_1,run_2,run_3 \
-        --predict_file=dev-v1.1.json --output_dir=ensemble
-
 --bert_config_file and --vocab_file default to the files in the checkpoint's folder. After an
 interruption, the same command resumes. After training, --do_predict needs only the data and
 --output_dir. To continue an earlier run with its head, name its folder in --init_checkpoint.

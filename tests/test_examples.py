@@ -14,7 +14,7 @@ import house_measures
 import numpy as np
 import pytest
 from helpers import output_of, read_results, refused
-from models import golden
+from models import DATA, golden
 
 import bert_tf
 from bert_tf.options import make_options
@@ -98,6 +98,33 @@ def test_prepare_corpus_writes_a_sentence_per_line(tmp_path):
         "It shines.\nWhy does it shine?",
         "",
     ]
+
+
+@pytest.mark.parametrize("kind, flags", [("squad", ()), ("squad2", ("--version_2_with_negative",))])
+def test_an_ensemble_of_one_run_answers_as_the_run(tmp_path, kind, flags):
+    names = {"squad": "dev.json", "squad2": "dev2.json"}
+    given = [f"--predict_file={DATA}/squad/{names[kind]}", f"--output_dir={tmp_path}/out", *flags]
+    printed = run("squad_ensemble.py", *given, golden(kind))
+    metrics = dict(line.split(" = ") for line in printed.splitlines() if " = " in line)
+    expected = read_results(golden(kind))
+    for name in ("best_exact", "best_f1", "f1") if flags else ("exact_match", "f1"):
+        assert float(metrics[name]) == pytest.approx(expected[name])
+    answers = [
+        json.loads((folder / "predictions.json").read_text())
+        for folder in (golden(kind), tmp_path / "out")
+    ]
+    assert answers[0] == answers[1]
+
+
+def test_runs_of_an_ensemble_vote():
+    example = runpy.run_path(str(EXAMPLES / "squad_ensemble.py"))
+    lists = [{"cat": 0.6, "dog": 0.4}, {"": 0.5, "dog": 0.5}, {"dog": 0.1}]
+    entries = [[{"text": t, "probability": p} for t, p in each.items()] for each in lists]
+    votes = example["vote"](entries)
+    assert votes == [("dog", pytest.approx(1 / 3)), ("cat", pytest.approx(0.2)), ("", 0.5 / 3)]
+    best, odds = example["odds_of_no_answer"](votes)
+    assert best == "dog" and odds == pytest.approx(np.log(0.5))
+    assert example["odds_of_no_answer"]([("", 1.0)])[0] == ""
 
 
 @pytest.mark.weekly

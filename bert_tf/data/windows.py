@@ -105,13 +105,6 @@ def word_pieces(
     return ids, words_of_pieces, first_pieces
 
 
-def split_texts(
-    tokenizer: FullTokenizer, texts: Sequence[Sequence[str]]
-) -> list[tuple[list[int], list[int], list[int]]]:
-    """Return `word_pieces` of texts, each a list of words."""
-    return [word_pieces(tokenizer, words) for words in texts]
-
-
 class TokenSpan(NamedTuple):
     """First and last word piece of a part of a passage."""
 

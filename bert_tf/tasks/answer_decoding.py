@@ -15,18 +15,13 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.data.windows import TokenSpan, Window
-from bert_tf.limits import MAX_DOCUMENT, DataError, read_json
 from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 
 logger = logging.getLogger(__name__)
@@ -206,8 +201,8 @@ def _select_distinct(
         else:
             window = windows[candidate.window]
             if settings.answer_spans == "characters":
-                start, end = _locate(window, candidate.positions, tokenizer)
-                text = window.passage.passage.text[start:end]
+                span = find_characters(candidate, windows, tokenizer)
+                text = window.passage.passage.text[slice(*span)] if span else ""
             else:
                 text = _reference_text(window, candidate.positions, tokenizer)
             if text in seen:
@@ -260,13 +255,8 @@ def find_characters(
     """
     if candidate.window is None or candidate.positions is None:
         return None
-    return _locate(windows[candidate.window], candidate.positions, tokenizer)
-
-
-def _locate(
-    window: Window, positions: tuple[int, int], tokenizer: FullTokenizer
-) -> tuple[int, int]:
-    span = TokenSpan(*map(window.passage_token, positions))
+    window = windows[candidate.window]
+    span = TokenSpan(*map(window.passage_token, candidate.positions))
     return window.passage.characters(span, tokenizer)
 
 
@@ -308,73 +298,3 @@ def get_final_text(predicted: str, original: str, tokenizer: BasicTokenizer) -> 
     first = start - normalized.count(" ", 0, start)
     last = end - normalized.count(" ", 0, end)
     return original[positions[first] : positions[last] + 1]
-
-
-NBEST_FILE = "nbest_predictions.json"
-
-NBest = Mapping[str, Sequence[Mapping[str, Any]]]  # question -> entries, best first
-
-
-def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -> NBest:
-    """Read the n-best answers of a run.
-
-    Args:
-        path: the run's --output_dir, or the file.
-        names: required questions.
-
-    Raises:
-        ValueError: the file lacks a question, or was made for another version.
-    """
-    file = os.path.join(path, NBEST_FILE) if tf.io.gfile.isdir(path) else path
-    nbest = read_json(file, MAX_DOCUMENT)
-    if missing := [name for name in names if not nbest.get(name)]:
-        raise DataError(file, f"no answer to question {missing[0]}. Predict the same predict_file.")
-    # Only a run with version_2_with_negative lists no answer, "", for each question.
-    has_none = all(any(not entry["text"] for entry in nbest[name]) for name in names)
-    if has_none != version_2_with_negative:
-        problem = f"made with version_2_with_negative={has_none}. Set the same here."
-        raise DataError(file, problem)
-    return nbest
-
-
-def combine(
-    runs: Sequence[NBest], names: Sequence[str], settings: AnswerSettings
-) -> dict[str, Prediction]:
-    """Return question -> joint answer of the runs.
-
-    Odds of no answer are log(probability of no answer) - log(probability of the best answer), as in
-    each run. The logits of an entry are means over the runs that list it.
-    """
-    return {name: _combine_answers([run[name] for run in runs], settings) for name in names}
-
-
-def _combine_answers(
-    runs: Sequence[Sequence[Mapping[str, Any]]], settings: AnswerSettings
-) -> Prediction:
-    entries: dict[str, list[Mapping[str, Any]]] = {}
-    for run in runs:
-        for entry in run:
-            entries.setdefault(entry["text"], []).append(entry)
-    candidates = [
-        Candidate(
-            text,
-            fmean(entry.get("start_logit", 0.0) for entry in same),
-            fmean(entry.get("end_logit", 0.0) for entry in same),
-            sum(entry["probability"] for entry in same) / len(runs),
-        )
-        for text, same in entries.items()
-    ]
-    candidates.sort(key=lambda candidate: -candidate.probability)
-    nbest = candidates[: settings.n_best_size]
-    if not settings.version_2_with_negative:
-        return Prediction(nbest[0].text, tuple(nbest), nbest[0].text)
-    (null,) = (candidate for candidate in candidates if not candidate.text)
-    if null not in nbest:
-        nbest.append(null)
-    best = next((candidate for candidate in candidates if candidate.text), Candidate("", 0, 0, 0.0))
-    null_log, best_log = (
-        math.log(max(candidate.probability, sys.float_info.min)) for candidate in (null, best)
-    )
-    odds = null_log - best_log
-    is_null = odds > settings.null_score_diff_threshold
-    return Prediction("" if is_null else best.text, tuple(nbest), best.text, odds)

@@ -10,7 +10,6 @@ Source: google-research/bert, run_squad.py.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -21,18 +20,16 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.parallel import WindowRecords, WindowRow, map_in_order
+from bert_tf.data.parallel import WindowRecords, WindowRow
 from bert_tf.data.question_answering import Findings, SquadExample, TrainingExample
-from bert_tf.data.records import CHUNK_SIZE, content_key, split_chunks, write_parts
+from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.windows import (
     FIRST_UNIQUE_ID,
     Passage,
-    SquadAnswer,
     TokenizedPassage,
     TokenSpan,
     Window,
     make_windows,
-    split_texts,
     tokenize_passage,
 )
 from bert_tf.modeling.models import BertForQuestionAnswering
@@ -43,91 +40,43 @@ from bert_tf.tasks.squad_metrics import evaluate_v1, evaluate_v2
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import span_loss, without_padding
 
-_WIDER = (
-    "are learned with more text than their answer, although word pieces match it exactly; "
-    "--answer_spans=characters learns the exact pieces"
-)
-_PASSAGES_AT_ONCE = 200  # per call of a tokenizing process
-
-
-class TokenizedPassages(dict):
-    """Passage -> its word pieces, computed once for all its questions."""
-
-    def __init__(self, tokenizer: FullTokenizer):
-        super().__init__()
-        self._tokenizer = tokenizer
-
-    def __missing__(self, passage: Passage) -> TokenizedPassage:
-        result = self[passage] = tokenize_passage(passage, self._tokenizer)
-        return result
-
-    def add(self, passages: Iterable[Passage], num_workers: int) -> None:
-        """Tokenize passages in several processes. With 1, each is tokenized on first use."""
-        new = [passage for passage in dict.fromkeys(passages) if passage not in self]
-        if num_workers == 1 or not new:
-            return
-        parts = (
-            [passage.words for passage in part] for part in split_chunks(new, _PASSAGES_AT_ONCE)
-        )
-        tokenize = functools.partial(split_texts, self._tokenizer)
-        results = chain.from_iterable(map_in_order(tokenize, parts, num_workers))
-        for passage, pieces in zip(new, results, strict=True):
-            self[passage] = TokenizedPassage(passage, *pieces)
-
-
 LabeledQuestion = tuple[SquadExample, TokenizedPassage, TokenSpan | None]
+
+
+def tokenize_passages(
+    examples: Iterable[SquadExample], tokenizer: FullTokenizer
+) -> dict[Passage, TokenizedPassage]:
+    """Return the word pieces of each passage, computed once for all its questions."""
+    passages = dict.fromkeys(example.passage for example in examples)
+    return {passage: tokenize_passage(passage, tokenizer) for passage in passages}
 
 
 def label_questions(
     examples: Sequence[TrainingExample],
     tokenizer: FullTokenizer,
     findings: Findings,
-    num_workers: int = 1,
     answer_spans: str = "words",
 ) -> list[LabeledQuestion]:
     """Return questions with the tokens of their answers, or None without an answer.
 
     Args:
-        findings: receives the skipped questions, whose answer has no tokens, and the questions whose
-            tokens cover more than their answer.
-        num_workers: processes that tokenize the passages.
+        findings: receives the skipped questions, whose answer has no tokens.
         answer_spans: one of `ANSWER_SPANS`.
     """
-    passages, labeled = TokenizedPassages(tokenizer), []
-    passages.add((example.passage for example, _ in examples), num_workers)
+    passages = tokenize_passages((example for example, _ in examples), tokenizer)
+    labeled: list[LabeledQuestion] = []
     for example, answer in examples:
-        passage = passages[example.passage]
-        span = None
+        passage, span = passages[example.passage], None
         if answer is not None:
-            span = _find_answer(example, passage, answer, tokenizer, findings, answer_spans)
+            if answer_spans == "characters":
+                span = passage.find_exact_span(passage.passage.locate(answer), tokenizer)
+            else:
+                span = passage.find_span(answer, tokenizer.encode(answer.text))
             if span is None:
                 findings.add("are left out, because their answer has no tokens", example.qas_id)
                 continue
         labeled.append((example, passage, span))
     return labeled
-
-
-def _find_answer(
-    example: SquadExample,
-    passage: TokenizedPassage,
-    answer: SquadAnswer,
-    tokenizer: FullTokenizer,
-    findings: Findings,
-    answer_spans: str,
-) -> TokenSpan | None:
-    located = passage.passage.locate(answer)
-    if answer_spans == "characters":
-        return passage.find_exact_span(located, tokenizer)
-    answer_ids = tokenizer.encode(answer.text)
-    span = passage.find_span(answer, answer_ids)
-    if span is None or passage.ids[span.start : span.end + 1] == answer_ids:
-        return span
-    exact = passage.find_exact_span(located, tokenizer)
-    if exact is not None and exact != span:
-        start, end = passage.characters(exact, tokenizer)
-        if located.start <= start and end <= located.start + len(located.text):
-            findings.add(_WIDER, example.qas_id)
-    return span
 
 
 # Extra features of a record for training. The last is unused, as in the reference.
@@ -302,11 +251,6 @@ class QuestionSet:
     """Questions to predict. The logits of their windows become answers and metrics.
 
     Windows are computed again on each use, and not kept in memory.
-
-    Args:
-        questions: each without an answer.
-        task: makes their windows.
-        settings: of answer selection.
     """
 
     questions: Sequence[LabeledQuestion]
@@ -339,39 +283,26 @@ class QuestionSet:
             )
         return predictions
 
+    @property
+    def has_answers(self) -> bool:
+        """True if the official metrics can be computed."""
+        answers = [example.answers for example in self.examples]
+        if self.task.version_2_with_negative:
+            return None not in answers
+        return all(answers)
+
     def metrics(self, predictions: Mapping[str, Prediction]) -> dict[str, float]:
-        """Return the official metrics; see `official_metrics`."""
-        version_2 = self.settings.version_2_with_negative
-        return official_metrics(self.examples, predictions, version_2)
-
-
-def official_metrics(
-    examples: Sequence[SquadExample],
-    predictions: Mapping[str, Prediction],
-    version_2_with_negative: bool,
-) -> dict[str, float]:
-    """Return exact match and F1 by the rules of SQuAD 1.1 or 2.0, in percent.
-
-    Args:
-        examples: their answers are known; see `has_answers`.
-    """
-    answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
-    texts = {name: prediction.text for name, prediction in predictions.items()}
-    if not version_2_with_negative:
-        return evaluate_v1(answers, texts)
-    return evaluate_v2(
-        answers,
-        texts,
-        {name: prediction.best_answer for name, prediction in predictions.items()},
-        {name: prediction.null_odds or 0.0 for name, prediction in predictions.items()},
-    )
-
-
-def has_answers(examples: Sequence[SquadExample], version_2_with_negative: bool) -> bool:
-    """Return True if the official metrics can be computed."""
-    if any(example.answers is None for example in examples):
-        return False
-    return version_2_with_negative or all(example.answers for example in examples)
+        """Return exact match and F1 by the rules of SQuAD 1.1 or 2.0, in percent."""
+        answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in self.examples}
+        texts = {name: prediction.text for name, prediction in predictions.items()}
+        if not self.task.version_2_with_negative:
+            return evaluate_v1(answers, texts)
+        return evaluate_v2(
+            answers,
+            texts,
+            {name: prediction.best_answer for name, prediction in predictions.items()},
+            {name: prediction.null_odds or 0.0 for name, prediction in predictions.items()},
+        )
 
 
 def _list_content(questions: Iterable[LabeledQuestion]) -> Iterator[Any]:

@@ -13,36 +13,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.characters import is_blank
-from bert_tf.data.parallel import workers_for
 from bert_tf.data.question_answering import Findings, SquadExample, examples_to_train, read_squad
 from bert_tf.files import write_text
 from bert_tf.limits import DataError
 from bert_tf.options import ModelOptions, OptionError, changes, option, require_files
-from bert_tf.report.page import Command, changed_options, write_report
 from bert_tf.report.question_answering import ScoredAnswer, answer_sections
 from bert_tf.tasks import answer_decoding
-from bert_tf.tasks.answer_decoding import (
-    ANSWER_SPANS,
-    NBEST_FILE,
-    AnswerSettings,
-    Prediction,
-    combine,
-    read_nbest,
-)
+from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction
 from bert_tf.tasks.question_answering import (
     LabeledQuestion,
     QuestionAnsweringTask,
     QuestionSet,
-    TokenizedPassages,
-    has_answers,
     label_questions,
-    official_metrics,
+    tokenize_passages,
 )
-from bert_tf.tasks.run import Run, start_fine_tuning, write_results
-from bert_tf.tasks.run_folder import check_output_folder
+from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import FineTuningOptions, resolve
 from bert_tf.tasks.squad_metrics import score_v1, score_v2
 from bert_tf.tokenization import FullTokenizer
@@ -110,34 +96,10 @@ class SquadOptions:
         default=0.0,
         infinite=True,
     )
-    predictions: str | None = option(
-        "Ensemble instead of a model: comma list of the --output_dir (or nbest_predictions.json) of "
-        "runs on the same --predict_file.",
-        default=None,
-    )
 
     def __post_init__(self) -> None:
-        if self.predictions and self.training.do_train:
-            raise OptionError("predictions", "combines finished runs: omit do_train.")
-        asking = ("do_eval", "do_predict", "predictions")
-        require_files(self, {"do_train": "train_file"} | dict.fromkeys(asking, "predict_file"))
-
-    @property
-    def asks(self) -> bool:
-        """True if --predict_file is answered."""
-        return self.fine_tuning.do_predict or self.training.do_eval
-
-    def answer_settings(
-        self, version_2_with_negative: bool, answer_spans: str = "words"
-    ) -> AnswerSettings:
-        """Return the settings of the answers, with the values that a run has resolved."""
-        return AnswerSettings(
-            self.n_best_size,
-            self.max_answer_length,
-            version_2_with_negative,
-            self.null_score_diff_threshold,
-            answer_spans,
-        )
+        needed = {"do_train": "train_file", "do_eval": "predict_file", "do_predict": "predict_file"}
+        require_files(self, needed)
 
 
 _MAX_SEQ_LENGTH = 384  # the reference's default
@@ -152,8 +114,6 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     `nbest_predictions.json`, `null_odds.json` (SQuAD 2.0), `eval_results.txt`, `report.html` and the
     files of checkpoints/write.py.
     """
-    if options.predictions:
-        return combine_runs(options)
     setup = resolve(options, "question_answering", _MAX_SEQ_LENGTH)
     trained, version_2 = setup.trained, options.version_2_with_negative
     if version_2 is None:
@@ -167,7 +127,7 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     )
     dev: Any = None
     splits = {}
-    if options.asks:
+    if options.fine_tuning.do_predict or options.training.do_eval:
         dev = read_questions(options, task.unlabeled(), setup.tokenizer)
         splits["dev"] = dev.questions
     if options.training.do_train:
@@ -181,56 +141,38 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
         return dev.metrics(predict(options.training.eval_batch_size, "eval"))
 
     if options.training.do_train:
-        is_scored = dev is not None and has_answers(dev.examples, version_2)
         if dev is not None:  # now, so that a full disk is found early
             run.records(dev.questions, "eval", dev.task)
+        is_scored = dev is not None and dev.has_answers
         run.train(splits["train"], dev_metrics if is_scored else None)
     if dev is None:
         return {}
     logger.info("***** Running prediction on %d questions *****", len(dev.examples))
     predictions = predict(options.fine_tuning.predict_batch_size, "predict")
-    facts, command = {"global_step": run.trainer.step}, run.command("run_squad")
-    return write_answers(dev.examples, predictions, version_2, facts, run.output_dir, command)
-
-
-def combine_runs(options: SquadOptions) -> dict[str, float]:
-    """Combine the answers of the runs in `predictions`, and write them like those of one run."""
-    examples, output_dir = read_squad(_predict_file(options)), options.training.output_dir
-    folders = [folder for folder in map(str.strip, str(options.predictions).split(",")) if folder]
-    for path in folders:
-        folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
-        if os.path.abspath(folder) == os.path.abspath(output_dir):
-            raise OptionError("output_dir", "is one of `predictions`. Use another.")
-    check_output_folder(output_dir)
-    version_2 = bool(options.version_2_with_negative)
-    check_answers(examples, options, version_2)
-    names = [example.qas_id for example in examples]
-    runs = [read_nbest(path, names, version_2) for path in folders]
-    logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
-    predictions = combine(runs, names, options.answer_settings(version_2))
-    facts, command = {"num_runs": len(runs)}, Command("run_squad", changed_options(options))
-    return write_answers(examples, predictions, version_2, facts, output_dir, command)
+    write_answers(run.output_dir, predictions, version_2)
+    if not dev.has_answers:
+        logger.info("The questions lack answers, so there are no metrics.")
+        return {}
+    results = run.write_results("eval", dev.metrics(predictions))
+    facts: dict[str, float] = {"questions": len(dev.examples)}
+    if version_2:
+        share = sum(not example.answers for example in dev.examples) / len(dev.examples)
+        facts["exact_of_no_answer"] = 100.0 * share
+    sections = answer_sections(_score_answers(dev.examples, predictions, version_2))
+    title = f"Answers to {os.path.basename(str(options.fine_tuning.predict_file))}"
+    run.write_report("run_squad", title, results | facts, sections)
+    return results
 
 
 def write_answers(
-    examples: Sequence[SquadExample],
-    predictions: Mapping[str, Prediction],
-    version_2_with_negative: bool,
-    facts: Mapping[str, Any],
-    folder: str,
-    command: Command,
-) -> dict[str, float]:
-    """Write the reference's three files. Return {} unless the answers are known.
-
-    With known answers, write and return the metrics in `eval_results.txt`, and write the report.
-
-    Args:
-        facts: name -> value, written with the metrics.
-        command: of the program, for the report.
-    """
+    folder: str, predictions: Mapping[str, Prediction], version_2_with_negative: bool
+) -> None:
+    """Write the reference's two files, or three for SQuAD 2.0."""
     files = {
         "predictions.json": {name: p.text for name, p in predictions.items()},
-        NBEST_FILE: {name: [c.as_json() for c in p.nbest] for name, p in predictions.items()},
+        "nbest_predictions.json": {
+            name: [candidate.as_json() for candidate in p.nbest] for name, p in predictions.items()
+        },
     }
     if version_2_with_negative:
         files["null_odds.json"] = {name: p.null_odds for name, p in predictions.items()}
@@ -238,20 +180,6 @@ def write_answers(
         path = os.path.join(folder, name)
         write_text(path, json.dumps(values, indent=4) + "\n")
         logger.info("Wrote %s", path)
-    if not has_answers(examples, version_2_with_negative):
-        logger.info("The questions lack answers, so there are no metrics.")
-        return {}
-    results = {**facts, **official_metrics(examples, predictions, version_2_with_negative)}
-    write_results(os.path.join(folder, "eval_results.txt"), results, "Eval results")
-    report_facts: dict[str, float] = {"questions": len(examples)}
-    if version_2_with_negative:
-        share = sum(not example.answers for example in examples) / len(examples)
-        report_facts["exact_of_no_answer"] = 100.0 * share
-    sections = answer_sections(_score_answers(examples, predictions, version_2_with_negative))
-    title = f"Answers to {os.path.basename(command.flags['predict_file'])}"
-    path = os.path.join(folder, "report.html")
-    write_report(path, title, results | report_facts, sections, command)
-    return results
 
 
 def _score_answers(
@@ -279,7 +207,6 @@ def _score_answers(
     ]
 
 
-_SENTENCES_PER_PASSAGE = 8  # with about the same tokenization time
 _SHUFFLE_SEED = 12345  # the reference's, for the order of the questions in train.tf_record
 
 
@@ -294,8 +221,7 @@ def read_training_set(
     path, findings = str(options.fine_tuning.train_file), Findings()
     examples = read_squad(path)
     usable = examples_to_train(examples, task.version_2_with_negative, findings)
-    num_workers = _choose_workers(examples)
-    questions = label_questions(usable, tokenizer, findings, num_workers, task.answer_spans)
+    questions = label_questions(usable, tokenizer, findings, task.answer_spans)
     _log_findings(path, len(examples), findings, options)
     random.Random(_SHUFFLE_SEED).shuffle(questions)
     return questions
@@ -309,48 +235,36 @@ def read_questions(
     Raises:
         ValueError: the file cannot be read, lacks answers for an evaluation, or has only empty passages.
     """
-    path, version_2 = _predict_file(options), task.version_2_with_negative
+    path, findings = str(options.fine_tuning.predict_file), Findings()
     examples = read_squad(path)
-    check_answers(examples, options, version_2)
-    passages, findings = TokenizedPassages(tokenizer), Findings()
-    passages.add((example.passage for example in examples), _choose_workers(examples))
+    passages = tokenize_passages(examples, tokenizer)
     for example in examples:
         if not passages[example.passage].ids:
             findings.add("have an empty passage and get no answer", example.qas_id)
         if is_blank(example.question_text):
             findings.add("are empty texts", example.qas_id)
-        if example.is_impossible and not version_2:
+        if example.is_impossible and not task.version_2_with_negative:
             problem = "have no answer but get one, because --version_2_with_negative is not set"
             findings.add(problem, example.qas_id)
     _log_findings(path, len(examples), findings, options)
-    questions = [(example, passages[example.passage], None) for example in examples]
-    if not any(passage.ids for _, passage, _ in questions):
+    if not any(passage.ids for passage in passages.values()):
         raise DataError(path, "every `context` is empty, so no answer can be found.")
     if options.verbose_logging:
         logging.getLogger(answer_decoding.__name__).setLevel(logging.DEBUG)
-    settings = options.answer_settings(version_2, task.answer_spans)
-    return QuestionSet(questions, task, tokenizer, settings)
-
-
-def check_answers(
-    examples: Sequence[SquadExample], options: SquadOptions, version_2_with_negative: bool
-) -> None:
-    """Raise ValueError if the options need metrics, but answers of --predict_file are unknown."""
-    do_eval, evaluate_steps = options.training.do_eval, options.training.evaluate_steps
-    if (do_eval or evaluate_steps) and not has_answers(examples, version_2_with_negative):
-        raise OptionError(
-            "do_eval" if do_eval else "evaluate_steps",
-            f"{_predict_file(options)} does not contain an answer to each question. Use "
-            "do_predict; for SQuAD 2.0 add version_2_with_negative.",
-        )
-
-
-def _predict_file(options: SquadOptions) -> str:
-    return str(options.fine_tuning.predict_file)
-
-
-def _choose_workers(examples: Sequence[SquadExample]) -> int:
-    return workers_for(_SENTENCES_PER_PASSAGE * len({example.passage for example in examples}))
+    settings = AnswerSettings(
+        options.n_best_size,
+        options.max_answer_length,
+        task.version_2_with_negative,
+        options.null_score_diff_threshold,
+        task.answer_spans,
+    )
+    questions = [(example, passages[example.passage], None) for example in examples]
+    dev = QuestionSet(questions, task, tokenizer, settings)
+    for flag in ("do_eval", "evaluate_steps"):
+        if getattr(options.training, flag) and not dev.has_answers:
+            text = f"{path} does not contain an answer to each question. Use do_predict; for SQuAD "
+            raise OptionError(flag, f"{text}2.0 add version_2_with_negative.")
+    return dev
 
 
 def _log_findings(path: str, total: int, findings: Findings, options: SquadOptions) -> None:

@@ -13,8 +13,8 @@ from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings
 from bert_tf.tasks.question_answering import (
     QuestionAnsweringTask,
     QuestionSet,
-    TokenizedPassages,
     label_questions,
+    tokenize_passages,
 )
 from bert_tf.tokenization import FullTokenizer
 
@@ -94,7 +94,7 @@ def test_the_loss_is_the_mean_of_both_cross_entropies_over_the_tokens(written):
 def test_kept_logits_are_of_full_length_and_padding_is_no_answer(written):
     config = BertConfig.from_name("tiny", vocab_size=13, num_hidden_layers=1)
     examples = [example("a", Passage("owl ."), "owl"), example("b", Passage("the hen saw ."))]
-    passages = TokenizedPassages(TOKENIZER)
+    passages = tokenize_passages(examples, TOKENIZER)
     questions = [(e, passages[e.passage], None) for e in examples]
     asked = QuestionSet(questions, TASK, TOKENIZER, AnswerSettings())
     task = TASK.unlabeled()
@@ -126,21 +126,17 @@ def test_an_answer_that_the_tokenizer_drops_is_left_out_and_counted():
     assert list(findings.questions.values()) == [["a"]]
 
 
-def test_answers_learned_with_more_than_they_are_are_counted_or_found_by_characters():
+def test_answers_inside_words_are_learned_whole_or_by_characters():
     tokenizer = FullTokenizer(["[UNK]", "un", "##happy", "happy", "hen"])
     passage = Passage("unhappy hen")
     chosen = [
         TrainingExample(example(name, passage, text), SquadAnswer(text, passage.text.index(text)))
         for name, text in (("inside", "happy"), ("whole", "unhappy"), ("cut", "hap"))
     ]
-    spans = {}
-    for answer_spans in ANSWER_SPANS:
-        findings = Findings()
-        found = label_questions(chosen, tokenizer, findings, answer_spans=answer_spans)
-        spans[answer_spans] = [span for _, _, span in found]
-        wider = {matter: names for matter, names in findings.questions.items() if "more" in matter}
-        assert list(wider.values()) == ([["inside"]] if answer_spans == "words" else [])
-        assert all("--answer_spans=characters" in matter for matter in wider)
+    spans = {
+        kind: [span for *_, span in label_questions(chosen, tokenizer, Findings(), kind)]
+        for kind in ANSWER_SPANS
+    }
     assert spans == {
         "words": [(0, 1), (0, 1), (0, 1)],
         "characters": [(1, 1), (0, 1), (1, 1)],

@@ -1,4 +1,4 @@
-"""run_squad: answers and odds, ensembles, odd questions, and bad input."""
+"""run_squad: answers and odds, odd questions, and bad input."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,7 @@ import pytest
 from helpers import read_json_lines, read_results, refused, write
 from models import DATA, copy_of, golden, options, train, with_values
 
-from bert_tf.options import make_options
-from bert_tf.tasks.run_squad import SquadOptions, run_squad
+from bert_tf.tasks.run_squad import run_squad
 
 TEST, DEV = DATA / "squad/test.json", DATA / "squad/dev.json"
 WITHOUT_TRAINING = {"do_train": False, "init_checkpoint": str(golden("squad"))}
@@ -95,52 +94,6 @@ def test_a_model_trained_with_characters_cuts_its_answers_by_characters(tmp_path
     assert whole == set(answers_in(tmp_path / "model").values())
 
 
-# ------------------------------------------------------------------------------------------ ensembles
-
-
-def ensemble(output_dir, folders, **changes):
-    values = {"predict_file": str(DEV), "predictions": ",".join(map(str, folders)), **changes}
-    return run_squad(make_options(SquadOptions, output_dir=str(output_dir), **values))
-
-
-def test_an_ensemble_of_one_run_answers_as_the_run(tmp_path):
-    given = {"predict_file": f"{DATA}/squad/dev2.json", "version_2_with_negative": True}
-    results, before = (
-        ensemble(tmp_path, [golden("squad2")], **given),
-        read_results(golden("squad2")),
-    )
-    for name in ("exact", "f1", "best_exact", "best_f1"):
-        assert results[name] == pytest.approx(before[name])
-    assert results["num_runs"] == 1
-    assert odds_in(tmp_path) == pytest.approx(odds_in(golden("squad2")), abs=1e-6)
-    assert answers_in(tmp_path) == answers_in(golden("squad2"))
-
-
-def test_several_runs_vote(tmp_path):
-    for number, text in enumerate(("barn", "barn", "lake")):
-        (tmp_path / str(number)).mkdir()
-        nbest = {n: [{"text": text, "probability": 1.0}] for n in answers_in(golden("squad"))}
-        write(tmp_path / f"{number}/nbest_predictions.json", json.dumps(nbest))
-    results = ensemble(tmp_path / "ensemble", (tmp_path / name for name in "012"))
-    assert results["num_runs"] == 3
-    assert set(answers_in(tmp_path / "ensemble").values()) == {"barn"}
-    entries = nbest_in(tmp_path / "ensemble")["q0"]
-    assert [entry["text"] for entry in entries] == ["barn", "lake"]
-    assert [entry["probability"] for entry in entries] == pytest.approx([2 / 3, 1 / 3])
-
-
-def test_an_ensemble_does_not_replace_answers_of_a_run_or_of_others(tmp_path):
-    before = (golden("squad") / "predictions.json").read_bytes()
-    with refused("output_dir"):
-        ensemble(f"{golden('squad')}/", [golden("squad")])
-    assert (golden("squad") / "predictions.json").read_bytes() == before
-    for _ in range(2):  # its own files may be replaced
-        ensemble(tmp_path / "again", [golden("squad")])
-    write(tmp_path / "report.html", "foreign")
-    with refused("output_dir"):
-        ensemble(tmp_path, [golden("squad")])
-
-
 # ------------------------------------------------------------------------------------- odd questions
 
 
@@ -209,8 +162,6 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
         ({"train_file": None}, "train_file"),
         ({"do_predict": True, "predict_file": None}, "predict_file"),
         ({"do_eval": True, "predict_file": None}, "predict_file"),
-        ({"do_train": False, "predictions": "x", "predict_file": None}, "predict_file"),
-        ({"predictions": "x"}, "predictions"),
         ({"null_score_diff_threshold": float("nan")}, "null_score_diff_threshold"),
     ):
         with refused(name):
