@@ -30,7 +30,9 @@ def main() -> None:
     parser.add_argument("--feature_layers", help="a choice of run_ner's; default: fine-tuning")
     args, args.script_flags = parser.parse_known_args()
     flags = {
-        "data_dir": args.data_dir,
+        "train_file": f"{args.data_dir}/wnut17train.conll",
+        "eval_file": f"{args.data_dir}/emerging.dev.conll",
+        "predict_file": f"{args.data_dir}/emerging.test.annotated",
         "do_train": True,
         "do_eval": True,
         "do_predict": True,

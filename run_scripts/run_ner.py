@@ -1,7 +1,7 @@
 r"""Fine-tune, evaluate and predict: named entities, or any labels of words, in CoNLL columns.
 
     python run_scripts/run_ner.py \
-        --data_dir=conll2003 --document_context \
+        --train_file=train.txt --eval_file=dev.txt --predict_file=test.txt --document_context \
         --init_checkpoint=cased_L-12_H-768_A-12/bert_model.ckpt \
         --do_train --do_eval --do_predict \
         --max_seq_length=128 --train_batch_size=32 --learning_rate=5e-5 --num_train_epochs=3.0 \

@@ -56,6 +56,7 @@ SPANS = {
     "n_best_size": 5,
     "do_eval": False,
 }
+CONLL = files("conll", ".txt") | {"eval_file": "conll/valid.txt"}
 ONE_LAYER = {"init_layers": "0"}  # its graph is traced in 3/4 of the time of two
 KINDS = {
     "pretrained": Kind(
@@ -80,8 +81,8 @@ KINDS = {
         files("regression", ".jsonl"),
         ONE_LAYER | SCENES | {"problem_type": "regression"},
     ),
-    "ner": Kind(NER, {"data_dir": "conll"}, ONE_LAYER | {"num_train_epochs": 8.0}),
-    "crf": Kind(NER, {"data_dir": "conll"}, ONE_LAYER | {"num_train_epochs": 8.0, "crf": True}),
+    "ner": Kind(NER, CONLL, ONE_LAYER | {"num_train_epochs": 8.0}),
+    "crf": Kind(NER, CONLL, ONE_LAYER | {"num_train_epochs": 8.0, "crf": True}),
     "squad": Kind(
         SQUAD,
         {"train_file": "squad/train.json", "predict_file": "squad/dev.json"},

@@ -24,7 +24,6 @@ from bert_tf.tasks.run import Plan, make_optimizer
 from bert_tf.tasks.run_ner import (
     NerOptions,
     choose_learning_rates,
-    find_files,
     read_data,
     run_ner,
 )
@@ -34,6 +33,11 @@ from bert_tf.tokenization import FullTokenizer
 
 def ner_options(output_dir, **changes):
     return make_options(NerOptions, output_dir=str(output_dir), **changes)
+
+
+def conll_files(folder):
+    names = {"train_file": "train", "eval_file": "valid", "predict_file": "test"}
+    return {flag: f"{folder}/{name}.txt" for flag, name in names.items()}
 
 
 # --------------------------------------------------------------------------------------- what it leaves
@@ -89,7 +93,7 @@ def test_document_context_is_trained_with_and_kept_to(tmp_path, caplog, eagerly)
     assert json.loads((tmp_path / "task.json").read_text())["document_context"] is True
     # 3 documents of 30 * 6 words make windows of 17 words, 8 apart
     assert "90 examples in 66 windows, 1 step" in caplog.text
-    run_ner(ner_options(tmp_path, data_dir=f"{DATA}/conll", do_eval=True))
+    run_ner(ner_options(tmp_path, eval_file=f"{DATA}/conll/valid.txt", do_eval=True))
     words = evaluated_words(tmp_path)
     hits = [actual == predicted for *_, actual, predicted in words]
     assert read_results(tmp_path)["eval_accuracy"] == pytest.approx(np.mean(hits))
@@ -108,7 +112,7 @@ def test_labels_of_words_are_predicted_by_model_and_export(tmp_path):
         )
         write(tmp_path / f"{name}.txt", "\n".join(lines) + "\n")
     folder = tmp_path / "out"
-    given = {"data_dir": str(tmp_path), "label_scheme": "words", "evaluate_steps": 20}
+    given = conll_files(tmp_path) | {"label_scheme": "words", "evaluate_steps": 20}
     results = train("ner", folder, **given)
     assert set(results) == {"global_step", "eval_accuracy", "eval_f1_macro", "eval_loss", "loss"}
     assert results["eval_accuracy"] > 0.95
@@ -163,8 +167,8 @@ def test_entities_of_raw_text_are_those_of_the_evaluation(tmp_path):
     for name, number in (("train", 90), ("dev", 11)):
         write(tmp_path / f"{name}.txt", offices(number, seed=number))
     folder, file = tmp_path / "out", str(tmp_path / "dev.txt")
-    results = train("ner", folder, data_dir=str(tmp_path), do_predict=False)
-    assert results["eval_f1"] == 1.0 and "eval_f1_of_text" not in results
+    files = {"train_file": f"{tmp_path}/train.txt", "eval_file": file, "do_predict": False}
+    assert train("ner", folder, **files)["eval_f1"] == 1.0
     sentences = [list(row.words) for row in read_conll(file)]
     expected = [
         [(e.type, " ".join(row.words[e.start : e.end])) for e in find_entities(row.labels)]
@@ -186,11 +190,6 @@ def test_entities_of_raw_text_are_those_of_the_evaluation(tmp_path):
         assert found == expected
     (answer,) = load(folder).predict([["Yahoo!", "left", "the", "U.S.", "today", "."]])
     assert [(e["start"], e["end"]) for e in answer["entities"]] == [(0, 1), (3, 4)]
-    # a model that splits otherwise: F1 of raw text stands beside that of words
-    task = json.loads((folder / "task.json").read_text())
-    write(folder / "task.json", json.dumps(task | {"word_splitting": "basic"}))
-    again = run_ner(ner_options(folder, eval_file=file, do_eval=True))
-    assert again["eval_f1"] == 1.0 and again["eval_f1_of_text"] < 0.6
 
 
 def test_the_splitting_of_the_training_words_is_kept(tmp_path):
@@ -271,7 +270,7 @@ def test_the_feature_based_way_learns_and_leaves_the_encoder_as_it_was(tmp_path)
         for folder in (golden("pretrained"), tmp_path)
     )
     assert_bit_equal(after, {name: before[name] for name in before if "/adam_" not in name})
-    again = run_ner(ner_options(tmp_path, data_dir=f"{DATA}/conll", do_eval=True))
+    again = run_ner(ner_options(tmp_path, eval_file=f"{DATA}/conll/valid.txt", do_eval=True))
     assert again == pytest.approx(results, rel=1e-5)
     with refused("output_dir"):
         train("ner", tmp_path, init_layers=None)
@@ -286,9 +285,8 @@ def test_bad_input_is_refused_before_training(tmp_path):
     for files, changes, name in (
         ({"valid": "a x O\nb O\n"}, {}, "valid.txt:2"),
         ({"valid": "a x O\n\nb x B-Z\n"}, {}, "valid.txt:3"),
-        ({"train": "a x O\nb x O\n"}, {}, "train.txt"),
+        ({"train": "a x O\nb x O\n"}, {}, "labels"),
         ({"train": "a x O\nb x A\n"}, {"label_column": 2}, "train.txt:1"),
-        ({"valid": "a x O\nb x I-A\n"}, {"label_scheme": "iob2"}, "label_scheme"),
         ({}, {"train_file": "/nowhere/a.txt"}, "/nowhere/a.txt"),
         ({}, {"max_seq_length": 2}, "max_seq_length"),
         ({}, {"max_seq_length": 32}, "max_seq_length"),
@@ -298,18 +296,19 @@ def test_bad_input_is_refused_before_training(tmp_path):
         write(data / "valid.txt", files.get("valid", valid))
         write(data / "train.txt", files.get("train", train_rows))
         with refused(name):
-            train("ner", tmp_path / "output", data_dir=str(data), **changes)
+            train("ner", tmp_path / "output", **conll_files(data) | changes)
         assert not list(tmp_path.glob("output/model.ckpt*"))
 
 
-def test_files_and_labels_of_another_model_are_refused(tmp_path):
-    write(tmp_path / "dev.csv", "")
-    with refused("data_dir"):
-        find_files(ner_options(tmp_path / "output", data_dir=str(tmp_path), do_eval=True))
+def test_a_checkpoint_without_labels_is_not_evaluated(tmp_path):
     write(tmp_path / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
     given = {"init_checkpoint": write_tf1(tmp_path, arrays_of("classifier")), "max_seq_length": 9}
     with refused("init_checkpoint"):  # it has no task.json
-        run_ner(ner_options(tmp_path / "out", data_dir=f"{DATA}/conll", do_eval=True, **given))
+        run_ner(
+            ner_options(
+                tmp_path / "out", eval_file=f"{DATA}/conll/valid.txt", do_eval=True, **given
+            )
+        )
 
 
 def test_the_labels_have_the_order_of_the_initial_weights(tmp_path):
