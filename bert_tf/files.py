@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import sys
-import zlib
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
@@ -32,7 +32,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def file_identity(file: str) -> dict[str, Any]:
-    """Return the name, size and time of a file, to detect changes, as a manifest has them."""
+    """Return the name, size and time of a file, by which a manifest detects changes."""
     status = tf.io.gfile.stat(file)
     # TensorFlow rounds the time to seconds.
     modified = os.stat(file).st_mtime_ns if os.path.exists(file) else status.mtime_nsec
@@ -49,18 +49,14 @@ def file_facts(path: str) -> dict[str, Any]:
 
 
 @contextmanager
-def hold_lock(
-    path: str, in_use: str, *, is_folder: bool = False, wait: bool = False
-) -> Iterator[None]:
-    """Hold a lock on a file or folder, made if missing, that other processes cannot take.
+def hold_lock(path: str, in_use: str) -> Iterator[None]:
+    """Hold a lock on a file that other processes cannot take; it is removed at the end.
 
-    A file that is still there at the end is removed. The operating system releases the lock when the
-    process ends, even after a kill. Remote paths (gs://), Windows and file systems without locks lock
-    nothing.
+    The operating system releases the lock when the process ends, even after a kill. Remote paths (gs://),
+    Windows and file systems without locks lock nothing.
 
     Args:
         in_use: message if another process holds the lock.
-        wait: True to wait for that process instead.
 
     Raises:
         ValueError: another process holds the lock.
@@ -68,65 +64,49 @@ def hold_lock(
     if fcntl is None or "://" in path:
         yield
         return
-    while True:
-        if is_folder:
-            os.makedirs(path, exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o666)
+    with open(path, "a") as file:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(descriptor)
             raise ValueError(in_use) from None
         except OSError:  # a file system without locks
-            break
-        # The previous holder may have removed or renamed it between our opening and our locking it.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                break
-        os.close(descriptor)
-    try:
-        yield
-    finally:
-        with suppress(FileNotFoundError):
-            if not is_folder and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            pass
+        try:
+            yield
+        finally:
+            with suppress(FileNotFoundError):
                 os.remove(path)
-        os.close(descriptor)
 
 
-_IN_USE = "{} is being written by another process. Wait for it, or use another path."
+def _temporary_name(target: str) -> str:
+    """Return a name next to `target` that no other process takes."""
+    return f"{target}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}"
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike, *, wait: bool = False) -> Iterator[str]:
+def atomic_path(path: str | os.PathLike) -> Iterator[str]:
     """Yield a temporary name for a file, and rename it to `path` if the block succeeds.
 
-    That name is `path` + ".tmp" in the same folder, which is made if missing. The target of a symbolic
-    link is replaced. A replaced file passes its permissions on. A device or a pipe is written directly,
-    so `path` itself is yielded. Remote paths go through `tf.io.gfile`.
-
-    Args:
-        wait: True to wait while another process writes the file.
-
-    Raises:
-        ValueError: another process writes the file.
+    That name is in the same folder, which is made if missing, and ends with ".tmp". The target of a
+    symbolic link is replaced. A replaced file passes its permissions on. A device or a pipe is written
+    directly, so `path` itself is yielded. Remote paths go through `tf.io.gfile`.
     """
     path = os.fspath(path)
     if is_stream(path):
         yield path
         return
     target = os.path.realpath(path) if os.path.islink(path) else path
-    temporary = target + TEMPORARY_SUFFIX
+    temporary = _temporary_name(target)
     tf.io.gfile.makedirs(os.path.dirname(target) or ".")
-    with hold_lock(temporary, _IN_USE.format(target), wait=wait):
-        try:
-            yield temporary
-            if os.path.isfile(target):
-                shutil.copymode(target, temporary)
-            tf.io.gfile.rename(temporary, target, overwrite=True)
-        except BaseException:
-            if tf.io.gfile.exists(temporary):
-                tf.io.gfile.remove(temporary)
-            raise
+    try:
+        yield temporary
+        if os.path.isfile(target):
+            shutil.copymode(target, temporary)
+        tf.io.gfile.rename(temporary, target, overwrite=True)
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
+        raise
 
 
 def is_stream(path: str) -> bool:
@@ -137,9 +117,9 @@ def is_stream(path: str) -> bool:
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike, *, wait: bool = False) -> Iterator[TextIO]:
+def atomic_write(path: str | os.PathLike) -> Iterator[TextIO]:
     """Open a UTF-8 text file for writing through `atomic_path`."""
-    with atomic_path(path, wait=wait) as name:
+    with atomic_path(path) as name:
         # Appending keeps the contents of a file that is /dev/stdout.
         mode = "a" if name == os.fspath(path) else "w"
         with tf.io.gfile.GFile(name, mode) as file:
@@ -148,7 +128,7 @@ def atomic_write(path: str | os.PathLike, *, wait: bool = False) -> Iterator[Tex
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    with atomic_write(path, wait=True) as file:
+    with atomic_write(path) as file:
         file.write(text)
 
 
@@ -162,60 +142,33 @@ def json_line(values: Any) -> str:
     return escape_surrogates(json.dumps(values, ensure_ascii=False)) + "\n"
 
 
-def check_writable(output_dir: str) -> None:
-    """Make the folder, and raise ValueError before the long work if no file can be written there."""
-    probe = os.path.join(output_dir, f".writable-{os.getpid()}{TEMPORARY_SUFFIX}")
-    try:
-        tf.io.gfile.makedirs(output_dir)
-        with tf.io.gfile.GFile(probe, "w") as file:
-            file.write("")
-        tf.io.gfile.remove(probe)
-    except (OSError, tf.errors.OpError) as error:
-        raise ValueError(f"Cannot write into output_dir={output_dir} ({error}).") from error
-
-
 @contextmanager
 def atomic_folder(folder: str, name: str) -> Iterator[str]:
     """Yield an empty temporary folder, and rename it to `folder` if the block succeeds.
 
-    The temporary name is `folder` + ".tmp". An exception removes it. The target of a symbolic link is
-    replaced.
+    Its name ends with ".tmp". An exception removes it. The target of a symbolic link is replaced.
 
     Args:
         folder: must not exist, or be empty.
         name: of the parameter or flag, for messages.
 
     Raises:
-        ValueError: as in `check_new_folder`, or another process writes the folder.
+        ValueError: as in `check_new_folder`.
     """
     check_new_folder(folder, name)
     target = os.path.realpath(folder) if os.path.islink(folder) else folder.rstrip("/")
-    temporary = target + TEMPORARY_SUFFIX
-    if os.path.islink(temporary):  # or its target would be emptied
-        raise ValueError(f"{name}: {temporary} is a link. Remove it.")
-    with hold_lock(temporary, _IN_USE.format(folder), is_folder=True):
-        try:
-            check_new_folder(folder, name)  # again: another process may just have made it
-            tf.io.gfile.makedirs(temporary)
-            for leftover in tf.io.gfile.listdir(temporary):  # of a killed run
-                path = os.path.join(temporary, leftover)
-                (_remove_tree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
-            yield temporary
-            if tf.io.gfile.isdir(target):
-                _remove_tree(target)
-            tf.io.gfile.rename(temporary, target)
-        except BaseException:
-            if tf.io.gfile.exists(temporary):
-                _remove_tree(temporary)
-            raise
-
-
-def _remove_tree(folder: str) -> None:
-    """Remove a folder and its content. Links are removed, not what they lead to."""
-    if os.path.islink(folder):
-        os.unlink(folder)
-    else:  # TensorFlow follows links. Remote folders (gs://) have none.
-        (tf.io.gfile.rmtree if "://" in folder else shutil.rmtree)(folder)
+    temporary = _temporary_name(target)
+    tf.io.gfile.makedirs(temporary)
+    try:
+        yield temporary
+        check_new_folder(target, name)  # again: another process may just have made it
+        if tf.io.gfile.isdir(target):
+            tf.io.gfile.rmtree(target)
+        tf.io.gfile.rename(temporary, target)
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.rmtree(temporary)
+        raise
 
 
 def check_new_folder(folder: str, name: str) -> None:
@@ -239,30 +192,29 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
 
     Returns:
         Paths in the order of the globs, sorted within each. Unfinished files (".tmp") and hidden
-        files (".name") are left out, of folders also hidden folders. The glob ".*" matches hidden files.
+        files (".name") that a glob or folder has are left out, and hidden folders.
 
     Raises:
-        ValueError: a glob matches no file, or matches a folder without `folders`.
+        ValueError: a glob matches no file, or is a folder without `folders`.
     """
     files = []
     for pattern in list(filter(None, map(str.strip, pattern_list.split(",")))) or [pattern_list]:
         if tf.io.gfile.isdir(pattern) and not folders:
             raise ValueError(f"{pattern!r} is a folder. Name its files, e.g. '{pattern}/*'.")
-        if tf.io.gfile.exists(pattern):  # its name may have brackets
-            matches = [pattern]
-        else:
-            matches = tf.io.gfile.glob(pattern)
-            if not os.path.basename(pattern).startswith("."):
-                matches = [name for name in matches if not os.path.basename(name).startswith(".")]
+        # The name of an existing file may have brackets.
+        matches = [pattern] if tf.io.gfile.exists(pattern) else tf.io.gfile.glob(pattern)
         if folders:
-            pairs = [(name, tf.io.gfile.isdir(name)) for name in matches]
-            matches = [name for name, is_folder in pairs if not is_folder]
-            matches += [file for name, is_folder in pairs if is_folder for file in _walk(name)]
-        matches = [name for name in matches if not name.endswith(TEMPORARY_SUFFIX)]
+            pairs = [(name, _walk(name) if tf.io.gfile.isdir(name) else [name]) for name in matches]
+            matches = [file for _, inside in pairs for file in inside]
+        matches = [name for name in matches if name == pattern or not _is_hidden(name)]
         if not matches:
             raise ValueError(f"No file matches {pattern!r} (in the folder {os.getcwd()}).")
         files += sorted(matches)
     return files
+
+
+def _is_hidden(name: str) -> bool:
+    return os.path.basename(name).startswith(".") or name.endswith(TEMPORARY_SUFFIX)
 
 
 def _walk(folder: str) -> list[str]:
@@ -301,19 +253,10 @@ def list_checkpoint_files(path: str) -> list[str]:
     """
     if tf.io.gfile.isdir(path):
         return sorted(_walk(path))
-    folder, name = os.path.split(path)
-    start, ending = f"{name}.", ""
-    if name.endswith(".index.json"):  # of model-00001-of-00002.safetensors and so on
-        stem, ending = os.path.splitext(name.removesuffix(".index.json"))
-        start = f"{stem}-"
-    elif tf.io.gfile.exists(path):
-        return [path]
-    names = [
-        file
-        for file in tf.io.gfile.listdir(folder or ".")
-        if file == name or (file.startswith(start) and file.endswith(ending))
-    ]
-    return sorted(os.path.join(folder, file) for file in names)
+    if path.endswith(".index.json"):  # of model-00001-of-00002.safetensors and so on
+        stem, ending = os.path.splitext(path.removesuffix(".index.json"))
+        return [*sorted(tf.io.gfile.glob(f"{stem}-*{ending}")), path]
+    return [path] if tf.io.gfile.exists(path) else sorted(tf.io.gfile.glob(f"{path}.*"))
 
 
 # ----------------------------------------------------------------------------------------- lines
@@ -325,23 +268,13 @@ BLOCK = 1 << 20  # bytes that are read at once
 
 @contextmanager
 def open_binary(file: str) -> Iterator[io.BufferedReader]:
-    """Open a file as a buffered binary stream, decompressed if its content is gzip.
-
-    Raises:
-        ValueError: its gzip data are corrupt.
-    """
-    try:
-        if file == STANDARD_INPUT:
-            yield _decompress(sys.stdin.buffer)
-            return
-        remote = "://" in file
-        with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
-            raw = _RemoteFile(opened) if remote else opened
-            yield _decompress(io.BufferedReader(raw, BLOCK))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(
-            format_location(file), f"cannot be decompressed ({error}). Copy it again."
-        ) from error
+    """Open a file as a buffered binary stream, decompressed if its content is gzip."""
+    if file == STANDARD_INPUT:
+        yield _decompress(sys.stdin.buffer)
+        return
+    remote = "://" in file
+    with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
+        yield _decompress(io.BufferedReader(_RemoteFile(opened) if remote else opened, BLOCK))
 
 
 def detect_compression(file: str) -> str:

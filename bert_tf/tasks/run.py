@@ -33,7 +33,7 @@ from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.data.batching import PACKED_FEATURES
 from bert_tf.data.parallel import workers_for
 from bert_tf.data.records import explain_read_errors, make_once
-from bert_tf.files import check_writable, write_text
+from bert_tf.files import write_text
 from bert_tf.modeling.bert import flops_per_token
 from bert_tf.options import OptionError
 from bert_tf.report.model_card import (
@@ -488,7 +488,6 @@ def make_trainer(setup: Setup, task: Task, plan: Plan) -> TrainLoop:
                 logger.info("%d of %d variables are frozen", len(frozen), len(model.weights))
             optimizer = make_optimizer(training, setup.policy, config.num_hidden_layers, plan)
     if plan.num_train_steps and strategy.is_chief(devices):  # other workers write elsewhere
-        check_writable(training.output_dir)
         with folder_lock(training.output_dir):
             pass  # detect another run in the folder before replacing files
     return TrainLoop(

@@ -263,11 +263,12 @@ LOCK_FILE = ".training.lock"
 
 
 def folder_lock(folder: str) -> AbstractContextManager[None]:
-    """Hold a lock on an existing folder that other processes cannot take; see `hold_lock`.
+    """Hold a lock on a folder, made if missing, that other processes cannot take; see `hold_lock`.
 
     Raises:
         ValueError: another process trains in this folder.
     """
+    tf.io.gfile.makedirs(folder)
     return hold_lock(
         os.path.join(folder, LOCK_FILE),
         f"{folder}: another process trains in it. Wait for it or end it, or use another output_dir.",
