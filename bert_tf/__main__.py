@@ -18,7 +18,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from bert_tf import __version__
-from bert_tf.quiet import ignore_broken_pipe
+from bert_tf.cli import ignore_broken_pipe
 
 # Name of a script -> module in bert_tf with the function of that name; its options class.
 PROGRAMS = {

@@ -22,10 +22,10 @@ ROOT = Path(bert_tf.__file__).parent
 
 # A part may import itself and what stands before it.
 ORDER = [
-    *("quiet", "removed_flags", "limits", "options", "config", "characters"),
+    *("removed_flags", "limits", "options", "cli", "config", "characters"),
     *("vocabulary", "packing", "registry", "files", "checkpoints", "tokenization", "report"),
     *("modeling", "data", "training", "tasks", "pretraining"),
-    *("prediction", "serving", "embeddings", "cli", "__main__"),
+    *("prediction", "serving", "embeddings", "__main__"),
 ]
 
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple, TextIO
 
 from bert_tf.characters import is_blank
 from bert_tf.checkpoints.hub import local_path
+from bert_tf.cli import ignore_broken_pipe
 from bert_tf.data.tables import TABLE_FORMATS, TableOptions, TableRow, guess_format, read_table
 from bert_tf.files import (
     STANDARD_INPUT,
@@ -41,7 +42,6 @@ from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskedLMPredictor, corpus_pseudo_perplexity
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.text_model import TextModel
-from bert_tf.quiet import ignore_broken_pipe
 from bert_tf.tasks.run_folder import RunRecord
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import PRECISIONS, choose_precision
