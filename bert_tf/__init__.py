@@ -87,9 +87,6 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-# Beginnings of names of transformers and sentence-transformers.
-_OF_TRANSFORMERS = ("TF", "Auto", "pipeline", "BertTokenizer", "SentenceTransformer", "Cross")
-
 __all__ = ["__version__", *_HOMES]
 
 
@@ -97,10 +94,9 @@ def __getattr__(name: str):
     if name not in _HOMES:
         from bert_tf.limits import suggestion
 
-        hint = suggestion(name, _HOMES)
-        if name.startswith(_OF_TRANSFORMERS):
-            hint = ". docs/migration.md has what takes its place"
-        raise AttributeError(f"module 'bert_tf' has no attribute {name!r}{hint}")
+        raise AttributeError(
+            f"module 'bert_tf' has no attribute {name!r}{suggestion(name, _HOMES)}"
+        )
     return getattr(import_module(f"bert_tf.{_HOMES[name]}"), name)
 
 

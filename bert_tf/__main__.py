@@ -9,7 +9,6 @@ equals `python run_scripts/run_classifier.py` with the same flags. The command `
 from __future__ import annotations
 
 import ast
-import difflib
 import os
 import platform
 import sys
@@ -17,8 +16,8 @@ from collections.abc import Iterator
 from importlib import import_module, metadata
 from pathlib import Path
 
-from bert_tf import __version__
-from bert_tf.cli import ignore_broken_pipe
+from bert_tf import __version__, cli
+from bert_tf.limits import suggestion
 
 # Name of a script -> module in bert_tf with the function of that name; its options class.
 PROGRAMS = {
@@ -52,19 +51,17 @@ def main() -> None:
     """Run the program named by the first argument, with the others as its flags."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h"):
-        with ignore_broken_pipe():
+        with cli.ignore_broken_pipe():
             print(_USAGE, *(f"  {_summary(name)}" for name in PROGRAMS), sep="\n")
         return
     if name == "--version":
         print("\n".join(list_versions_and_devices()))
         return
     if name not in PROGRAMS:
-        close = difflib.get_close_matches(name, PROGRAMS, 1)
-        meant = f" Did you mean {close[0]}?" if close else ""
-        print(f"error: Unknown program {name!r}.{meant} {_USAGE}", file=sys.stderr)
+        print(
+            f"error: Unknown program {name!r}{suggestion(name, PROGRAMS)} {_USAGE}", file=sys.stderr
+        )
         raise SystemExit(1)
-    from bert_tf import cli  # imports TensorFlow
-
     module_name, options_name = PROGRAMS[name]
     module = import_module(f"bert_tf.{module_name}")
     sys.argv[:2] = [name]
@@ -85,21 +82,14 @@ def list_versions_and_devices() -> Iterator[str]:
     from bert_tf.training.strategy import BFLOAT16_FLAGS, INT8_FLAGS, choose_precision, cpu_flags
 
     yield f"bert_tf {__version__}, Python {platform.python_version()}, {platform.platform()}"
-    versions = {package: _find_version(package) for package in _PACKAGES}
-    yield ", ".join(f"{package} {version}" for package, version in versions.items() if version)
+    installed = {dist.name: dist.version for dist in metadata.distributions()}
+    yield ", ".join(f"{name} {installed[name]}" for name in _PACKAGES if name in installed)
     instructions = {"avx2", "avx512f", *BFLOAT16_FLAGS, *INT8_FLAGS} & set(cpu_flags() or ())
     yield f"{os.cpu_count()} processors: {', '.join(sorted(instructions)) or platform.machine()}"
     gpus = tf.config.list_physical_devices("GPU")
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
     yield "GPUs: " + (", ".join(str(d.get("device_name", "?")) for d in details) or "none")
     yield f"--precision=auto: {choose_precision()}"
-
-
-def _find_version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 if __name__ == "__main__":

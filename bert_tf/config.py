@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any
 
 from bert_tf.limits import DataError, read_json, suggestion
@@ -203,17 +202,16 @@ class BertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_json_file(self, json_file: str | os.PathLike) -> None:
-        """Write `bert_config.json`, under a temporary name first."""
-        target = Path(json_file)
-        temporary = target.with_name(target.name + ".tmp")
-        temporary.write_text(self.to_json_string(), encoding="utf-8")
-        temporary.replace(target)
+        """Write `bert_config.json`."""
+        from bert_tf.files import write_text  # imports TensorFlow
+
+        write_text(json_file, self.to_json_string())
 
 
-# Type, minimum, limit, and the three in words.
 _COUNT = (Integral, 1, math.inf, "a whole number of 1 or more")
 _FRACTION = (Real, 0.0, 1.0, "a number of 0 or more and below 1")
 _POSITIVE = (Real, 1e-30, 1e300, "a finite number above 0")
+# Type, minimum, limit, and the three in words.
 _NUMBERS: dict[str, tuple[type, float, float, str]] = {
     "vocab_size": _COUNT,
     "hidden_size": _COUNT,
@@ -232,32 +230,18 @@ _CHOICES = {"hidden_act": ACTIVATIONS, "attention_direction": ATTENTION_DIRECTIO
 
 # ------------------------------------------------- Hugging Face's dialect, config.json
 
-# Keys that only Hugging Face's `config.json` has, of any age. Any of them marks that dialect, where
-# `hidden_act: "gelu"` is the exact (erf) form; a file with one may have other unknown keys.
+# Any of these keys marks Hugging Face's dialect, where `hidden_act: "gelu"` is the exact (erf) form; a
+# file with one may have other unknown keys. Its first versions (2019) had neither of the first three.
 HUGGINGFACE_KEYS = frozenset(
     {
-        "_name_or_path",
         "architectures",
-        "classifier_dropout",
-        "dtype",
-        "finetuning_task",
-        "gradient_checkpointing",
-        "id2label",
-        "is_decoder",
-        "label2id",
         "model_type",
+        "transformers_version",
+        "id2label",
         "num_labels",
         "output_attentions",
-        "output_hidden_states",
         "pad_token_id",
-        "position_embedding_type",
-        "problem_type",
-        "pruned_heads",
-        "quantization_config",
-        "torch_dtype",
         "torchscript",
-        "transformers_version",
-        "use_cache",
     }
 )
 
@@ -306,9 +290,5 @@ def translate_huggingface(fields: Mapping[str, Any], extra: Mapping[str, Any]) -
 
 
 def huggingface_activation(hidden_act: str) -> str:
-    """Return Hugging Face's name of one of our activations.
-
-    >>> huggingface_activation("gelu")
-    'gelu_new'
-    """
+    """Return Hugging Face's name of one of our activations: "gelu" is "gelu_new"."""
     return next(name for name, own in _HUGGINGFACE_ACTIVATIONS.items() if own == hidden_act)

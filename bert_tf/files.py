@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
@@ -268,13 +269,20 @@ BLOCK = 1 << 20  # bytes that are read at once
 
 @contextmanager
 def open_binary(file: str) -> Iterator[io.BufferedReader]:
-    """Open a file as a buffered binary stream, decompressed if its content is gzip."""
-    if file == STANDARD_INPUT:
-        yield _decompress(sys.stdin.buffer)
-        return
+    """Open a file as a buffered binary stream, decompressed if its content is gzip.
+
+    Raises:
+        ValueError: its gzip data are corrupt.
+    """
     remote = "://" in file
-    with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
-        yield _decompress(io.BufferedReader(_RemoteFile(opened) if remote else opened, BLOCK))
+    try:
+        if file == STANDARD_INPUT:
+            yield _decompress(sys.stdin.buffer)
+            return
+        with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
+            yield _decompress(io.BufferedReader(_RemoteFile(opened) if remote else opened, BLOCK))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(format_location(file), f"corrupt gzip data: {error}.") from error
 
 
 def detect_compression(file: str) -> str:

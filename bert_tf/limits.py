@@ -1,4 +1,4 @@
-"""Third-party files that are read whole, names in messages, and optional packages."""
+"""Errors that name their file, JSON files, and names in messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
-
-MAX_WHOLE_FILE = 64 << 20  # configurations, vocabularies; the largest known tokenizer has 33
-MAX_DOCUMENT = 1 << 30  # JSON of questions or answers; SQuAD 2.0 has 40, its n-best 600
 
 
 class DataError(ValueError):
@@ -26,31 +23,22 @@ class DataError(ValueError):
         return ": ".join(self.args)
 
 
-def read_whole(path: str | os.PathLike, max_bytes: int = MAX_WHOLE_FILE) -> bytes:
-    """Return the bytes of a file, local or remote; raise DataError if it has more than `max_bytes`."""
+def read_whole(path: str | os.PathLike) -> bytes:
+    """Return the bytes of a file, local or remote."""
     name = os.fspath(path)
     if "://" in name:
         import tensorflow as tf  # a local tokenizer needs none
 
         with tf.io.gfile.GFile(name, "rb") as file:
-            return read_at_most(file, name, max_bytes)
+            return file.read()
     with open(name, "rb") as file:
-        return read_at_most(file, name, max_bytes)
+        return file.read()
 
 
-def read_at_most(stream: Any, name: str, max_bytes: int) -> bytes:
-    """Return the rest of a binary stream; raise DataError, with `name`, if it is longer."""
-    data = stream.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise DataError(name, f"more than {max_bytes:,} bytes. Split it, or name another file.")
-    return data
-
-
-def read_json(path: str | os.PathLike, max_bytes: int = MAX_WHOLE_FILE, kind: type = dict) -> Any:
+def read_json(path: str | os.PathLike, kind: type = dict) -> Any:
     """Read a JSON object, or a list with `kind`, local or remote. Errors name the file."""
-    data = read_whole(path, max_bytes)
     try:
-        values = json.loads(data.decode("utf-8-sig"))
+        values = json.loads(read_whole(path).decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise DataError(os.fspath(path), f"not JSON in UTF-8: {error}") from error
     if not isinstance(values, kind):
@@ -61,15 +49,11 @@ def read_json(path: str | os.PathLike, max_bytes: int = MAX_WHOLE_FILE, kind: ty
 def join_names(names: Collection[str], max_names: int = 20) -> str:
     """Join the first names for a message, each shortened, and give their number if there are more.
 
-    Names with spaces around them have quotation marks.
-
     >>> join_names(["a", "b", "c"], max_names=2)
     'a, b, ... (3 in all)'
-    >>> join_names(["query ", " positive"])
-    "'query ', ' positive'"
     """
     first = [name[:60] for name in itertools.islice(names, max_names)]
-    text = ", ".join(name if name == name.strip() else repr(name) for name in first)
+    text = ", ".join(first)
     return text if len(names) <= max_names else f"{text}, ... ({len(names):,} in all)"
 
 
@@ -82,11 +66,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def require_extra(path: str) -> Iterator[None]:
-    """Say what to install if the import of an optional package in the block fails.
-
-    Args:
-        path: what needs it.
-    """
+    """Say what to install if the import of an optional package for `path` in the block fails."""
     try:
         yield
     except ImportError as error:
@@ -95,10 +75,6 @@ def require_extra(path: str) -> Iterator[None]:
 
 
 def check_inside(name: str, kind: str, source: str) -> None:
-    """Raise unless a name in the file `source` is a relative path that does not leave its folder.
-
-    Args:
-        kind: "file" or "folder", for the message.
-    """
+    """Raise unless a name in the file `source`, of a "file" or "folder", stays in its folder."""
     if os.path.isabs(name) or ".." in re.split(r"[/\\]", name) or "\0" in name:
         raise DataError(source, f"names the {kind} {name!r}, which is outside of its own folder.")

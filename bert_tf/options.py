@@ -49,11 +49,7 @@ GROUPS = ("Actions", "Data", "Masking", "Model", "Training", "Machine")
 
 
 class OptionError(ValueError):
-    """An option has a value that cannot be used. `cli` shows it as `--option: text`.
-
-    >>> print(OptionError("top_k", "must be 1 or more, but is 0."))
-    top_k: must be 1 or more, but is 0.
-    """
+    """An option has a value that cannot be used. `cli` shows it as `--option: text`."""
 
     def __init__(self, option: str, text: str) -> None:
         super().__init__(option, text)  # `args`, from which pickle makes it again
@@ -80,11 +76,7 @@ def option(help_text: str, *, default: Any = MISSING, **metadata: Any) -> Any:
 
 
 def valid_range(limits: Mapping[str, Any]) -> str:
-    """Return the valid range of an option in words, or "" without limits.
-
-    >>> valid_range({"help": "Fraction.", "min": 0, "below": 1})
-    '0 or more and below 1'
-    """
+    """Return the valid range of an option in words, such as "from 0 to 1"; "" without limits."""
     if "min" in limits and "max" in limits:
         return f"from {limits['min']} to {limits['max']}"
     return " and ".join(
@@ -96,8 +88,8 @@ def changes(**flags: Mapping[str, Any] | None) -> Any:
     """Return the field of a group whose flags differ in this program.
 
     Args:
-        **flags: name -> arguments of `option` that differ, `help` among them. None: the program has no
-            such flag, and the option has the default of its group.
+        **flags: name -> arguments of `option` that differ. None: the program has no such flag, and the
+            option has the default of its group.
     """
     return field(metadata=flags)
 
@@ -187,25 +179,17 @@ def flag_values(options: Any) -> dict[str, Any]:
 
 
 def check_value(name: str, value: Any, limits: Mapping[str, Any]) -> None:
-    """Raise unless a value is finite and within the limits of an `option`.
-
-    Raises:
-        OptionError: it is invalid.
-        TypeError: it cannot be compared with a number.
-    """
+    """Raise OptionError unless a value is finite and within the limits of an `option`."""
     if value not in (choices := limits.get("choices", (value,))):
         raise OptionError(name, f"must be one of {', '.join(choices)}, but is {value!r}.")
     valid = valid_range(limits)
     if isinstance(value, float) and not math.isfinite(value):
-        if limits.get("infinite") and not math.isnan(value):
-            return
-        number = "a number" if limits.get("infinite") else "a finite number"
-        valid = f"{number} {valid}".rstrip()
-    elif all(
-        holds(value, limits[check]) for check, (holds, _) in _CHECKS.items() if check in limits
-    ):
-        return
-    raise OptionError(name, f"must be {valid}, but is {value}.")
+        is_valid = limits.get("infinite", False) and not math.isnan(value)
+        valid = f"a finite number {valid}".rstrip()
+    else:
+        is_valid = all(holds(value, limits[c]) for c, (holds, _) in _CHECKS.items() if c in limits)
+    if not is_valid:
+        raise OptionError(name, f"must be {valid}, but is {value}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,27 +219,13 @@ class ModelOptions:
 
 
 def require_packages(name: str, packages: Sequence[str], extra: str) -> None:
-    """Raise unless the packages that the value of an option needs are installed.
-
-    Args:
-        extra: of bert_tf, which has them.
-
-    Raises:
-        OptionError: one is missing.
-    """
+    """Raise OptionError unless the packages for an option's value, in an extra of bert_tf, are there."""
     if missing := [package for package in packages if find_spec(package) is None]:
-        raise OptionError(
-            name,
-            f"needs {', '.join(missing)}: pip install -e '.[{extra}]' in the checkout of bert_tf.",
-        )
+        raise OptionError(name, f"needs {', '.join(missing)}: pip install -e '.[{extra}]'.")
 
 
 def require_files(options: Any, files: Mapping[str, str]) -> None:
-    """Raise unless a program has something to do, and the files for it.
-
-    Args:
-        files: flag of an action -> flag of its file.
-    """
+    """Raise unless a program has something to do; `files`: flag of an action -> flag of its file."""
     values = flag_values(options)
     actions = [action for action in files if values[action]]
     if not actions:

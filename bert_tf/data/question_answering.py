@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from bert_tf.characters import is_blank
 from bert_tf.data.windows import Passage, SquadAnswer
 from bert_tf.files import open_binary
-from bert_tf.limits import MAX_DOCUMENT, DataError, read_at_most
+from bert_tf.limits import DataError
 
 # Characters by which `answer_start` may be wrong, in the order in which they are tried.
 _SHIFTS = (-1, 1, -2, 2)
@@ -110,7 +110,7 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
 def _read_entries(file: str) -> list[tuple[Any, str]]:
     """Return the documents of SQuAD's format or the flat rows of a file, with their locations."""
     with open_binary(file) as stream:
-        data = read_at_most(stream, file, MAX_DOCUMENT)
+        data = stream.read()
     location = file
     try:
         text = data.decode("utf-8-sig")
