@@ -365,7 +365,6 @@ class CheckpointHook(Hook):
         if not loop.is_chief:
             yield
             return
-        tf.io.gfile.makedirs(self._folder)
         with checkpoints.folder_lock(self._folder):
             try:
                 yield
