@@ -1,15 +1,10 @@
-"""extract_features: contextual vectors of text, layer by layer.
+"""extract_features: contextual vectors of text, layer by layer, as JSON lines.
 
-    jsonl      {"linex_index": i, "features": [{"token": t, "layers": [{"index": -1, "values": [...]},
-               ...]}, ...]} per example, values with six decimals ("linex_index" is the spelling of
-               the reference). Texts are streamed, so memory does not grow with their number.
-    npz        all examples, concatenated in memory:
-               vectors        float32 [T, L, H]; example n has vectors[row_splits[n]:row_splits[n + 1]]
-               tokens         strings [T]
-               row_splits     int64 [N + 1]
-               layers         int64 [L], as in --layers
+    {"linex_index": i, "features": [{"token": t, "layers": [{"index": -1, "values": [...]}, ...]}, ...]}
 
-Shapes: N examples, T tokens (of one or of all), L layers, H hidden.
+Values have six decimals ("linex_index" is the spelling of the reference).
+
+Shapes: T tokens of an example, L layers, H hidden.
 
 Source: google-research/bert, extract_features.py.
 """
@@ -18,24 +13,16 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.files import (
-    atomic_path,
-    atomic_write,
-    check_not_an_input,
-    count_lines,
-    expand_files,
-    read_lines,
-)
+from bert_tf.files import atomic_write, check_not_an_input, count_lines, expand_files, read_lines
 from bert_tf.limits import DataError
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import ModelOptions, changes, option
@@ -48,11 +35,8 @@ from bert_tf.training.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-EXTRACTION_FORMATS = ("jsonl", "npz")
 _BATCHES_AT_ONCE = 4  # read together, to batch texts of similar length
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
-
-Features = tuple[Sequence[str], np.ndarray]  # T tokens, and their vectors, float32 [L, T, H]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +53,6 @@ class ExtractionOptions:
         group="Data",
     )
     output_file: str = option("File for the vectors.", group="Data")
-    output_format: str = option(
-        "jsonl: the reference's JSON lines. npz: NumPy arrays, in memory until they are written.",
-        group="Data",
-        default="jsonl",
-        choices=EXTRACTION_FORMATS,
-    )
     init_checkpoint: str = option(
         "Weights: a TF1 checkpoint, a folder of a bert_tf run, or a Hugging Face folder.",
         group="Model",
@@ -119,20 +97,19 @@ def extract_features(options: ExtractionOptions) -> int:
     progress = Progress("extract", total, unit="examples")
 
     def forward(inputs):
-        every = model(inputs, training=False)["all_encoder_layers"]
-        return {"vectors": tf.stack([every[index] for index in layers], axis=1)}
+        outputs = model(inputs, training=False)["all_encoder_layers"]
+        return {"vectors": tf.stack([outputs[index] for index in layers], axis=1)}
 
-    def features() -> Iterator[Features]:
-        run, number = SequenceRunner(forward, config.max_position_embeddings, options.batch_size), 0
-        while some := list(islice(examples, options.batch_size * _BATCHES_AT_ONCE)):
-            for example, outputs in zip(some, run(some), strict=True):
+    run, number = SequenceRunner(forward, config.max_position_embeddings, options.batch_size), 0
+    with atomic_write(options.output_file) as file:
+        while chunk := list(islice(examples, options.batch_size * _BATCHES_AT_ONCE)):
+            for example, outputs in zip(chunk, run(chunk), strict=True):
                 tokens = tokenizer.convert_ids_to_tokens(example.input_ids)
-                yield tokens, outputs["vectors"][:, : len(tokens)]
-            number += len(some)
+                vectors = outputs["vectors"][:, : len(tokens)]
+                features = list_features(tokens, vectors, layers)
+                file.write(json.dumps({"linex_index": number, "features": features}) + "\n")
+                number += 1
             progress.update(number)
-
-    write = write_npz if options.output_format == "npz" else write_json_lines
-    write(options.output_file, features(), layers)
     logger.info("Wrote %d examples to %s", total, options.output_file)
     return total
 
@@ -145,29 +122,14 @@ def pack_line(line: str, tokenizer: FullTokenizer, max_seq_length: int) -> Packe
     return without_padding(pack_texts(tokenizer, text_a, text_b, max_seq_length))
 
 
-def write_json_lines(path: str, examples: Iterable[Features], layers: Sequence[int]) -> None:
-    """Write JSON lines with the keys and order of the reference."""
-    with atomic_write(path) as file:
-        for number, (tokens, vectors) in enumerate(examples):
-            features = []
-            for token, token_vectors in zip(tokens, vectors.transpose(1, 0, 2), strict=True):
-                values = [[round(float(value), 6) for value in row] for row in token_vectors]
-                pairs = zip(layers, values, strict=True)
-                entries = [{"index": layer, "values": value} for layer, value in pairs]
-                features.append({"token": token, "layers": entries})
-            file.write(json.dumps({"linex_index": number, "features": features}) + "\n")
-
-
-def write_npz(path: str, examples: Iterable[Features], layers: Sequence[int]) -> None:
-    """Write NumPy arrays of all examples."""
-    with atomic_path(path) as name, tempfile.TemporaryDirectory() as folder:
-        tokens, vectors = zip(*examples, strict=True)
-        local = os.path.join(folder, "features.npz")  # NumPy needs a local file
-        np.savez(
-            local,
-            vectors=np.concatenate([each.transpose(1, 0, 2) for each in vectors]),
-            tokens=np.array(list(chain(*tokens))),
-            row_splits=np.cumsum([0, *map(len, tokens)], dtype=np.int64),
-            layers=np.array(layers, np.int64),
-        )
-        tf.io.gfile.copy(local, name, overwrite=True)
+def list_features(
+    tokens: Sequence[str], vectors: np.ndarray, layers: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Return the features of T tokens with vectors [L, T, H], with the keys of the reference."""
+    features = []
+    for token, token_vectors in zip(tokens, vectors.transpose(1, 0, 2), strict=True):
+        values = [[round(float(value), 6) for value in row] for row in token_vectors]
+        pairs = zip(layers, values, strict=True)
+        entries = [{"index": layer, "values": value} for layer, value in pairs]
+        features.append({"token": token, "layers": entries})
+    return features
