@@ -1,7 +1,4 @@
-"""visualize: one page on the attention of a model and the reasons for its answer to one input.
-
-The page needs nothing but a browser: no network, no library.
-"""
+"""visualize: one page on the attention of a model and the reasons for its answer to one input."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.windows import Window
 from bert_tf.files import write_text
 from bert_tf.modeling.bert import BertModel
 from bert_tf.options import OptionError, option
@@ -25,9 +21,7 @@ from bert_tf.prediction.encoder import EmbeddingPredictor
 from bert_tf.prediction.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
 from bert_tf.prediction.predictor import Predictor
-from bert_tf.prediction.question_answering import QuestionAnsweringPredictor
 from bert_tf.prediction.text_model import without_padding
-from bert_tf.prediction.token_classification import TokenClassificationPredictor
 from bert_tf.report.page import Section, page
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tokenization import FullTokenizer, pack_texts
@@ -35,7 +29,7 @@ from bert_tf.tokenization import FullTokenizer, pack_texts
 logger = logging.getLogger(__name__)
 
 _SEPARATOR = " ||| "
-_POINTS_AT_ONCE, _FIRST_STEPS = 16, 32  # of integrated gradients
+_NUM_POINTS, _POINTS_AT_ONCE = 64, 16  # of integrated gradients
 
 Values = dict[str, str]  # the answer in a few words
 View = tuple[PackedSequence, Values, list[Section]]  # the input without padding, and its answer
@@ -85,60 +79,38 @@ def visualize(options: VisualizationOptions, trained: TrainedModel | None = None
 
 def view(trained: TrainedModel, text: str, label: str | None = None) -> View:
     """Return the input as the model reads it, its answer, and the sections before the attention."""
+    text_a, *others = text.split(_SEPARATOR)
     if isinstance(trained.model, BertModel):
-        return _pack(trained, *text.split(_SEPARATOR, 1)), {}, []
+        return _pack(trained, trained.tokenizer, text_a, *others[:1]), {}, []
     model: Any = Predictor(trained).text_model
+    item = model.parse_line(text.replace(_SEPARATOR, "\t"))
     if isinstance(model, EmbeddingPredictor):
-        return model.prepare(text), {}, []
-    if isinstance(model, TokenClassificationPredictor):
-        return _pack(trained, text), {"answer": model.short(model.predict([text])[0])}, []
-    prepared = model.prepare(model.parse_line(text.replace(_SEPARATOR, "\t")))
-    if isinstance(model, QuestionAnsweringPredictor):
-        return _question(model, trained, *prepared)
-    (answer,) = model.answer([prepared])
-    values = {"answer": model.short(answer) or "none"}
-    if isinstance(model, ClassificationPredictor):
-        return _classification(model, trained, prepared, answer, label)
+        return model.prepare(item), {}, []
+    (answer,) = model.predict([item])
+    values, sections = {"answer": model.short(answer) or "none"}, []
     if isinstance(model, MultipleChoicePredictor):
-        return prepared[1][answer["prediction"]], values, []
-    return prepared.sequence, values, []
+        others = [answer["choice"]]
+    sequence = _pack(trained, model.tokenizer, text_a, *others[:1])
+    if isinstance(model, ClassificationPredictor):
+        values |= {name: f"{p:.1%}" for name, p in answer.get("probabilities", {}).items()}
+        sections = [_label_section(model, trained, sequence, answer, label)]
+    return sequence, values, sections
 
 
-def _pack(trained: TrainedModel, text_a: str, text_b: str | None = None) -> PackedSequence:
-    return without_padding(pack_texts(trained.tokenizer, text_a, text_b, trained.max_seq_length))
+def _pack(
+    trained: TrainedModel, tokenizer: FullTokenizer, text_a: str, text_b: str | None = None
+) -> PackedSequence:
+    return without_padding(pack_texts(tokenizer, text_a, text_b, trained.max_seq_length))
 
 
-def _question(
-    model: QuestionAnsweringPredictor, trained: TrainedModel, text: str, windows: list[Window]
-) -> View:
-    """Return the answer, and the window of the text that has it."""
-    if not windows:
-        raise ValueError("There is no token in the text. Give another text.")
-    prediction = model.choose(windows, model.logits(windows))
-    answer = model.locate(text, windows, prediction)
-    values = {"answer": model.short(answer) or "no answer"}
-    values["probability"] = f"{answer['probability']:.1%}"
-    if "null_odds" in answer:
-        values["odds of no answer"] = f"{answer['null_odds']:.3g}"
-    candidates = (c.window for c in prediction.nbest if c.text and c.window is not None)
-    number = next(candidates, 0)
-    if len(windows) > 1:
-        values["shown"] = f"window {number + 1} of {len(windows)}"
-    special = trained.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    return without_padding(windows[number].pack(trained.max_seq_length, *special)), values, []
-
-
-def _classification(
+def _label_section(
     model: ClassificationPredictor,
     trained: TrainedModel,
-    windows: list[PackedSequence],
+    sequence: PackedSequence,
     answer: dict[str, Any],
     label: str | None,
-) -> View:
-    values = {"answer": model.short(answer) or "no label"}
-    values |= {name: f"{p:.1%}" for name, p in answer.get("probabilities", {}).items()}
-    if len(windows) > 1:
-        values["shown"] = f"the first of {len(windows)} windows"
+) -> Section:
+    """Return the tokens of the input in the color of their value for a label, or for the number."""
     index, name = 0, "score"
     if labels := model.task.labels:
         label = label or max(answer["probabilities"], key=answer["probabilities"].get)
@@ -153,16 +125,6 @@ def _classification(
         rest = tf.concat([logits[:, :index], logits[:, index + 1 :]], axis=1)
         return logits[:, index] - tf.reduce_logsumexp(rest, axis=1)
 
-    return windows[0], values, [_attribution_section(trained, windows[0], output_of, name)]
-
-
-def _attribution_section(
-    trained: TrainedModel,
-    sequence: PackedSequence,
-    output_of: Callable[[dict], tf.Tensor],
-    name: str,
-) -> Section:
-    """Return the tokens of the input in the color of their value for an output."""
     result = attributions(trained.model.bert, sequence, trained.tokenizer, output_of)
     tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
     largest = np.argsort(-np.abs(result.values), kind="stable")[:12]
@@ -238,23 +200,19 @@ def attributions(
     sequence: PackedSequence,
     tokenizer: FullTokenizer,
     output_of: Callable[[dict], tf.Tensor],
-    tolerance: float = 0.01,
-    max_steps: int = 1024,
 ) -> Attributions:
     """Return integrated gradients (Sundararajan et al. 2017) of one output by the tokens of one input.
 
         attribution_t = sum over H of (x_t - b_t) * mean over the path of d output / d x_t
 
     The path is the straight line in the space of the embeddings, from a baseline b to the input x. The
-    baseline has [MASK] ([PAD] without one) instead of every token but [CLS] and [SEP]. The path is
-    sampled at 32 Gauss-Legendre points; their number is doubled until the gap is small enough.
+    baseline has [MASK] instead of every token but [CLS] and [SEP]. The path is sampled at 64
+    Gauss-Legendre points.
 
     Args:
         bert: encoder of the model.
         sequence: without padding.
         output_of: inputs of the model, [B, S] -> the output of interest [B].
-        tolerance: largest gap, as a fraction of the difference between the two outputs.
-        max_steps: largest number of points.
     """
     inputs = _batch_of_one(sequence)
 
@@ -264,7 +222,8 @@ def attributions(
         )
 
     embedded = embed(inputs["input_ids"])  # [1, S, H]
-    baseline = embed(tf.constant([_mask_words(sequence, tokenizer)]))
+    mask, *special = tokenizer.convert_tokens_to_ids(["[MASK]", "[CLS]", "[SEP]"])
+    baseline = embed(tf.constant([[id if id in special else mask for id in sequence.input_ids]]))
 
     def outputs_at(points: tf.Tensor) -> tf.Tensor:
         repeated = {name: tf.repeat(value, len(points), axis=0) for name, value in inputs.items()}
@@ -273,28 +232,18 @@ def attributions(
 
     ends = outputs_at(tf.concat([embedded, baseline], axis=0)).numpy()
     difference = (embedded - baseline)[0].numpy().astype(np.float64)
-    num_steps = _FIRST_STEPS
-    while True:
-        gradient = _mean_gradient(outputs_at, baseline, embedded, num_steps)
-        values = (difference * gradient).sum(axis=-1)
-        result = Attributions(values, float(ends[0]), float(ends[1]))
-        allowed = tolerance * max(abs(result.output - result.baseline), tolerance)
-        if abs(result.gap) <= allowed or num_steps >= max_steps:
-            return result
-        num_steps *= 2
+    values = (difference * _mean_gradient(outputs_at, baseline, embedded)).sum(axis=-1)
+    return Attributions(values, float(ends[0]), float(ends[1]))
 
 
 def _mean_gradient(
-    outputs_at: Callable[[tf.Tensor], tf.Tensor],
-    baseline: tf.Tensor,
-    embedded: tf.Tensor,
-    num_steps: int,
+    outputs_at: Callable[[tf.Tensor], tf.Tensor], baseline: tf.Tensor, embedded: tf.Tensor
 ) -> np.ndarray:
     """Return the mean gradient on the path from the baseline, float64 [S, H]."""
-    nodes, weights = np.polynomial.legendre.leggauss(num_steps)  # on [-1, 1], weights of sum 2
+    nodes, weights = np.polynomial.legendre.leggauss(_NUM_POINTS)  # on [-1, 1], weights of sum 2
     nodes, weights = (nodes + 1) / 2, weights / 2
     total = np.zeros(embedded.shape[1:], np.float64)
-    for first in range(0, num_steps, _POINTS_AT_ONCE):
+    for first in range(0, _NUM_POINTS, _POINTS_AT_ONCE):
         fractions = tf.constant(nodes[first : first + _POINTS_AT_ONCE], tf.float32)[:, None, None]
         points = baseline + fractions * (embedded - baseline)  # [B, S, H]
         with tf.GradientTape() as tape:
@@ -303,12 +252,6 @@ def _mean_gradient(
         gradients = tape.gradient(outputs, points).numpy().astype(np.float64)
         total += np.tensordot(weights[first : first + _POINTS_AT_ONCE], gradients, axes=1)
     return total
-
-
-def _mask_words(sequence: PackedSequence, tokenizer: FullTokenizer) -> Sequence[int]:
-    mask = tokenizer.vocab.get("[MASK]", tokenizer.vocab.get("[PAD]", 0))
-    special = {tokenizer.vocab.get(token) for token in ("[CLS]", "[SEP]")}
-    return [token if token in special else mask for token in sequence.input_ids]
 
 
 def _batch_of_one(sequence: PackedSequence) -> dict[str, tf.Tensor]:

@@ -44,20 +44,6 @@ def test_attributions_add_up_to_what_the_words_change():
     assert np.abs(found.values).max() > 0.01
 
 
-def test_more_points_are_taken_until_the_sum_is_near_enough():
-    trained = tiny.classifier()
-    counts = []
-
-    def output_of(inputs):
-        logits = trained.model(inputs, training=False)["logits"]
-        counts.append(len(logits))
-        return logits[:, 2]
-
-    arguments = (trained.model.bert, alone(TEXTS[0]), trained.tokenizer, output_of)
-    attributions(*arguments, tolerance=0.0, max_steps=64)
-    assert sum(counts) == 2 + 32 + 64
-
-
 def test_of_a_linear_output_attributions_are_known_exactly():
     """The mean over the embeddings times a vector: each token counts for its own part."""
     trained = tiny.trained(None)
