@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         BertForTokenClassification,
     )
     from bert_tf.prediction.encoder import cosine_similarity
-    from bert_tf.prediction.masked_lm import corpus_pseudo_perplexity
     from bert_tf.prediction.predictor import Predictor, load
     from bert_tf.pretraining.task import PretrainingTask
     from bert_tf.registry import TaskType, register_task
@@ -60,7 +59,6 @@ _NAMES = {
     "serving.preprocessor": "TextPreprocessor",
     "prediction.predictor": "load Predictor",
     "prediction.encoder": "cosine_similarity",
-    "prediction.masked_lm": "corpus_pseudo_perplexity",
     "serving.export_saved_model": "export",
     "serving.convert_checkpoint": "convert",
     "modeling.bert": "BertModel",

@@ -40,14 +40,14 @@ class TableOptions:
         default=None,
     )
     text_a_column: str | None = option(
-        "Column of the (first) sentence or the question. Default: that of the training, else text_a, "
-        "text, sentence, question, query, anchor.",
+        "Column of the (first) sentence or the question. Default: that of the training, else text_a, of "
+        "run_squad question.",
         group="Data",
         default=None,
     )
     text_b_column: str | None = option(
         "Column of the second sentence or of the context of a question. Default: that of the training, "
-        "else text_b, sentence2, positive; for a question context, text, text_b.",
+        "else text_b, of run_squad context.",
         group="Data",
         default=None,
     )

@@ -26,7 +26,7 @@ from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embed
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.runtimes import outputs_of_export
-from bert_tf.prediction.text_model import Network, TextModel, check_text
+from bert_tf.prediction.text_model import Network, TextModel, check_text, list_inputs
 from bert_tf.tasks.metrics import l2_normalize
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class EmbeddingPredictor(TextModel):
 
     def encode(self, texts: str | Sequence[str]) -> np.ndarray:
         """Return float32 [N, E]; a single text is one row."""
-        prepared = [self.prepare(text) for text in self.inputs(texts)]
+        prepared = [self.prepare(text) for text in list_inputs(texts)]
         return np.stack(self._vectors(prepared or [self.prepare("")]))[: len(prepared)]
 
     def short(self, answer: Mapping[str, Any]) -> str:

@@ -1,25 +1,21 @@
-"""Predictions of a masked language model: tokens for [MASK], and the likelihood of a text.
+"""Predictions of a masked language model: tokens for [MASK].
 
 Shapes: B batch, S sequence, P masks of a text, V vocabulary, K best tokens.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.runtimes import outputs_of_export
-from bert_tf.prediction.text_model import Network, TextModel, check_text, pad_rows
+from bert_tf.prediction.text_model import Network, TextModel, check_text
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.losses import cross_entropy
 
 _NUM_BEST = "num_best"  # input of the compiled function, K in each row: threads may differ in it
 _TOP_K = 5
@@ -122,105 +118,10 @@ class MaskedLMPredictor(TextModel):
 
     def fill(self, text: str, top_k: int | None = None) -> list[list[Candidate]]:
         """Return the `top_k` best tokens (at most the vocabulary) for each [MASK], the best first."""
-        (item,) = self.inputs([text])
-        return self._candidates([self.prepare(item)], top_k)[0]
+        return self._candidates([self.prepare(text)], top_k)[0]
 
     def short(self, answer: Mapping[str, Any]) -> str:
         return " ".join(candidates[0]["token"] for candidates in answer["masks"])
-
-
-class PseudoPerplexityPredictor(TextModel):
-    """Pseudo-perplexity of texts under a masked language model: one without an export.
-
-    Answers: {"pseudo_perplexity", "pseudo_log_likelihood" (nats), "num_tokens"}.
-
-    Each token is masked in turn, and PLL(W) = sum_t log P(w_t | W without w_t) in nats. The
-    pseudo-perplexity of a text, or of a corpus, is exp(-sum of PLL / number of tokens). Texts longer
-    than the model's input are scored in parts.
-
-    Source: Salazar et al. 2020, Masked Language Model Scoring, equations 1 and 3.
-    """
-
-    columns = ("pseudo_perplexity", "pseudo_log_likelihood", "num_tokens")
-
-    def network(self, trained: TrainedModel) -> Network:
-        model, num_tokens = _masked_lm(trained), len(trained.tokenizer.vocab)
-
-        def log_likelihood(columns):
-            inputs = dict(columns)
-            targets = inputs.pop("targets")
-            logits = model(inputs)["masked_lm_logits"][..., :num_tokens]
-            return {"log_likelihood": -cross_entropy(logits, targets)[:, 0]}  # [B]
-
-        return log_likelihood
-
-    def prepare(self, item: str) -> list[PackedSequence]:
-        """Split a text into parts. All tokens except the first and last of each are scored."""
-        check_text(item)
-        ids = self.tokenizer.encode(item)
-        if not ids:
-            raise ValueError(f"There is no token in {item[:60]!r}, so there is nothing to score.")
-        room = self.max_seq_length - 2
-        return [self.pack(ids[first : first + room]) for first in range(0, len(ids), room)]
-
-    def answer(self, prepared: Sequence[list[PackedSequence]]) -> list[dict[str, Any]]:
-        parts = [(index, part) for index, parts in enumerate(prepared) for part in parts]
-        parts.sort(key=lambda part: len(part[1].input_ids))
-        totals = np.zeros(len(prepared), np.float64)
-        copies = self._masked(parts)
-        while batch := list(islice(copies, self.run.batch_size)):
-            texts, ids, positions, targets = zip(*batch, strict=True)
-            columns = {"input_ids": ids, "input_mask": [[1] * len(row) for row in ids]}
-            inputs = pad_rows(columns, max(map(len, ids)))
-            inputs |= pad_rows({"masked_lm_positions": positions, "targets": targets}, 1)
-            for text, row in zip(texts, self.run.rows(inputs), strict=True):
-                totals[text] += row["log_likelihood"]
-        counts = [sum(len(part.input_ids) - 2 for part in text) for text in prepared]
-        return [
-            {
-                "pseudo_perplexity": _perplexity(total, count),
-                "pseudo_log_likelihood": float(total),
-                "num_tokens": count,
-            }
-            for total, count in zip(totals, counts, strict=True)
-        ]
-
-    def _masked(
-        self, parts: Iterable[tuple[int, PackedSequence]]
-    ) -> Iterator[tuple[int, list[int], list[int], list[int]]]:
-        """Yield copies of the parts with a masked token: text, ids, [position], [original token]."""
-        (mask_id,) = self.tokenizer.convert_tokens_to_ids(["[MASK]"])
-        for index, part in parts:
-            for position in range(1, len(part.input_ids) - 1):
-                ids = list(part.input_ids)
-                token, ids[position] = ids[position], mask_id
-                yield index, ids, [position], [token]
-
-    def short(self, answer: Mapping[str, Any]) -> str:
-        return f"{answer['pseudo_perplexity']:.6g}"
-
-
-def corpus_pseudo_perplexity(answers: Iterable[Mapping[str, Any]]) -> float:
-    """Return the pseudo-perplexity of all texts together; every token has the same weight.
-
-    >>> two = [{"pseudo_log_likelihood": -3.0, "num_tokens": 1},
-    ...        {"pseudo_log_likelihood": -1.0, "num_tokens": 3}]
-    >>> round(corpus_pseudo_perplexity(two), 6) == round(math.e, 6)
-    True
-    """
-    total, count = 0.0, 0
-    for answer in answers:
-        total += answer["pseudo_log_likelihood"]
-        count += answer["num_tokens"]
-    return _perplexity(total, count)
-
-
-def _perplexity(log_likelihood: float, num_tokens: int) -> float:
-    """Return the perplexity; infinite if it exceeds the range of float."""
-    try:
-        return math.exp(-log_likelihood / num_tokens) if num_tokens else math.nan
-    except OverflowError:
-        return math.inf
 
 
 def _masked_lm(trained: TrainedModel) -> BertForPreTraining:

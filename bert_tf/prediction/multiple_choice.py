@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.characters import is_blank
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.text_model import Network, TextModel, check_parts, check_text
@@ -34,10 +33,8 @@ class MultipleChoicePredictor(TextModel):
         return scores
 
     def parse_line(self, line: str) -> tuple[str, list[str]]:
-        """Return (text, choices), separated by tabs, without blank choices at the end."""
+        """Return (text, choices), separated by tabs."""
         text, *choices = line.split("\t")
-        while choices and is_blank(choices[-1]):
-            choices.pop()
         return text, choices
 
     def short(self, answer: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """predict: answers of any model to raw text.
 
 Input: lines of text, where tabs separate the fields (text_a, text_b; question, context; choices); or
-named columns of TSV, CSV and JSON lines. Output: JSON lines, a table or lines of text.
+named columns of TSV, CSV and JSON lines. Output: JSON lines, a CSV table or lines of text.
 """
 
 from __future__ import annotations
@@ -9,17 +9,14 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TextIO
 
-from bert_tf.characters import is_blank
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.cli import ignore_broken_pipe
 from bert_tf.data.tables import TABLE_FORMATS, TableOptions, TableRow, guess_format, read_table
@@ -28,18 +25,17 @@ from bert_tf.files import (
     atomic_write,
     check_not_an_input,
     count_lines,
-    escape_surrogates,
     expand_files,
     format_location,
     is_stream,
     json_line,
     read_lines,
 )
-from bert_tf.limits import DataError, join_names
+from bert_tf.limits import DataError
 from bert_tf.modeling.inference import KEEP_KERNELS
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import option
-from bert_tf.prediction.masked_lm import MaskedLMPredictor, corpus_pseudo_perplexity
+from bert_tf.prediction.masked_lm import MaskedLMPredictor
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.tasks.run_folder import RunRecord
@@ -48,28 +44,16 @@ from bert_tf.training.strategy import PRECISIONS, choose_precision
 
 logger = logging.getLogger(__name__)
 
-OUTPUT_FORMATS = ("jsonl", "tsv", "csv", "text")
+OUTPUT_FORMATS = ("jsonl", "csv", "text")
 INPUT_FORMATS = ("text", *TABLE_FORMATS)
-
-_TEXT_A = (
-    *("text_a", "text", "sentence", "sentence1", "sent1", "anchor", "query", "question"),
-    *("sentence_A", "words", "tokens", "0"),
-)
-_TEXT_B = (
-    *("text_b", "sentence2", "positive", "answer", "sentence_B", "passage", "document", "1"),
-)
-# Field of a model -> the flag of its column, and names to look for without it; "0", "1" lack a header.
-_COLUMNS = {
-    "text_a": ("text_a_column", _TEXT_A),
-    "text_b": ("text_b_column", _TEXT_B),
-    "question": ("text_a_column", ("question", "text_a", "0")),
-    "context": ("text_b_column", ("context", "text", "text_b", "1")),
-    "choices": ("choices_column", ("choices",)),
+_COLUMN_FLAGS = {  # field of a model -> the flag of its column
+    "text_a": "text_a_column",
+    "text_b": "text_b_column",
+    "question": "text_a_column",
+    "context": "text_b_column",
+    "choices": "choices_column",
 }
-
-
-PREDICTION_TASKS = ("auto", "fill_mask", "pseudo_perplexity", "embeddings")
-HOW_TO_TYPE = "Type a text and Enter; end with Ctrl-D."
+PREDICTION_TASKS = ("auto", "fill_mask", "embeddings")
 _BATCHES_AT_ONCE = 32  # read together, to batch texts of similar length
 
 
@@ -82,8 +66,7 @@ class PredictionOptions:
     table: TableOptions
     model_dir: str = option(
         "An export of export_saved_model; the --output_dir of run_classifier, run_squad, run_ner, "
-        "run_swag or run_pretraining; or any checkpoint, for embeddings, masked words and "
-        "pseudo-perplexity.",
+        "run_swag or run_pretraining; or any checkpoint, for embeddings and masked words.",
         group="Model",
     )
     task: str = option(
@@ -107,8 +90,8 @@ class PredictionOptions:
         "File for the answers. Default: standard output.", group="Data", default=None
     )
     output_format: str | None = option(
-        "jsonl: one object per input. tsv, csv: a table with a header. text: only the answer. Default: "
-        "by the name of the file, else jsonl.",
+        "jsonl: one object per input. csv: a table with a header. text: only the answer. Default: csv "
+        "for a file of that name, else jsonl.",
         group="Data",
         default=None,
         choices=OUTPUT_FORMATS,
@@ -169,8 +152,8 @@ class PredictionOptions:
     @property
     def answer_format(self) -> str:
         """Return `output_format`, else the format by the name of the file."""
-        ending = guess_format(self.output_file or "")
-        return self.output_format or (ending if ending in ("tsv", "csv") else "jsonl")
+        is_csv = guess_format(self.output_file or "") == "csv"
+        return self.output_format or ("csv" if is_csv else "jsonl")
 
 
 def predict(options: PredictionOptions, predictor: Predictor | None = None) -> None:
@@ -185,35 +168,35 @@ def predict(options: PredictionOptions, predictor: Predictor | None = None) -> N
     files = [STANDARD_INPUT]
     if options.input_file not in (None, STANDARD_INPUT):
         files = expand_files(options.input_file or "")
-    is_typed = files == [STANDARD_INPUT] and sys.stdin.isatty()
     if options.output_file is not None:
         check_not_an_input([options.output_file], set(files) - {STANDARD_INPUT})
-    at_once = is_typed or options.batch_size == 1
+    at_once = options.batch_size == 1 or (files == [STANDARD_INPUT] and sys.stdin.isatty())
     chunk_size = 1 if at_once else options.batch_size * _BATCHES_AT_ONCE
-    totals: Counter[str] = Counter()
+    num_inputs = num_errors = 0
     with open_output(options.output_file) as output:  # fails before the model is loaded
         model = choose_model(predictor or make_predictor(options), options)
         trained = RunRecord.load(local_path(options.model_dir)).flags
         inputs = read_inputs(files, options.table, model, options.input_format, trained)
         write = make_writer(options.answer_format, model, output)
-        if is_typed:
-            print(HOW_TO_TYPE, file=sys.stderr)
         is_counted = not any(file == STANDARD_INPUT or is_stream(file) for file in files)
         progress = Progress("predict", count_lines(files), "inputs") if is_counted else None
         while chunk := list(islice(inputs, chunk_size)):
             for row, answer in zip(chunk, answers(chunk, model), strict=True):
                 write(row.values, answer)
-                totals.update(inputs=1, errors="error" in answer)
-                for name in ("num_tokens", "pseudo_log_likelihood"):
-                    totals[name] += answer.get(name, 0)
+                num_errors += "error" in answer
+            num_inputs += len(chunk)
             output.flush()
             if progress:
-                progress.update(totals["inputs"])
-        if progress and totals["inputs"] < progress.total:  # lines that are no inputs
-            progress.total = totals["inputs"]
+                progress.update(num_inputs)
+        if progress and num_inputs < progress.total:  # headers and blank lines
             progress.update(progress.total)
-    log_totals(totals, model.num_truncated)
-    if totals["inputs"] and totals["errors"] == totals["inputs"] and not is_typed:
+    if num_errors:
+        text = '%d of %d inputs could not be answered; see "error" in the output.'
+        logger.warning(text, num_errors, num_inputs)
+    if model.num_truncated:
+        text = "%d of %d texts are longer than the model's input and were truncated."
+        logger.warning(text, model.num_truncated, num_inputs)
+    if num_inputs and num_errors == num_inputs:
         raise ValueError("No input could be answered.")
 
 
@@ -234,8 +217,6 @@ def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
     """Return the model for `task`."""
     if options.task == "embeddings" or (options.task == "auto" and predictor.is_embedder):
         return predictor.encoder(options.pooling, options.normalize, options.as_query)
-    if options.task == "pseudo_perplexity":
-        return predictor.scorer
     model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
     if isinstance(model, MaskedLMPredictor):
         model.top_k = options.top_k
@@ -247,39 +228,12 @@ def answers(inputs: Sequence[Input], model: TextModel) -> Iterator[dict[str, Any
     prepared, errors = [], {}
     for index, row in enumerate(inputs):
         try:
-            check_not_blank(row.item)
             prepared.append(model.prepare(row.item))
         except ValueError as error:
             errors[index] = {"error": f"{row.location}: {error}"}
     good = iter(model.answer(prepared))
     for index in range(len(inputs)):
         yield errors[index] if index in errors else next(good)
-
-
-def check_not_blank(item: Any) -> None:
-    """Raise ValueError if a text of an input is empty."""
-    for part in item if isinstance(item, tuple) else [item]:
-        for text in part if isinstance(part, list) else [part]:
-            if text is not None and (not isinstance(text, str) or is_blank(text)):
-                raise ValueError(f"{text!r:.60} is not a text, or empty. Write one.")
-
-
-def log_totals(totals: Mapping[str, Any], num_truncated: int) -> None:
-    if totals["errors"]:
-        logger.warning(
-            '%d of %d inputs could not be answered; see "error" in the output.',
-            *(totals["errors"], totals["inputs"]),
-        )
-    if num_truncated:
-        logger.warning(
-            "%d of %d texts are longer than the model's input and were truncated.",
-            *(num_truncated, totals["inputs"]),
-        )
-    if totals["num_tokens"]:
-        logger.info(
-            "Pseudo-perplexity of all %d tokens: %.6g",
-            *(totals["num_tokens"], corpus_pseudo_perplexity([totals])),
-        )
 
 
 class Input(NamedTuple):
@@ -305,8 +259,6 @@ def read_inputs(
 ) -> Iterator[Input]:
     """Yield the inputs of all files, in order and lazily.
 
-    An empty text is an error, as in a table for training.
-
     Args:
         table: layout and columns of tables.
         format: one of INPUT_FORMATS. Default: by the name of each file, else "text".
@@ -320,17 +272,14 @@ def read_inputs(
         if kind == "json":
             raise DataError(file, "give the format of a .json file: input_format=jsonl or text.")
         if kind in TABLE_FORMATS:
+            layout = {"header": table.header, "separator": table.column_separator}
             columns: dict[str, list[str]] = {}
-            for row in read_table(
-                file, format=kind, header=table.header, separator=table.column_separator
-            ):
-                if not columns:
-                    columns = find_columns(row, table, model, trained)
-                    names = [*chain(*columns.values())]
-                    logger.info("%s: the texts are in %s", file, join_names(names))
-                item = model.parse_fields([_value(row, *column) for column in columns.items()])
-                repeated = [name for name in ("id", *chain(*columns.values())) if name in row]
-                yield Input({name: row[name] for name in repeated}, row.location, item)
+            for row in read_table(file, format=kind, **layout):
+                columns = columns or find_columns(row, table, model, trained)
+                values = [_value(row, field, names) for field, names in columns.items()]
+                repeated = ["id", *(name for names in columns.values() for name in names)]
+                shown = {name: row[name] for name in repeated if name in row}
+                yield Input(shown, row.location, model.parse_fields(values))
         else:
             for number, line in enumerate(read_lines(file), start=1):
                 yield Input({"text": line}, format_location(file, number), model.parse_line(line))
@@ -339,42 +288,38 @@ def read_inputs(
 def find_columns(
     row: TableRow, table: TableOptions, model: TextModel, trained: Mapping[str, Any]
 ) -> dict[str, list[str]]:
-    """Return the columns of each field: those of its flag, of the training, or with a usual name."""
+    """Return the columns of each field: those of its flag, of the training, or the field's own name."""
     columns = {}
     for field in model.fields:
-        flag, usual = _COLUMNS[field]
-        named, is_optional = getattr(table, flag), field in model.optional_fields
-        if named and field == "choices":
-            columns[field] = named.split(",")
-            continue
-        known = [trained[flag]] if flag in trained else []
-        known += [name for name in usual if not (is_optional and name.isdecimal())]
-        column = row.find(flag, named, known)
-        if column is None and not is_optional:
-            raise DataError(
-                row.location, f"the columns are {join_names(row)}. Name one with `{flag}`."
-            )
-        columns[field] = [column] if column else []
+        flag = _COLUMN_FLAGS[field]
+        name = getattr(table, flag)
+        if name is None:
+            name = trained[flag] if trained.get(flag) in row else field
+            if field in model.optional_fields and name not in row:
+                columns[field] = []
+                continue
+        columns[field] = name.split(",") if field == "choices" else [name]
     return columns
 
 
 def _value(row: TableRow, field: str, names: Sequence[str]) -> Any:
-    values = [row.column(name, _COLUMNS[field][0]) for name in names]
-    if field == "choices":
-        values = values[0] if len(values) == 1 and isinstance(values[0], list) else values
-        while values and isinstance(values[-1], str) and is_blank(values[-1]):
-            values = values[:-1]
-        return values
-    return values[0] if values else None
-
-
-Answer = Mapping[str, Any]
+    values = [row.column(name, _COLUMN_FLAGS[field]) for name in names]
+    if field != "choices":
+        return values[0] if values else None
+    if len(values) == 1 and isinstance(values[0], list):
+        return values[0]
+    while values and not values[-1]:  # questions may have fewer choices
+        values.pop()
+    return values
 
 
 @contextmanager
 def open_output(file: str | None) -> Iterator[TextIO]:
     with ignore_broken_pipe() if file is None else atomic_write(file) as output:
         yield output or sys.stdout
+
+
+Answer = Mapping[str, Any]
 
 
 def make_writer(
@@ -384,37 +329,33 @@ def make_writer(
     if output_format == "jsonl":
         return lambda values, answer: output.write(json_line({**values, **answer}))
     if output_format == "text":
-        return lambda values, answer: output.write(_short(model, answer))
-    is_tsv = output_format == "tsv"  # which has no quotes, as our tables read it
-    form: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None} if is_tsv else {}
-    writer: Any = csv.DictWriter(output, (), lineterminator="\n", **form)
+        return lambda _, answer: output.write(_short(model, answer) + "\n")
+    quoting = csv.QUOTE_NONNUMERIC
+    writer: Any = csv.DictWriter(output, (), lineterminator="\n", quoting=quoting)
 
     def write(values: Answer, answer: Answer) -> None:
         row = {**values, **{name: _at(answer, name) for name in (*model.columns, "error")}}
         if not writer.fieldnames:  # later inputs must have the same columns
             writer.fieldnames = list(row)
             writer.writeheader()
-        writer.writerow({name: _cell(value, is_tsv) for name, value in row.items()})
+        writer.writerow(
+            {
+                name: json.dumps(value, ensure_ascii=False)
+                if isinstance(value, list | dict)
+                else value
+                for name, value in row.items()
+            }
+        )
 
     return write
 
 
 def _short(model: TextModel, answer: Answer) -> str:
     text = f"error: {answer['error']}" if "error" in answer else model.short(answer)
-    return escape_surrogates(" ".join(text.splitlines())) + "\n"
+    return " ".join(text.splitlines())
 
 
 def _at(answer: Answer, name: str) -> Any:
     """Return a value, or None. The name "a.b" is the key b in the dict a."""
     outer, dot, inner = name.partition(".")
     return answer[outer].get(inner) if dot and outer in answer else answer.get(name)
-
-
-def _cell(value: Any, is_tsv: bool) -> Any:
-    if isinstance(value, list | dict):
-        value = json.dumps(value, ensure_ascii=False)
-    if not isinstance(value, str):
-        return value
-    # Before Python 3.13 the csv module does not enclose a carriage return.
-    value = escape_surrogates(value).replace("\r\n", "\n").replace("\r", "\n")
-    return re.sub("[\t\n]", " ", value) if is_tsv else value

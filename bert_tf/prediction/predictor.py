@@ -7,7 +7,6 @@
 
     pretrained = Predictor("uncased_L-12_H-768_A-12")
     pretrained.fill_mask("The dog [MASK] at the cat.")
-    pretrained.pseudo_perplexity(["The dog barked at the cat."])
     pretrained.embed(["A dog barked.", "A cat slept."])                     # float32 [2, H]
 
 `predict` returns the dicts that run_scripts/predict.py writes. The classes for each type of model are
@@ -27,7 +26,7 @@ from bert_tf.checkpoints.hub import local_path
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.classification import ClassificationPredictor
 from bert_tf.prediction.encoder import EmbeddingPredictor
-from bert_tf.prediction.masked_lm import Candidate, MaskedLMPredictor, PseudoPerplexityPredictor
+from bert_tf.prediction.masked_lm import Candidate, MaskedLMPredictor
 from bert_tf.prediction.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
 from bert_tf.prediction.question_answering import QuestionAnsweringPredictor
@@ -172,11 +171,6 @@ class Predictor:
         """Pre-trained model that fills masks, or an export of one."""
         return self._make(MaskedLMPredictor)
 
-    @property
-    def scorer(self) -> PseudoPerplexityPredictor:
-        """Pre-trained model that scores texts."""
-        return self._make(PseudoPerplexityPredictor)
-
     def encoder(
         self, pooling: str | None = None, normalize: bool | None = None, as_query: bool = False
     ) -> EmbeddingPredictor:
@@ -195,22 +189,16 @@ class Predictor:
         Args:
             items: texts or (text_a, text_b) for a classifier; (question, text) for run_squad; (text,
                 choices) for run_swag; otherwise texts. A single text is one input, but a single pair
-                needs a list: [(text_a, text_b)]. A text is a str, UTF-8 bytes or a string tensor.
-                Lists may be arrays or tensors of strings.
+                needs a list: [(text_a, text_b)].
 
         Raises:
-            TypeError: an input is not a text.
-            ValueError: an input has no answer.
+            ValueError: an input is not a text, or has no answer.
         """
         return self.text_model.predict(items)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
         """Return the `top_k` best tokens for each [MASK] of a text, best first."""
         return self.mask_filler.fill(text, top_k)
-
-    def pseudo_perplexity(self, texts: str | Sequence[str]) -> list[dict[str, Any]]:
-        """Score one or more texts. See `PseudoPerplexityPredictor`, `corpus_pseudo_perplexity`."""
-        return self.scorer.predict(texts)
 
     def embed(
         self,

@@ -50,10 +50,6 @@ class QuestionAnsweringPredictor(TextModel):
         null_odds = ("null_odds",) if self.task.version_2_with_negative else ()
         return ("answer", "start", "end", "probability", *null_odds)
 
-    def parse_line(self, line: str) -> tuple[str, ...]:
-        """Return (question, text), separated by a tab."""
-        return tuple(line.split("\t", 1))
-
     def prepare(self, item: tuple[str, str]) -> tuple[str, list[Window]]:
         check_parts(item, self.fields)
         question, text = item

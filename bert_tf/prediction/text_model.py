@@ -13,8 +13,7 @@ Shapes: N sequences, B batch, S length of the longest of a batch.
 from __future__ import annotations
 
 import abc
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from bert_tf.prediction.model_folder import TrainedModel
 
 Network = Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
 
-_HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs
 _LENGTH_STEP = 16  # batch lengths are multiples of this, which limits the number of shapes
 
 
@@ -69,18 +67,13 @@ class TextModel(abc.ABC):
         """Return the answers in plain Python values, in the order of `prepared`."""
 
     def predict(self, items: Any) -> list[dict[str, Any]]:
-        """Return `answer` for inputs in all forms that `inputs` accepts.
+        """Return `answer` for a list of inputs, or for a single text.
 
         Raises:
-            TypeError: an input is not a text.
+            TypeError: `items` is not a list of inputs.
             ValueError: an input is invalid.
         """
-        return self.answer([self.prepare(item) for item in self.inputs(items)])
-
-    def inputs(self, items: Any) -> list[Any]:
-        """List the inputs with `plain_texts`; a single text is one input."""
-        items = plain_texts(items)
-        return [items] if isinstance(items, str) else items
+        return self.answer([self.prepare(item) for item in list_inputs(items)])
 
     def pack(self, ids_a: Sequence[int], ids_b: Sequence[int] = ()) -> PackedSequence:
         """Return the sequence of a text or a pair, without padding; count it if it is truncated."""
@@ -91,8 +84,8 @@ class TextModel(abc.ABC):
         return pack(ids_a, ids_b, max_seq_length=length, cls_id=cls_id, sep_id=sep_id)
 
     def parse_line(self, line: str) -> Any:
-        """Convert a line of text to an input."""
-        return line
+        """Convert a line of text, with a tab between the fields, to an input."""
+        return self.parse_fields(line.split("\t", len(self.fields) - 1))
 
     def parse_fields(self, values: Sequence[Any]) -> Any:
         """Convert the values of `fields` to an input. That of a missing optional one is None."""
@@ -142,21 +135,28 @@ class SequenceRunner:
             for name, values in (others or {}).items():
                 selected = [values[row] for row in rows]
                 inputs |= pad_rows({name: selected}, max(map(len, selected)))
-            for row, outputs in zip(rows, self.rows(inputs), strict=True):
-                results[row] = outputs
+            outputs = self._compute(inputs)
+            for index, row in enumerate(rows):
+                results[row] = {name: values[index] for name, values in outputs.items()}
         return results
 
-    def rows(self, inputs: Mapping[str, Any]) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the outputs of one batch, example by example; floating-point numbers are float32."""
+    def _compute(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the outputs of one batch; floating-point numbers are float32."""
         if self._run is None:  # one trace for all shapes
             specs = {name: tf.TensorSpec([None, None], tf.int32) for name in inputs}
             self._run = tf.function(self._function, input_signature=[specs], autograph=False)
-        outputs = {}
-        for name, value in self._run({n: tf.constant(v) for n, v in inputs.items()}).items():
-            value = tf.cast(value, tf.float32) if value.dtype.is_floating else value
-            outputs[name] = value.numpy()
-        for index in range(len(next(iter(outputs.values())))):
-            yield {name: values[index] for name, values in outputs.items()}
+        outputs = self._run({name: tf.constant(value) for name, value in inputs.items()})
+        return {
+            name: (tf.cast(value, tf.float32) if value.dtype.is_floating else value).numpy()
+            for name, value in outputs.items()
+        }
+
+
+def list_inputs(items: Any) -> list[Any]:
+    """Return a list of inputs; a single text is one."""
+    if isinstance(items, Mapping):  # not its keys
+        raise TypeError(f"items is {items!r:.60}, but must be a text or a list of inputs.")
+    return [items] if isinstance(items, str) else list(items)
 
 
 def pad_rows(columns: Mapping[str, Sequence[Sequence[int]]], length: int) -> dict[str, np.ndarray]:
@@ -173,34 +173,6 @@ def without_padding(packed: PackedSequence) -> PackedSequence:
     """Return a sequence without its padding."""
     length = sum(packed.input_mask)
     return PackedSequence(*(values[:length] for values in packed))
-
-
-def plain_texts(items: Any, name: str = "items") -> Any:
-    """Convert texts to `str`, and sequences, arrays and tensors of them to lists.
-
-    Args:
-        items: str, bytes (UTF-8), a string tensor or array, or a list, tuple or iterator of such. Half
-            of a surrogate pair, which TensorFlow cannot take, becomes U+FFFD.
-        name: of `items` in errors.
-
-    Raises:
-        TypeError: a value is not a text. None is a missing second text, so tuples may contain it.
-        ValueError: bytes are not UTF-8.
-    """
-    if hasattr(items, "numpy"):  # a tensor
-        items = items.numpy()
-    if hasattr(items, "tolist"):  # an array
-        items = items.tolist()
-    if isinstance(items, bytes):
-        return items.decode("utf-8")
-    if isinstance(items, str):
-        return _HALVES.sub("\ufffd", items)  # the tokenizer drops both
-    if isinstance(items, Sequence | Iterator | ValuesView):
-        return [
-            item if item is None else plain_texts(item, f"{name}[{index}]")
-            for index, item in enumerate(items)
-        ]
-    raise TypeError(f"{name} is {items!r:.60}, but must be a text or a list of texts.")
 
 
 def check_parts(item: Any, fields: Sequence[str]) -> None:

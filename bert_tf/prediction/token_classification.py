@@ -43,7 +43,9 @@ class TokenClassificationPredictor(TextModel):
         return ("words",) if self.task.word_labels else ("entities",)
 
     def prepare(self, item: str | list[str]) -> tuple[str | list[str], list[WordSpan]]:
-        if not isinstance(item, str):
+        if isinstance(item, list):
+            for word in item:
+                check_text(word)
             return item, [WordSpan(index, index + 1) for index in range(len(item))]
         check_text(item)
         return item, split_words(item, self.task.word_splitting, self.task.whole_words)

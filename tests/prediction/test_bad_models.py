@@ -97,7 +97,7 @@ def test_a_masked_lm_with_a_decoder_of_its_own_only_embeds(tmp_path):
         options = make_options(ExportOptions, model_dir=str(tmp_path), export_dir="out", head=head)
         return load_served(options)
 
-    asked = (predictor.fill_mask, predictor.pseudo_perplexity, predictor.predict)
+    asked = (predictor.fill_mask, predictor.predict)
     for refused, argument in (*((ask, "the [MASK]") for ask in asked), (served, "masked_lm")):
         with pytest.raises(ValueError) as caught:
             refused(argument)

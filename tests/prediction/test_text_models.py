@@ -5,22 +5,17 @@ import math
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tiny_text_models as tiny
 from helpers import pack_windows
 from tiny_text_models import MAX_SEQ_LENGTH, TEXTS, TOKENS, alone, run_alone
 
 from bert_tf.prediction.classification import ClassificationPredictor
 from bert_tf.prediction.encoder import EmbeddingPredictor
-from bert_tf.prediction.masked_lm import (
-    MaskedLMPredictor,
-    PseudoPerplexityPredictor,
-    corpus_pseudo_perplexity,
-)
+from bert_tf.prediction.masked_lm import MaskedLMPredictor
 from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.question_answering import QuestionAnsweringPredictor
-from bert_tf.prediction.text_model import plain_texts, without_padding
+from bert_tf.prediction.text_model import without_padding
 from bert_tf.tokenization import FullTokenizer
 from reference.numpy_bert import softmax
 
@@ -32,60 +27,18 @@ def logits_alone(trained, sequence):
 # ------------------------------------------------------------------------------- forms of the inputs
 
 
-def test_predictor_takes_a_lone_text_in_any_form():
-    classifying, filling = Predictor(tiny.classifier()), Predictor(tiny.pretrained())
-    answers, scores = classifying.predict(["owls"]), filling.pseudo_perplexity(["owls"])
-    vectors = classifying.embed(["owls"])
-    for text in ("owls", b"owls", np.str_("owls"), np.array("owls"), tf.constant("owls")):
-        assert classifying.predict(text) == answers, type(text)
-        assert filling.pseudo_perplexity(text) == scores, type(text)
-        np.testing.assert_array_equal(classifying.embed(text), vectors)
-
-
-def test_plain_texts_takes_texts_in_any_form():
-    """Half of a surrogate pair becomes U+FFFD."""
-    for texts in (
-        ("a log", "京 京"),
-        ["a log", "京 京".encode()],
-        np.array(["a log", "京 京"]),
-        np.array([b"a log", "京 京".encode()]),
-        np.array(["a log", "京 京".encode()], object),
-        tf.constant(["a log", "京 京"]),
-        [tf.constant("a log"), np.array("京 京")],
-        iter(["a log", "京 京"]),
-        {"first": "a log", "second": "京 京"}.values(),
-    ):
-        assert plain_texts(texts) == ["a log", "京 京"], texts
-    assert plain_texts([("a \ud83d", ["\ude00 b"])]) == [["a \ufffd", ["\ufffd b"]]]
-    model = Predictor(tiny.classifier())
-    found = model.embed(["a lo\ud83dg", tf.constant("京 京")])
-    np.testing.assert_array_equal(found, model.embed(["a log", "京 京"]))
-
-
-def test_plain_texts_refuses_other_values():
-    for texts, place in (
-        (["owls", 3], "items[1]"),
-        (np.array([1.5, 2.5]), "items[0]"),
-        ([["a", "log"], {"text": "owls"}], "items[1]"),
-        ({"text": "owls"}, "items"),
-    ):
-        with pytest.raises(TypeError) as caught:
-            plain_texts(texts)
-        assert str(caught.value).startswith(place)
-
-
-def test_pairs_may_be_bytes_and_rows_of_an_array():
-    pairs = Predictor(tiny.classifier(is_pair=True))
-    expected = pairs.predict([("a log", "owls")])
-    assert pairs.predict(np.array([["a log", "owls"]])) == expected
-    assert pairs.predict([(b"a log", tf.constant("owls"))]) == expected
-    assert pairs.predict(tf.constant([["a log", "owls"]])) == expected
+def test_predictor_takes_a_lone_text():
+    classifying = Predictor(tiny.classifier())
+    assert classifying.predict("owls") == classifying.predict(["owls"])
+    np.testing.assert_array_equal(classifying.embed("owls"), classifying.embed(["owls"]))
+    with pytest.raises(TypeError, match="items"):
+        classifying.predict({"text": "owls"})
 
 
 def test_predictor_refuses_inputs_that_do_not_fit_the_model():
     pairs, encoder = tiny.classifier(is_pair=True), tiny.trained(None)
     for trained, items, named in (
-        (tiny.classifier(), ["owls", b"\xff\xfe"], "utf-8"),
+        (tiny.classifier(), ["owls", b"owls"], "b'owls'"),
         (tiny.classifier(), [("a", "log", "owls")], "(text_a, text_b)"),
         (tiny.classifier(), [("x", "y")], "single sentences"),
         (tiny.classifier(), ["owls", ["a", "log"]], "single sentences"),
@@ -212,37 +165,6 @@ def test_each_mask_gets_the_tokens_of_the_text_alone():
         np.testing.assert_allclose(found, expected[best], atol=1e-5)
 
 
-def pseudo_log_likelihood(trained, ids):
-    """Each token masked in turn, one call of the model for each (Salazar et al. 2020, equation 1)."""
-    ids = [TOKENS.index("[CLS]"), *ids, TOKENS.index("[SEP]")]
-    total = 0.0
-    for position in range(1, len(ids) - 1):
-        masked = [*ids[:position], TOKENS.index("[MASK]"), *ids[position + 1 :]]
-        total += masked_lm_logits(trained.model, masked, position)[ids[position]]
-    return total
-
-
-def test_pseudo_perplexity_masks_each_token_in_turn():
-    trained = tiny.pretrained()
-    texts = [text for text in TEXTS if text]
-    answers = PseudoPerplexityPredictor(trained, batch_size=7).predict(texts)
-    total, room = 0.0, MAX_SEQ_LENGTH - 2
-    for text, answer in zip(texts, answers, strict=True):
-        ids = trained.tokenizer.encode(text)  # a long text is scored part by part
-        parts = [ids[first : first + room] for first in range(0, len(ids), room)]
-        expected = sum(pseudo_log_likelihood(trained, part) for part in parts)
-        total += expected
-        assert answer["num_tokens"] == len(ids)
-        assert answer["pseudo_log_likelihood"] == pytest.approx(expected, abs=1e-3)
-        perplexity = math.exp(-expected / len(ids))
-        assert answer["pseudo_perplexity"] == pytest.approx(perplexity, rel=1e-4)
-    count = sum(answer["num_tokens"] for answer in answers)
-    assert corpus_pseudo_perplexity(answers) == pytest.approx(math.exp(-total / count), rel=1e-4)
-    hopeless = [{"pseudo_log_likelihood": -1e6, "num_tokens": 1}]
-    assert corpus_pseudo_perplexity(hopeless) == math.inf
-    assert math.isnan(corpus_pseudo_perplexity([]))
-
-
 # ----------------------------------------------------------------------------------------- Predictor
 
 
@@ -253,7 +175,6 @@ def test_each_answer_has_a_short_form():
         (ClassificationPredictor, tiny.classifier, {"score": 1 / 3}, "0.333333"),
         (MultipleChoicePredictor, tiny.chooser, {"choice": "a dog"}, "a dog"),
         (EmbeddingPredictor, tiny.pretrained, {"embedding": [0.5, -1.0]}, "0.5 -1.0"),
-        (PseudoPerplexityPredictor, tiny.pretrained, {"pseudo_perplexity": 1 / 3}, "0.333333"),
         (QuestionAnsweringPredictor, tiny.answerer, {"answer": "a log"}, "a log"),
     ):
         assert kind(trained()).short(answer) == text
@@ -268,9 +189,8 @@ def test_masks_need_a_pretrained_model_with_mask():
     tokenizer = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat"])
     without = dataclasses.replace(tiny.pretrained(), tokenizer=tokenizer)
     for trained in (tiny.trained(None), tiny.classifier(), without):
-        for name in ("mask_filler", "scorer"):
-            with pytest.raises(ValueError, match="MASK"):
-                getattr(Predictor(trained), name)
+        with pytest.raises(ValueError, match="MASK"):
+            Predictor(trained).fill_mask("the [MASK]")
 
 
 def test_predictor_refuses_settings_that_its_model_lacks():

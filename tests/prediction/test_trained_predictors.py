@@ -16,7 +16,7 @@ from bert_tf.prediction.predictor import Predictor
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
 
-def answers_of_predict(kind, tmp_path, text, name="input.txt"):
+def answers_of_predict(kind, tmp_path, text, name="input.txt", **flags):
     (tmp_path / name).write_text(text)
     predict(
         make_options(
@@ -24,6 +24,7 @@ def answers_of_predict(kind, tmp_path, text, name="input.txt"):
             model_dir=str(golden(kind)),
             input_file=str(tmp_path / name),
             output_file=str(tmp_path / "output.jsonl"),
+            **flags,
         )
     )
     return read_json_lines(tmp_path / "output.jsonl")
@@ -113,7 +114,7 @@ def test_entities_of_long_texts_are_those_of_each_part():
 def test_predict_takes_lists_of_words(tmp_path):
     words = ["a", "pig", "is", "in", "the", "barn"]
     rows = json.dumps({"words": words}) + "\n" + json.dumps({"words": ["a", 1]}) + "\n"
-    found, wrong = answers_of_predict("ner", tmp_path, rows, "words.jsonl")
+    found, wrong = answers_of_predict("ner", tmp_path, rows, "words.jsonl", text_a_column="words")
     assert found["words"] == words and "words.jsonl:2" in wrong["error"]
     entities = [(e["start"], e["end"], e["text"]) for e in found["entities"]]
     assert entities == [(1, 2, "pig"), (4, 6, "the barn")]
