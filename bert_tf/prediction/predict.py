@@ -272,9 +272,10 @@ def read_inputs(
         if kind == "json":
             raise DataError(file, "give the format of a .json file: input_format=jsonl or text.")
         if kind in TABLE_FORMATS:
-            layout = {"header": table.header, "separator": table.column_separator}
             columns: dict[str, list[str]] = {}
-            for row in read_table(file, format=kind, **layout):
+            for row in read_table(
+                file, format=kind, header=table.header, separator=table.column_separator
+            ):
                 columns = columns or find_columns(row, table, model, trained)
                 values = [_value(row, field, names) for field, names in columns.items()]
                 repeated = ["id", *(name for names in columns.values() for name in names)]
@@ -289,7 +290,7 @@ def find_columns(
     row: TableRow, table: TableOptions, model: TextModel, trained: Mapping[str, Any]
 ) -> dict[str, list[str]]:
     """Return the columns of each field: those of its flag, of the training, or the field's own name."""
-    columns = {}
+    columns: dict[str, list[str]] = {}
     for field in model.fields:
         flag = _COLUMN_FLAGS[field]
         name = getattr(table, flag)
@@ -330,8 +331,7 @@ def make_writer(
         return lambda values, answer: output.write(json_line({**values, **answer}))
     if output_format == "text":
         return lambda _, answer: output.write(_short(model, answer) + "\n")
-    quoting = csv.QUOTE_NONNUMERIC
-    writer: Any = csv.DictWriter(output, (), lineterminator="\n", quoting=quoting)
+    writer: Any = csv.DictWriter(output, (), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
 
     def write(values: Answer, answer: Answer) -> None:
         row = {**values, **{name: _at(answer, name) for name in (*model.columns, "error")}}
