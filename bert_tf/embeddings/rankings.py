@@ -104,7 +104,7 @@ def train_and_rank(
         source = options.texts.task_name or os.path.basename(options.fine_tuning.eval_file or "")
         values = {**results, "examples": len(splits["dev"])}
         sections = _sections(splits["dev"], answers)
-        run.write_report(program, f"{program} on {source}", values, sections)
+        run.write_report(f"{program} on {source}", values, sections)
     if options.fine_tuning.do_predict:
         logger.info("***** Running prediction on %d examples *****", len(splits["test"]))
         metrics, answers = answer("test", "test", options.fine_tuning.predict_batch_size)

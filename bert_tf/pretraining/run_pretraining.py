@@ -207,7 +207,7 @@ def evaluate(run: PretrainingRun, task: PretrainingTask, files: Sequence[str]) -
 
 def write_page(run: PretrainingRun, results: Mapping[str, float]) -> None:
     """Write `report.html`."""
-    run.write_report("run_pretraining", f"run_pretraining on {run.options.input_file}", results)
+    run.write_report(f"run_pretraining on {run.options.input_file}", results)
 
 
 # ------------------------------------------------------------------------------------- the records

@@ -89,14 +89,11 @@ def _multi_label_sections(labels, examples, probabilities, label_ids) -> list[Se
         label: _f1_and_count(predicted[:, index], actual[:, index])
         for index, label in enumerate(labels)
     }
-    counts = (actual.sum(axis=0), predicted.sum(axis=0), (predicted & actual).sum(axis=0))
-    rows = [[label, *map(int, row)] for label, *row in zip(labels, *counts, strict=True)]
     right = np.where(actual, probabilities, 1 - probabilities)
     losses = -np.log(np.maximum(right, 1e-300)).sum(axis=1)
     return [
         Section("F1 by label", [bars(groups, _F1)]),
-        Section("Counts by label", [table(["label", "known", "predicted", "both"], rows)]),
-        calibration(probabilities.ravel(), actual.ravel(), low=0.0),
+        calibration(probabilities.ravel(), actual.ravel()),
         _hardest(
             examples,
             losses,
@@ -112,19 +109,12 @@ def _number_sections(examples, numbers, actual) -> list[Section]:
     errors = np.abs(numbers - actual)
     points = list(zip(actual.tolist(), numbers.tolist(), strict=True))
     dots = {"examples": points[:: -(-len(points) // _MAX_DOTS) or 1]}
-    rows = [
-        ["mean", float(errors.mean())],
-        ["median", float(np.median(errors))],
-        ["95th percentile", float(np.percentile(errors, 95))],
-        ["largest", float(errors.max())],
-    ]
     return [
         Section(
             "Predicted and known",
             [line_chart(dots, "label", "predicted", dots=True, diagonal=True)],
             "Each dot is an example. Predictions on the dashed line are right.",
         ),
-        Section("Errors", [table(["", "absolute error"], rows)]),
         _hardest(
             examples,
             errors,
@@ -153,17 +143,12 @@ def choice_sections(rows: Sequence[Choices], probabilities: np.ndarray) -> list[
     """
     predictions, confidence = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
     answers = np.array([row.answer for row in rows])
-    counts, is_right = np.array([len(row.choices) for row in rows]), predictions == answers
-    groups = {
-        f"{count} choices": (float(is_right[counts == count].mean()), int((counts == count).sum()))
-        for count in np.unique(counts)
-    }
+    is_right = predictions == answers
     of_answer = probabilities[np.arange(len(rows)), answers]
     known = [shorten(row.choices[row.answer]) for row in rows]
     predicted = [shorten(row.choices[index]) for row, index in zip(rows, predictions, strict=True)]
     return [
-        Section("By number of choices", [bars(groups, "accuracy, and questions")]),
-        calibration(confidence, is_right, low=0.0),
+        calibration(confidence, is_right),
         _hardest(
             [Example([row.question], row.location) for row in rows],
             -of_answer,

@@ -12,10 +12,10 @@ Paths are cut to their last part, because folders are private to a machine.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import platform
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,10 +27,8 @@ from bert_tf.checkpoints.hub import SCHEME
 from bert_tf.checkpoints.sentence_transformers import MODULES_FILE
 from bert_tf.files import write_text
 from bert_tf.limits import read_json
+from bert_tf.options import flag_values, flags_of
 from bert_tf.registry import find_task_type
-from bert_tf.report.page import as_flags
-
-logger = logging.getLogger(__name__)
 
 CARD_FILE = "README.md"
 FACTS_FILE = "model_card_facts.json"
@@ -102,10 +100,14 @@ def write_conversion_card(
     """
     source_facts = _read_facts(source_folder)
     license = re.search(r"^license: *(\S+)", _read(os.path.join(source_folder, CARD_FILE)), re.M)
-    facts = {**model, "license": license[1] if license else "other", "architecture": architecture}
-    if source_facts:
-        facts |= {name: source_facts[name] for name in ("data", "training") if name in source_facts}
-        facts["figures"] = _metrics(source_folder, source_facts)
+    copied = {name: source_facts[name] for name in ("data", "training") if name in source_facts}
+    facts = {
+        **model,
+        **copied,
+        "license": license[1] if license else "other",
+        "architecture": architecture,
+        "figures": _metrics(source_folder, source_facts),
+    }
     _write_facts(folder, facts)
 
 
@@ -120,11 +122,8 @@ def write_card(folder: str) -> None:
     text = _read(path) or f"---\n{_BEGIN}\n{_END}\n"
     before, begin, rest = text.partition(_BEGIN)
     _, end, after = rest.rpartition(_END)
-    if not (begin and end):
-        logger.info("%s stays as it is, because it does not have both markers of bert_tf", path)
-        return
-    write_text(path, f"{before}{_BEGIN}\n{_card(folder, facts, before)}{_END}{after}")
-    logger.info("Wrote %s, the model card", CARD_FILE)
+    if begin and end:
+        write_text(path, f"{before}{_BEGIN}\n{_card(folder, facts, before)}{_END}{after}")
 
 
 def _write_facts(folder: str, facts: Mapping[str, Any]) -> None:
@@ -260,6 +259,22 @@ def _table(rows: Iterable[Sequence[str]]) -> str:
 _PATHS = ("_file", "_dir", "_checkpoint")  # endings of flags
 
 
+def changed_options(options: Any) -> dict[str, Any]:
+    """Return name -> value of the options of a program that differ from their defaults."""
+    flags, values = flags_of(type(options)), flag_values(options)
+    return {n: value for n, value in values.items() if value not in (flags[n].default, None)}
+
+
+def as_flags(values: Mapping[str, Any]) -> list[str]:
+    """Return name -> value as flags, quoted for a shell."""
+    return [
+        f"--{'' if value else 'no'}{name}"
+        if isinstance(value, bool)
+        else f"--{name}={shlex.quote(str(value))}"
+        for name, value in values.items()
+    ]
+
+
 def without_folders(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return name -> value of flags, with the last part of a path alone."""
     return {
@@ -278,7 +293,6 @@ def _last_parts(paths: str) -> str:
 
 
 def code(value: Any) -> str:
-    """Return any text as Markdown code, on one line, inside a cell of a table."""
-    text = re.sub(r"\s", " ", str(value)).replace("|", "\\|")
-    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"`{text}`" if fence == "`" else f"{fence} {text} {fence}"
+    """Return a text as Markdown code for a cell of a table: on one line, with ' for a backtick."""
+    text = re.sub(r"\s", " ", str(value)).replace("|", "\\|").replace("`", "'")
+    return f"`{text}`"

@@ -16,10 +16,9 @@ import json
 import logging
 import math
 import os
-import shlex
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import write_text
-from bert_tf.options import flag_values, flags_of
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +36,11 @@ MAX_ERRORS = 25  # rows of a table of errors
 _MAX_GROUPS = 30  # of a chart with a bar for each
 _MAX_CHARACTERS = 400  # of a text
 _NUM_BINS = 10  # of a calibration
-# Flags that a run that resumes does not use; its record keeps those of the first run.
-INITIAL_FLAGS = ("init_checkpoint", "init_layers", "init_optimizer")
+_MAX_POINTS = 60  # of a line
 
 
-def paragraph(text: str, code: str = "") -> Part:
-    """Return a paragraph that ends with `code`."""
-    return {"kind": "paragraph", "text": text, "code": code}
+def paragraph(text: str) -> Part:
+    return {"kind": "paragraph", "text": text}
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], texts: bool = False) -> Part:
@@ -89,34 +85,27 @@ def line_chart(
     y_range: tuple[float, float] | None = None,
     dots: bool = False,
     diagonal: bool = False,
-    max_points: int = 300,
-    means: bool = True,
 ) -> Part:
     """Return lines (or dots) on common axes.
 
     Args:
-        series: name -> points in the order of x. Points that are not finite are left out.
+        series: name -> points in the order of x. Points that are not finite are left out, and
+            neighbours on a long line become their mean.
         x_range, y_range: of the axes; default: the range of the points.
         dots: draw points instead of lines.
         diagonal: draw y = x, the place of perfect agreement.
-        max_points: of a line. Neighbours become one point if it has more.
-        means: draw neighbours as their mean; else as the highest of them.
     """
     finite = {
         name: [p for p in points if all(map(math.isfinite, p))] for name, points in series.items()
     }
-    thinned = [[name, _thin(points, max_points, means)] for name, points in finite.items()]
+    shown = [[name, points if dots else _thin(points)] for name, points in finite.items()]
     axes = {"x": x_name, "y": y_name, "x_range": x_range, "y_range": y_range}
-    return {"kind": "lines", "series": thinned, **axes, "dots": dots, "diagonal": diagonal}
+    return {"kind": "lines", "series": shown, **axes, "dots": dots, "diagonal": diagonal}
 
 
-def _thin(points: Points, max_points: int, means: bool) -> Points:
-    size = -(-len(points) // max_points)
-    if size <= 1:
-        return points
+def _thin(points: Points) -> Points:
+    size = -(-len(points) // _MAX_POINTS) or 1
     parts = [points[i : i + size] for i in range(0, len(points), size)]
-    if not means:
-        return [max(part, key=lambda point: point[1]) for part in parts]
     return [tuple(sum(axis) / len(part) for axis in zip(*part, strict=True)) for part in parts]
 
 
@@ -141,15 +130,12 @@ class Section:
     wide: bool = False
 
 
-def calibration(
-    probabilities: np.ndarray, is_right: np.ndarray, low: float | None = None
-) -> Section:
+def calibration(probabilities: np.ndarray, is_right: np.ndarray) -> Section:
     """Return the fraction of right predictions by their probability.
 
     Args:
         probabilities: of each prediction, from 0 to 1.
         is_right: bool, of each prediction.
-        low: start of the axes; default: the lowest probability, rounded down.
     """
     bins = np.minimum((probabilities * _NUM_BINS).astype(int), _NUM_BINS - 1)
     points, error = [], 0.0
@@ -158,7 +144,7 @@ def calibration(
         expected, actual = float(probabilities[inside].mean()), float(is_right[inside].mean())
         points.append((expected, actual))
         error += abs(expected - actual) * float(inside.mean())
-    low = np.floor(probabilities.min() * _NUM_BINS) / _NUM_BINS if low is None else low
+    low = np.floor(probabilities.min() * _NUM_BINS) / _NUM_BINS
     chart = line_chart(
         {"model": points},
         "probability given",
@@ -196,89 +182,26 @@ def shorten(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "…"
 
 
-@dataclass(frozen=True)
-class Command:
-    """The command of the run.
-
-    Args:
-        program: name, such as "run_squad".
-        flags: name -> value of those that differ from their defaults.
-        checkpoint: prefix of the model in the folder of the report, if there is one.
-        training_flags: the same of its training; {} for `flags`.
-    """
-
-    program: str
-    flags: Mapping[str, Any]
-    checkpoint: str | None = None
-    training_flags: Mapping[str, Any] = field(default_factory=dict)
-
-
-def changed_options(options: Any) -> dict[str, Any]:
-    """Return name -> value of the options of a program that differ from their defaults."""
-    flags, values = flags_of(type(options)), flag_values(options)
-    return {n: value for n, value in values.items() if value not in (flags[n].default, None)}
-
-
-def as_flags(values: Mapping[str, Any]) -> list[str]:
-    """Return name -> value as flags, quoted for a shell."""
-    return [
-        f"--{'' if value else 'no'}{name}"
-        if isinstance(value, bool)
-        else f"--{name}={shlex.quote(str(value))}"
-        for name, value in values.items()
-    ]
-
-
 def write_report(
-    path: str,
-    title: str,
-    results: Mapping[str, float],
-    sections: Sequence[Section],
-    command: Command | None = None,
+    path: str, title: str, results: Mapping[str, float], sections: Sequence[Section]
 ) -> None:
     """Write report.html, with the learning curve of `metrics.jsonl` in the same folder, if any.
 
     Args:
         path: of the new file.
         title: the task and its data.
-        results: metrics of `eval_results.txt`, and numbers to compare them with. A `loss` that repeats
-            `eval_loss` is left out. After a training they are also the last point of the curve.
+        results: metrics of `eval_results.txt`, and numbers to compare them with; also the last points
+            of the curve. A `loss` that repeats `eval_loss` is left out.
         sections: in the order of the page.
-        command: shown at the end with the checkpoint; None to leave it out.
     """
-    newest = results if command is not None and command.flags.get("do_train") else {}
-    curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"), newest)
+    curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"), results)
     metrics = {
         name.removeprefix("eval_"): value
         for name, value in sorted(results.items())
         if not (name.startswith("loss") and f"eval_{name}" in results)
     }
-    last = [] if command is None else [_origin(command)]
-    write_text(path, page(title, metrics, [*sections, *curve, *last]))
+    write_text(path, page(title, metrics, [*sections, *curve]))
     logger.info("Wrote %s", path)
-
-
-def _origin(command: Command) -> Section:
-    """Return the checkpoint, its initial checkpoint, and the commands that trained and evaluated it."""
-    training_flags, checkpoint = command.training_flags or command.flags, command.checkpoint
-    start = training_flags.get("init_checkpoint")
-    rows = [("Checkpoint", checkpoint or start), ("Started from", start if checkpoint else None)]
-    parts = [paragraph(f"{name}: ", value) for name, value in rows if value]
-    parts.append(_command(command.program, training_flags))
-    evaluation, training = (
-        {name: value for name, value in values.items() if name not in INITIAL_FLAGS}
-        for values in (command.flags, training_flags)
-    )
-    if evaluation != training:
-        parts += [paragraph("Evaluated by: "), _command(command.program, evaluation)]
-    return Section(
-        "Checkpoint and command", parts, "Flags at their defaults are omitted.", wide=True
-    )
-
-
-def _command(program: str, values: Mapping[str, Any]) -> Part:
-    lines = [f"python -m bert_tf {program}", *as_flags(values)]
-    return {"kind": "command", "text": " \\\n    ".join(lines)}
 
 
 def page(title: str, values: Mapping[str, Any], sections: Sequence[Section]) -> str:
@@ -289,15 +212,13 @@ def page(title: str, values: Mapping[str, Any], sections: Sequence[Section]) -> 
         "sections": [asdict(section) for section in sections],
     }
     text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False)
-    html_page = string.Template(_asset("page.html")).substitute(
+    return string.Template(_asset("page.html")).substitute(
         title=html.escape(title),
         figures=html.escape("\n".join(f"{name}: {value}" for name, value in values.items())),
         style=_asset("page.css"),
         data=text.replace("<", "\\u003c"),  # "</script>" in a text would end the data
         script="".join(map(_asset, _SCRIPTS)),
     )
-    # UTF-8 has no halves of surrogate pairs, which JSON files and names of files may contain.
-    return html_page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _asset(name: str) -> str:
@@ -314,56 +235,17 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-@dataclass(frozen=True)
-class _Curves:
-    """A chart of values by step.
-
-    Args:
-        names: series -> name in the chart. A series is the kind of a line in `metrics.jsonl`, and a
-            name in it.
-        style: other arguments of `line_chart`.
-    """
-
-    title: str
-    unit: str
-    names: Mapping[str, str]
-    note: str = ""
-    style: Mapping[str, Any] = field(default_factory=dict)
-
-
-_LOSS = _Curves(
-    "Learning curve",
-    "loss",
-    {"train loss": "train loss", "eval loss": "dev loss", "eval eval_loss": "dev loss"},
-    "The training loss is a mean over the steps since the previous point.",
-    # The loss of one step is noisy. Means of neighbours show the trend.
-    {"max_points": 60},
-)
-_OTHERS = (
-    _Curves(
-        "Masked words and next sentences",
-        "accuracy",
-        {
-            "train masked_lm_accuracy": "train masked words",
-            "eval masked_lm_accuracy": "dev masked words",
-            "train next_sentence_accuracy": "train next sentence",
-            "eval next_sentence_accuracy": "dev next sentence",
-        },
-        style={"max_points": 60},
-    ),
-    _Curves(
-        "Learning rate",
-        "learning rate",
-        {"train learning_rate": "learning rate"},
-        style={"means": False},
-    ),
-    _Curves(
-        "Speed",
-        "tokens per second",
-        {"train tokens_per_second": "tokens per second"},
-        style={"max_points": 60},
-    ),
-)
+# Kind of a line in `metrics.jsonl` and a name in it -> name in the chart.
+_Names = Mapping[str, str]
+_LOSS: _Names = {"train loss": "train loss", "eval loss": "dev loss", "eval eval_loss": "dev loss"}
+_WORDS: _Names = {
+    "train masked_lm_accuracy": "train masked words",
+    "eval masked_lm_accuracy": "dev masked words",
+    "train next_sentence_accuracy": "train next sentence",
+    "eval next_sentence_accuracy": "dev next sentence",
+}
+_RATE: _Names = {"train learning_rate": "learning rate"}
+_SPEED: _Names = {"train tokens_per_second": "tokens per second"}
 
 
 def _points(record: dict[str, Any]) -> list[tuple[str, int, float]]:
@@ -374,7 +256,7 @@ def _points(record: dict[str, Any]) -> list[tuple[str, int, float]]:
     return points + [(f"{kind} {name}", step, float(value)) for name, value in record.items()]
 
 
-def learning_curve(metrics_file: str, results: Mapping[str, float] = {}) -> list[Section]:
+def learning_curve(metrics_file: str, results: Mapping[str, float]) -> list[Section]:
     """Return charts of losses, evaluations, learning rate and speed by step; [] without a file.
 
     A resumed run may train a step twice. The last values of the step count.
@@ -394,20 +276,24 @@ def learning_curve(metrics_file: str, results: Mapping[str, float] = {}) -> list
                 continue
             for name, step, value in _points(record):
                 points.setdefault(name, {})[step] = value
-    known = {*points, *_LOSS.names, *(name for curves in _OTHERS for name in curves.names)}
     for name, value in results.items():
-        if f"eval {name}" in known and "global_step" in results:
+        if f"eval {name}" in {*points, *_LOSS, *_WORDS} and "global_step" in results:
             points.setdefault(f"eval {name}", {})[int(results["global_step"])] = value
     series = {name: sorted(steps.items()) for name, steps in points.items()}
     metrics = {
         name: name.removeprefix("eval eval_")
         for name in series
-        if name.startswith("eval eval_") and name != "eval eval_loss"
+        if name.startswith("eval eval_") and name not in _LOSS
+    }
+    charts = {
+        "Learning curve": ("loss", _LOSS),
+        "Dev set during training": ("", metrics),
+        "Masked words and next sentences": ("accuracy", _WORDS),
+        "Learning rate": ("learning rate", _RATE),
+        "Speed": ("tokens per second", _SPEED),
     }
     sections = []
-    for curves in (_LOSS, _Curves("Dev set during training", "", metrics), *_OTHERS):
-        named = {label: series[name] for name, label in curves.names.items() if name in series}
-        if named:
-            chart = line_chart(named, "step", curves.unit, **curves.style)
-            sections.append(Section(curves.title, [chart], curves.note))
+    for title, (unit, names) in charts.items():
+        if named := {label: series[name] for name, label in names.items() if name in series}:
+            sections.append(Section(title, [line_chart(named, "step", unit)]))
     return sections

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +22,6 @@ _NO_ANSWER = "(no answer)"
 _HOW = ("how many", "how much", "how long", "how old", "how far")
 _QUESTION_WORDS = (*_HOW, "what", "who", "whom", "whose", "when", "where", "which", "why", "how")
 _OTHER = "other"
-_LENGTHS = ((1, "1 word"), (2, "2 words"), (4, "3-4 words"), (8, "5-8 words"))
-_LONGEST = "9 or more words"
 
 
 @dataclass(frozen=True)
@@ -53,20 +51,15 @@ class ScoredAnswer:
 def answer_sections(rows: Sequence[ScoredAnswer]) -> list[Section]:
     """Return the sections of one set of questions with answers."""
     words = [question_word(row.question) for row in rows]
-    lengths = [_length_name(row.answers) for row in rows]
-    by_word = _mean_f1(rows, words, (*_QUESTION_WORDS, _OTHER))
-    names = (*(name for _, name in _LENGTHS), _LONGEST, _NO_ANSWER)
-    by_length = _mean_f1(rows, lengths, names)
+    by_word = {}
+    for word in (*_QUESTION_WORDS, _OTHER):
+        if values := [row.f1 for row, own in zip(rows, words, strict=True) if own == word]:
+            by_word[word] = (float(np.mean(values)), len(values))
     probabilities = np.array([row.probability for row in rows])
     return [
         Section("By question word", [bars(by_word, "F1, and questions")]),
-        Section(
-            "By length of the answer",
-            [bars(by_length, "F1, and questions")],
-            "The length of the first of the known answers.",
-        ),
         *([_by_threshold(rows)] if rows[0].null_odds is not None else []),
-        calibration(probabilities, np.array([row.is_exact for row in rows]), low=0.0),
+        calibration(probabilities, np.array([row.is_exact for row in rows])),
         _hardest(rows),
     ]
 
@@ -85,25 +78,6 @@ def question_word(question: str) -> str:
     return _OTHER
 
 
-def _length_name(answers: Sequence[str]) -> str:
-    if not answers:
-        return _NO_ANSWER
-    length = len(answers[0].split())
-    return next((name for limit, name in _LENGTHS if length <= limit), _LONGEST)
-
-
-def _mean_f1(
-    rows: Sequence[ScoredAnswer], groups: Sequence[str], order: Iterable[str]
-) -> dict[str, tuple[float, int]]:
-    """Return mean F1 and number of questions by group."""
-    means = {}
-    for name in order:
-        values = [row.f1 for row, group in zip(rows, groups, strict=True) if group == name]
-        if values:
-            means[name] = (float(np.mean(values)), len(values))
-    return means
-
-
 def _by_threshold(rows: Sequence[ScoredAnswer]) -> Section:
     """Return F1 for every threshold of null_odds.json."""
     odds = np.array([row.null_odds for row in rows])
@@ -115,7 +89,7 @@ def _by_threshold(rows: Sequence[ScoredAnswer]) -> Section:
     points = [(odds[n], float(f)) for n, f in zip(order, f1, strict=True) if low <= odds[n] <= high]
     return Section(
         "By threshold",
-        [line_chart({"F1": points}, "null_score_diff_threshold", "F1", max_points=200)],
+        [line_chart({"F1": points}, "null_score_diff_threshold", "F1")],
         "A question gets no answer if its entry in null_odds.json is above the threshold.",
     )
 

@@ -18,7 +18,7 @@ from bert_tf.report.page import (
 
 _NOTHING = "(none)"
 _BOUNDS = "other words"
-_MAX_TYPES = 15  # of a matrix
+_MAX_TYPES = 30  # of a matrix
 
 Span = tuple[str, int, int]  # type, first word, word after the last one
 Pair = tuple[Span | None, Span | None]  # known and predicted
@@ -33,16 +33,8 @@ class Spans(NamedTuple):
     location: str
 
 
-class TypeCounts(NamedTuple):
-    """The row of a type in the table of scores."""
-
-    type: str
-    precision: float
-    recall: float
-    f1: float
-    actual: int
-    predicted: int
-    correct: int
+# Type, precision, recall, F1, number in the data, predicted, correct.
+TypeCounts = tuple[str, float, float, float, int, int, int]
 
 
 def span_sections(
@@ -54,16 +46,15 @@ def span_sections(
         are_words: the spans are labels of single words, not entities.
     """
     kind, name = ("label", "labels") if are_words else ("entity type", "entities")
-    groups = {row.type: (row.f1, row.actual) for row in counts}
+    groups = {name: (f1, actual) for name, _, _, f1, actual, _, _ in counts}
     unit = f"F1, and {'words' if are_words else 'entities'} in the data"
     header = [kind, "precision", "recall", "F1", "in the data", "predicted", "right"]
     pairs = [side_by_side(sentence.actual, sentence.predicted) for sentence in sentences]
-    types = [row.type for row in counts]
-    confusions = _label_confusions if are_words else _entity_confusions
+    types = list(groups)
     return [
         Section(f"F1 by {kind}", [bars(groups, unit)]),
         Section(f"Counts by {kind}", [table(header, counts)]),
-        *confusions(types, [pair for row in pairs for pair in row]),
+        *_confusions(types, [pair for row in pairs for pair in row], are_words),
         _errors(sentences, pairs, name),
     ]
 
@@ -85,18 +76,7 @@ def side_by_side(actual: Sequence[Span], predicted: Sequence[Span]) -> list[Pair
     return pairs + [(None, other) for other in left]
 
 
-def _label_confusions(types: Sequence[str], pairs: Iterable[Pair]) -> list[Section]:
-    counts = Counter((known[0], guess[0]) for known, guess in pairs if known and guess)
-    if len(types) <= _MAX_TYPES:
-        cells = [[counts[row, column] for column in types] for row in types]
-        note = "Rows are the labels in the data, columns those of the model."
-        return [Section("Confusion matrix", [matrix(types, types, cells)], note)]
-    wrong = [[*pair, n] for pair, n in counts.most_common() if pair[0] != pair[1]]
-    header = ["label", "predicted", "words"]
-    return [Section("Commonest confusions", [table(header, wrong[:MAX_ERRORS])])]
-
-
-def _entity_confusions(types: Sequence[str], pairs: Iterable[Pair]) -> list[Section]:
+def _confusions(types: Sequence[str], pairs: Iterable[Pair], are_words: bool) -> list[Section]:
     if len(types) > _MAX_TYPES:
         return []
     counts: Counter[tuple[str, str]] = Counter()
@@ -105,12 +85,11 @@ def _entity_confusions(types: Sequence[str], pairs: Iterable[Pair]) -> list[Sect
         has_other_words = row == column and known != guess
         counts[row, _BOUNDS if has_other_words else column] += 1
     columns, rows = [*types, _BOUNDS, _NOTHING], [*types, _NOTHING]
+    note = f'Rows are those in the data, columns the predictions. "{_BOUNDS}": the type is right.'
+    if are_words:
+        columns, rows, note = [*types], [*types], "Rows are those in the data."
     cells = [[counts[row, column] for column in columns] for row in rows]
-    note = (
-        f'Rows are the entities in the data, columns the predictions. "{_BOUNDS}": the type is right, '
-        "the first or last word is not."
-    )
-    return [Section("Confusion of types", [matrix(rows, columns, cells)], note)]
+    return [Section("Confusion matrix", [matrix(rows, columns, cells)], note)]
 
 
 def _errors(sentences: Sequence[Spans], pairs: Sequence[Sequence[Pair]], counted: str) -> Section:

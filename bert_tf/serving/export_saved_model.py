@@ -36,8 +36,7 @@ from bert_tf.prediction.predict import read_inputs
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.runtimes import TEXT, TOKENS
 from bert_tf.registry import TYPES
-from bert_tf.report.model_card import without_folders
-from bert_tf.report.page import as_flags, changed_options
+from bert_tf.report.model_card import as_flags, changed_options, without_folders
 from bert_tf.serving.check import ExportCheck
 from bert_tf.serving.classification import ServedClassification
 from bert_tf.serving.encoder import ServedEncoder

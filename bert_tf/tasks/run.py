@@ -42,7 +42,7 @@ from bert_tf.report.model_card import (
     write_card,
     write_training_card,
 )
-from bert_tf.report.page import Command, Section, changed_options, write_report
+from bert_tf.report.page import Section, write_report
 from bert_tf.tasks.base import ExampleTask, Task
 from bert_tf.tasks.batches import RecordFiles, Source, run_model
 from bert_tf.tasks.distillation import Teacher, load_teacher
@@ -423,17 +423,9 @@ class Run(Generic[AnyTask, AnyOptions]):
         write_results(self.path(f"{name}_results.txt"), results, title)
         return results
 
-    def write_report(
-        self, program: str, title: str, results: Metrics, sections: Sequence[Section] = ()
-    ) -> None:
+    def write_report(self, title: str, results: Metrics, sections: Sequence[Section] = ()) -> None:
         """Write `report.html`."""
-        path, command = self.path("report.html"), self.command(program)
-        write_report(path, title, results, sections, command)
-
-    def command(self, program: str) -> Command:
-        """Return the command of the run, for report.html."""
-        flags = changed_options(self.options)
-        return Command(program, flags, self.trainer.checkpoint, self.record.flags)
+        write_report(self.path("report.html"), title, results, sections)
 
 
 # ------------------------------------------------------------------------------- the parts of a start

@@ -169,7 +169,7 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
         )
     results = run.write_results("eval", results)
     title = run.options.task_name or os.path.basename(str(run.options.fine_tuning.eval_file))
-    run.write_report("run_classifier", title, results | facts, sections)
+    run.write_report(title, results | facts, sections)
     return results
 
 

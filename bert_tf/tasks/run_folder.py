@@ -23,14 +23,15 @@ from bert_tf.data.records import count_records
 from bert_tf.files import file_facts, write_text
 from bert_tf.limits import read_json
 from bert_tf.options import OptionError, flag_values, flags_of
-from bert_tf.report.model_card import code, without_folders
-from bert_tf.report.page import INITIAL_FLAGS, changed_options
+from bert_tf.report.model_card import changed_options, code, without_folders
 from bert_tf.tasks.load import make_task
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 
 logger = logging.getLogger(__name__)
 
 RECORD_FILE = "training.json"
+# Flags that a run which resumes does not use; its record keeps those of the first run.
+INITIAL_FLAGS = ("init_checkpoint", "init_layers", "init_optimizer")
 
 # Arguments of a task of ours that its model in the folder must share; task.json omits unset `_OPTIONAL`.
 _OPTIONAL = ("feature_layers", "crf")

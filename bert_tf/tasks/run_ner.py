@@ -29,7 +29,7 @@ from bert_tf.data.token_classification import ConllColumns, Sentence, read_conll
 from bert_tf.data.word_splitting import choose_rule
 from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
 from bert_tf.options import ModelOptions, OptionError, option
-from bert_tf.report.token_classification import Spans, TypeCounts, span_sections
+from bert_tf.report.token_classification import Spans, span_sections
 from bert_tf.tasks.metrics import largest_class
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import FineTuningOptions, check_files, resolve, select_files
@@ -191,7 +191,7 @@ def _write_report(
     labels: Sequence[str],
 ) -> None:
     counts = [
-        TypeCounts(name, c.precision, c.recall, c.f1, c.actual, c.predicted, c.correct)
+        (name, c.precision, c.recall, c.f1, c.actual, c.predicted, c.correct)
         for name, c in scores.by_type.items()
     ]
     are_words = run.task.word_labels
@@ -202,7 +202,7 @@ def _write_report(
     facts = {name: v for name, v in results.items() if not name.endswith(endings)}
     facts |= {"sentences": len(rows), "words": len(labels)}
     facts["eval_accuracy_of_largest_class"] = largest_class(np.array(labels))
-    run.write_report("run_ner", title, facts, sections)
+    run.write_report(title, facts, sections)
 
 
 def read_data(

@@ -160,7 +160,7 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
         facts["exact_of_no_answer"] = 100.0 * share
     sections = answer_sections(_score_answers(dev.examples, predictions, version_2))
     title = f"Answers to {os.path.basename(str(options.fine_tuning.predict_file))}"
-    run.write_report("run_squad", title, results | facts, sections)
+    run.write_report(title, results | facts, sections)
     return results
 
 

@@ -109,7 +109,7 @@ def answer(
         title = f"Choices of {os.path.basename(str(run.options.fine_tuning.eval_file))}"
         largest = largest_class(np.array([question.label for question in questions]))
         facts = {"examples": len(questions), "eval_accuracy_of_largest_class": largest}
-        run.write_report("run_swag", title, results | facts, sections)
+        run.write_report(title, results | facts, sections)
     return results
 
 

@@ -6,7 +6,7 @@ from pages import cells, part_of
 
 from bert_tf.report.classification import Choices, choice_sections
 from bert_tf.report.question_answering import ScoredAnswer, answer_sections
-from bert_tf.report.token_classification import Spans, TypeCounts, span_sections
+from bert_tf.report.token_classification import Spans, span_sections
 from bert_tf.tasks.metrics import softmax
 
 
@@ -22,7 +22,7 @@ def bars(section):
 PASSAGE = "The tower was built by Ann Lee in 1889."
 
 
-def test_answers_are_grouped_by_question_word_and_length():
+def test_answers_are_grouped_by_question_word():
     def row(name, question, answers, predicted, probability, f1, odds):
         best_f1, is_exact = (f1 if answers else 0.0), f1 == 1.0
         return ScoredAnswer(
@@ -36,10 +36,9 @@ def test_answers_are_grouped_by_question_word_and_length():
         row("d", "Name the material.", [], "", 0.6, 1.0, 2.0),
     ]
     found = by_title(answer_sections(rows))
-    words, lengths = bars(found["By question word"]), bars(found["By length of the answer"])
+    words = bars(found["By question word"])
     assert (words["when"], words["who"], words["other"]) == ((1, 1), (0, 1), (1, 1))
     assert words["whose"] == (pytest.approx(2 / 3, abs=1e-4), 1)
-    assert (lengths["2 words"], lengths["(no answer)"]) == ((0, 1), (1, 1))
     error = ["Who built it?", "Ann Lee", "The <tower> (0.80)", PASSAGE, "b"]
     assert cells(found["Hardest errors"]) == [error]
     (curve,) = part_of(found["By threshold"], "lines")["series"]
@@ -51,11 +50,11 @@ def test_entities_are_counted_by_type_and_by_what_they_were_taken_for():
     words = ("Ann", "Lee", "of", "Rome", "and", "Bob")
     actual = [("PER", 0, 2), ("LOC", 3, 4), ("PER", 5, 6)]
     sentence = Spans(words, actual, [("PER", 0, 1), ("PER", 3, 4)], "dev.txt:3")
-    counts = [TypeCounts("LOC", 0, 0, 0, 1, 0, 0), TypeCounts("PER", 0, 0, 0, 2, 2, 0)]
+    counts = [("LOC", 0, 0, 0, 1, 0, 0), ("PER", 0, 0, 0, 2, 2, 0)]
     found = by_title(span_sections([sentence], counts))
     assert bars(found["F1 by entity type"])["PER"] == (0, 2)
     assert [row[0] for row in cells(found["Counts by entity type"])] == ["LOC", "PER"]
-    assert part_of(found["Confusion of types"], "matrix")["counts"] == [
+    assert part_of(found["Confusion matrix"], "matrix")["counts"] == [
         # LOC, PER, other words, (none)
         [0, 1, 0, 0],  # Rome
         [0, 0, 1, 1],  # Ann Lee, Bob
@@ -73,7 +72,7 @@ def test_labels_of_words_have_a_confusion_matrix_and_their_errors():
         for labels in (["DT", "NN", "NN"], ["DT", "NN", "VB"])
     )
     sentence = Spans(("the", "cat", "run"), actual, guessed, "dev.txt:3")
-    counts = [TypeCounts(name, 1, 0.5, 2 / 3, 2, 1, 1) for name in ("DT", "NN", "VB")]
+    counts = [(name, 1, 0.5, 2 / 3, 2, 1, 1) for name in ("DT", "NN", "VB")]
     found = by_title(span_sections([sentence], counts, are_words=True))
     assert bars(found["F1 by label"])["NN"] == (2 / 3, 2)
     counts = [[1, 0, 0], [0, 1, 1], [0, 0, 0]]
@@ -81,7 +80,7 @@ def test_labels_of_words_have_a_confusion_matrix_and_their_errors():
     assert cells(found["Errors"]) == [["the cat run", "run [NN]", "run [VB]", 1, "dev.txt:3"]]
 
 
-def test_choices_are_scored_by_their_number():
+def test_hardest_questions_have_the_probability_of_their_answer():
     questions = [
         Choices("Why?", ("so", "no"), 0, "q.csv:2"),
         Choices("Who?", ("Ann", "Bob", "<Eve>"), 0, "q.csv:3"),
@@ -89,8 +88,6 @@ def test_choices_are_scored_by_their_number():
     ]
     logits = np.float32([[2, 1, -1e9], [0, 0, 3], [0, 1, 0]])
     found = by_title(choice_sections(questions, softmax(logits)))
-    numbers = bars(found["By number of choices"])
-    assert numbers == {"2 choices": (1, 1), "3 choices": (0.5, 2)}
     known, guessed = 1 / (np.exp(3) + 2), np.exp(3) / (np.exp(3) + 2)
     error = ["Who?", f"Ann ({known:.3g})", f"<Eve> ({guessed:.3g})", "q.csv:3"]
     assert cells(found["Hardest errors"]) == [error]

@@ -2,8 +2,7 @@
 const data = JSON.parse(document.getElementById('data').textContent);
 const LONG = 30;  // letters of a text that may break inside a word
 
-draw.paragraph = ({text, code}) => html('p', {}, text, ...(code ? [html('code', {}, code)] : []));
-draw.command = ({text}) => html('pre', {}, text);
+draw.paragraph = ({text}) => html('p', {}, text);
 
 function tableOf(attributes, header, rows) {
   return html('div', {class: 'scroll'}, html('table', attributes,
