@@ -101,7 +101,7 @@ def write_conversion_card(
     source_facts = _read_facts(source_folder)
     license = re.search(r"^license: *(\S+)", _read(os.path.join(source_folder, CARD_FILE)), re.M)
     copied = {name: source_facts[name] for name in ("data", "training") if name in source_facts}
-    facts = {
+    facts: dict[str, Any] = {
         **model,
         **copied,
         "license": license[1] if license else "other",
