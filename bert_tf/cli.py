@@ -22,8 +22,10 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 import __main__
-from bert_tf.options import GROUPS, Flag, flags_of, make_options
+from bert_tf.options import GROUPS, Flag, flag_values, flags_of, make_options
 from bert_tf.removed_flags import REMOVED
+
+logger = logging.getLogger(__name__)
 
 # Before TensorFlow is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -72,7 +74,9 @@ def _run(options_class: type, workflow: Callable[[Any], Any], argv: Sequence[str
         raise app.UsageError(f"Unknown argument {argv[1]!r}; every option starts with --.")
     _set_up_logging()
     try:
-        workflow(options_from_flags(options_class, arguments=argv[1:]))
+        options = options_from_flags(options_class, arguments=argv[1:])
+        unread = {f.name for f in _flags(options_class) if flags.FLAGS[f.name].present}
+        workflow(recorded(options, unread))
     except KeyboardInterrupt:
         resumes = "save_checkpoints_steps" in flags_of(options_class)
         again = " The same command resumes from the last checkpoint, if any." if resumes else ""
@@ -86,6 +90,9 @@ def _run(options_class: type, workflow: Callable[[Any], Any], argv: Sequence[str
         if flags.FLAGS.verbosity >= absl_logging.DEBUG:
             raise
         return 1
+    if unread:
+        names = ", ".join(f"--{name}" for name in sorted(unread))
+        logger.warning("This run did not use %s", names)
     return 0
 
 
@@ -140,6 +147,24 @@ def help_text(options_class: type) -> str:
         groups[flag.metadata["group"]].extend(lines)
     sections = ["\n".join(["", f"{name}:", *lines]) for name, lines in groups.items() if lines]
     return "\n".join([*sections, "", "All flags: --helpfull"])
+
+
+def recorded(options: Any, unread: set[str]) -> Any:
+    """Return `options`, whose flags leave `unread` when the program reads them."""
+    options_class = type(options)
+
+    def read(self: Any, name: str) -> Any:
+        unread.discard(name)
+        return object.__getattribute__(self, name)
+
+    def reduce(self: Any) -> tuple:  # for workers, which tell nothing
+        return functools.partial(make_options, options_class, **flag_values(self)), ()
+
+    members = {"__getattribute__": read, "__reduce__": reduce}
+    copy_: Any = object.__new__(type(options_class.__name__, (options_class,), members))
+    for name, value in vars(options).items():
+        vars(copy_)[name] = recorded(value, unread) if dataclasses.is_dataclass(value) else value
+    return copy_
 
 
 def is_user_error(error: Exception) -> bool:

@@ -170,7 +170,7 @@ def make_options(options_class: type[AnyOptions], **values: Any) -> AnyOptions:
 
 
 def flag_values(options: Any) -> dict[str, Any]:
-    """Return flag -> value."""
+    """Return flag -> value. `cli` does not take the options for read."""
     values = vars(options)
     return {
         name: (values if flag.group is None else vars(values[flag.group]))[name]

@@ -256,6 +256,12 @@ ENDS = [  # arguments, what the workflow does, exit code, what is printed to sta
     ([], "raise ImportError('the cause')", 1, f"{STARTED}\nerror: the cause\n"),
     ([], "raise KeyboardInterrupt", 130, f"{STARTED}\nInterrupted.\n"),
     (["--verbosity=-1"], "pass", 0, "WARNING: look out\n"),
+    (
+        ["--number=7", "--flag"],
+        "options = options.number",
+        0,
+        f"{STARTED}WARNING: This run did not use --flag, --needed\n",
+    ),
 ]
 
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+import pickle
 
 import pytest
 from helpers import cause_of
 from models import options as golden_options
 from test_cli import LEAST, OPTION_CLASSES, absl_flags
 
+from bert_tf import cli
 from bert_tf.options import (
     OptionError,
     changes,
@@ -80,6 +82,15 @@ def test_a_program_has_the_flags_of_its_groups():
         with pytest.raises(TypeError):
             make_options(Grouped, **wrong)
     assert cause_of(make_options, Grouped, path="x", share=4.0) == "share"
+
+
+def test_flags_of_groups_that_a_program_reads_are_noted():
+    unread = {"share", "number", "path"}
+    made = make_options(Grouped, path="x")
+    options = cli.recorded(made, unread)
+    assert pickle.loads(pickle.dumps(options)) == made
+    assert flag_values(options)["share"] == options.first.share == 2.0
+    assert unread == {"number", "path"}
 
 
 def test_nothing_to_do_is_refused():

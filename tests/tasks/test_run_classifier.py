@@ -6,8 +6,9 @@ import logging
 import numpy as np
 import pytest
 from helpers import lines_of, read_results, read_task, refused, write, write_json_lines
-from models import DATA, copy_of, golden, train, with_values
+from models import DATA, copy_of, golden, options, train, with_values
 
+from bert_tf import cli
 from bert_tf.options import make_options
 from bert_tf.tasks.run_classifier import ClassifierOptions, read_data, run_classifier
 
@@ -217,6 +218,14 @@ def test_a_pre_trained_model_is_not_evaluated_as_a_classifier(tmp_path):
     with refused("init_checkpoint") as error:
         train("pair", tmp_path / "new", **given)
     assert "a model for pretraining" in str(error.value)
+
+
+def test_given_flags_that_a_training_does_not_read_are_known(tmp_path, eagerly):
+    given = {"do_eval": False, "do_predict": False, "num_train_epochs": 0.2, "init_layers": "0"}
+    unread = {"language", "tpu_zone", "learning_rate", "label_column"}
+    changes = {**given, "language": "en", "tpu_zone": "z"}
+    run_classifier(cli.recorded(options("classifier", tmp_path, **changes), unread))
+    assert unread == {"language", "tpu_zone"}
 
 
 # -------------------------------------------------------------------------------------------- GLUE
