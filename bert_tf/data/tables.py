@@ -2,7 +2,7 @@
 
     read_tsv         GLUE's layout: tab-separated, columns by number; '"' is an ordinary character
     read_csv         comma-separated, columns by number; '"' may enclose a column
-    read_table       the user's .tsv, .csv or .jsonl, columns by name (or number, without a header)
+    read_table       the user's .tsv, .csv or .jsonl, columns by name
 
 Files are read as in files.py.
 """
@@ -14,7 +14,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from bert_tf.files import format_location, read_lines
@@ -22,21 +21,14 @@ from bert_tf.limits import DataError, join_names, suggestion
 from bert_tf.options import option
 
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
-SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
     """Layout and columns of the tables that a program reads."""
 
-    header: bool = option(
-        "The first line of a table names the columns. With --noheader, columns have numbers from 0: "
-        "--text_a_column=3.",
-        default=True,
-    )
     column_separator: str | None = option(
-        f"Separator of the columns of TSV and CSV: a character, or {', '.join(SEPARATORS)}. Default: "
-        "comma in CSV, tab in TSV.",
+        "Separator of the columns of TSV and CSV, a character. Default: comma in CSV, tab in TSV.",
         default=None,
     )
     text_a_column: str | None = option(
@@ -113,7 +105,6 @@ def read_table(
     path: str | os.PathLike,
     *,
     format: str | None = None,
-    header: bool = True,
     separator: str | None = None,
 ) -> Iterator[TableRow]:
     """Yield the rows of a table whose columns have names. Empty lines are skipped.
@@ -123,10 +114,8 @@ def read_table(
     Args:
         format: "tsv" or "csv", whose first line names the columns, or "jsonl", one JSON object per
             line. None infers it from the file name.
-        header: True if the first line of TSV and CSV names the columns. Otherwise their names are
-            "0", "1" and so on.
-        separator: of the columns of TSV and CSV, a character or one of SEPARATORS. None means a comma
-            in CSV and a tab in TSV.
+        separator: of the columns of TSV and CSV, a character. None means a comma in CSV and a tab in
+            TSV.
 
     Raises:
         ValueError: the format is unknown, the header repeats a name, or a row does not fit.
@@ -137,13 +126,8 @@ def read_table(
         raise DataError(file, f"the name of a table must end in .{', .'.join(TABLE_FORMATS)}.")
     if format == "jsonl":
         return _json_rows(file)
-    delimiter = SEPARATORS.get(separator or ("comma" if format == "csv" else "tab"), separator)
-    if delimiter is None or len(delimiter) != 1 or delimiter in '"\r\n':
-        raise ValueError(
-            f"column_separator is {separator!r}, but must be a character or one of "
-            f"{', '.join(SEPARATORS)}."
-        )
-    return _named_rows(_delimited_rows(file, delimiter, quoted=format == "csv"), header)
+    delimiter = separator or ("," if format == "csv" else "\t")
+    return _named_rows(_delimited_rows(file, delimiter, quoted=format == "csv"))
 
 
 def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
@@ -165,16 +149,11 @@ def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
         raise DataError(format_location(file, number), problem) from error
 
 
-def _named_rows(rows: Iterator[Row], has_header: bool) -> Iterator[TableRow]:
-    first = next(rows, None)
-    if first is None:
-        return
-    names: list[str] = list(first)
-    if not has_header:
-        names, rows = [str(number) for number in range(len(first))], chain([first], rows)
+def _named_rows(rows: Iterator[Row]) -> Iterator[TableRow]:
+    names = next(rows, Row((), "", 0))
     if len(set(names)) < len(names):
         raise DataError(
-            first.location,
+            names.location,
             f"the first line must name each column once, but has {join_names(names)}.",
         )
     for row in rows:

@@ -20,9 +20,11 @@ from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.tasks.classification import InputExample, Label
 from bert_tf.tasks.glue import find_glue_task, list_splits, read_glue
 from bert_tf.tasks.setup import select_files
-from bert_tf.tasks.tables import NO_LABEL
 
 logger = logging.getLogger(__name__)
+
+# Labels of rows without one: of SNLI, whose annotators did not agree, and of a ClassLabel of `datasets`.
+NO_LABEL = ("-", "-1")
 
 LENGTH_OF_START: ModelOptions = changes(
     max_seq_length={
@@ -198,7 +200,7 @@ def _pair_entailments(rows: Iterable[InputExample]) -> list[EmbeddingExample]:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a table: names, or numbers from 0 without a header."""
+    """Names of the columns of a table."""
 
     anchor: str
     positive: str | None
@@ -232,7 +234,7 @@ def read_file(
     layouts: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
     classes: dict[str, int] = {}
     examples = []
-    for row in read_table(path, header=table.header, separator=table.column_separator):
+    for row in read_table(path, separator=table.column_separator):
         names = tuple(row)
         if names not in layouts:
             layouts[names] = _columns(row, texts, missing_label is None)

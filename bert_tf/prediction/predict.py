@@ -273,9 +273,7 @@ def read_inputs(
             raise DataError(file, "give the format of a .json file: input_format=jsonl or text.")
         if kind in TABLE_FORMATS:
             columns: dict[str, list[str]] = {}
-            for row in read_table(
-                file, format=kind, header=table.header, separator=table.column_separator
-            ):
+            for row in read_table(file, format=kind, separator=table.column_separator):
                 columns = columns or find_columns(row, table, model, trained)
                 values = [_value(row, field, names) for field, names in columns.items()]
                 repeated = ["id", *(name for names in columns.values() for name in names)]

@@ -5,7 +5,6 @@ Shapes: B batch, S sequence, L labels (1 output for a number), W windows, N exam
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +41,7 @@ class ProblemType:
         feature: number of labels -> `label_ids` in the records.
         encode: (label, id of each name) -> the value of that feature. Raises KeyError, TypeError or
             ValueError for another label.
-        loss: weights of the labels or None -> the training loss.
+        loss: returns the training loss.
         mean_loss: (logits [N, L], labels) -> unweighted mean of that loss.
         predictions: logits [N, L] -> values that the metrics compare with the labels.
         scores: logits [N, L] -> probabilities [N, L], or the numbers of a regression.
@@ -53,7 +52,7 @@ class ProblemType:
     metrics: Mapping[str, Metric]
     feature: Callable[[int], FeatureSpec]
     encode: Callable[[Any, Mapping[str, int]], Any]
-    loss: Callable[[Sequence[float] | None], Loss]
+    loss: Callable[[], Loss]
     mean_loss: Callable[[np.ndarray, np.ndarray], float]
     predictions: Callable[[np.ndarray], np.ndarray]
     scores: Callable[[np.ndarray], np.ndarray]
@@ -120,7 +119,7 @@ REGRESSION = ProblemType(
         "label_ids", dtype="float32", role="label", output="logits"
     ),
     encode=_finite,
-    loss=lambda weights: losses.regression_loss(),
+    loss=losses.regression_loss,
     mean_loss=lambda logits, labels: basic.mean_squared_error(logits[:, 0], labels),
     predictions=lambda logits: logits[:, 0],
     scores=lambda logits: logits.astype(np.float64),
@@ -175,7 +174,6 @@ class ClassificationTask(ExampleTask):
         metric_names: metrics of the problem type to report, the selecting one first. None: all.
         is_pair: True if an example has two sentences; None if unknown, so that both are accepted.
         problem_type: key of `PROBLEM_TYPES`.
-        class_weights: weight of each label in the training loss, above 0, in the order of `labels`.
         doc_stride: tokens between windows of a long example, whose logits are averaged. None: truncate.
 
     Source: Devlin et al. 2019, section 4.1.
@@ -196,7 +194,6 @@ class ClassificationTask(ExampleTask):
         metric_names: Sequence[str] | None = None,
         is_pair: bool | None = False,
         problem_type: str = "single_label",
-        class_weights: Sequence[float] | None = None,
         doc_stride: int | None = None,
     ):
         is_known = problem_type in PROBLEM_TYPES
@@ -204,7 +201,6 @@ class ClassificationTask(ExampleTask):
         self.problem_type, self.kind = problem_type, PROBLEM_TYPES[problem_type]
         names = [name for name in self.kind.metrics if name != "f1" or len(labels) == 2]
         metric_names = names if metric_names is None else metric_names
-        weights = (1.0,) * len(labels) if class_weights is None else class_weights
         min_labels = {"single_label": 2, "multi_label": 1}.get(problem_type, 0)
         # A set has another order than the outputs.
         is_list = not isinstance(labels, str | Set | Mapping) and len(set(labels)) == len(labels)
@@ -213,9 +209,6 @@ class ClassificationTask(ExampleTask):
         check_argument(
             self.kind.has_labels or not labels, "labels", labels, "empty for a regression"
         )
-        is_list = not isinstance(weights, str | Mapping) and len(weights) == len(labels)
-        is_valid = is_list and all(0 < weight < math.inf for weight in weights)
-        check_argument(is_valid, "class_weights", weights, "a number above 0 for each label")
         check_argument(doc_stride is None or doc_stride > 0, "doc_stride", doc_stride, "1 or more")
         is_valid = bool(metric_names) and set(metric_names) <= set(names)
         check_argument(is_valid, "metric_names", metric_names, f"of {', '.join(names)}")
@@ -228,7 +221,6 @@ class ClassificationTask(ExampleTask):
             problem_type, "softmax"
         )
         self.is_pair = is_pair
-        self.class_weights = None if class_weights is None else tuple(map(float, class_weights))
         self.doc_stride = doc_stride
         self.features = (  # the reference's record, with the example's number for windows
             *sequence_specs((max_seq_length,)),
@@ -236,7 +228,7 @@ class ClassificationTask(ExampleTask):
             FeatureSpec("is_real_example", role="weight", output="logits"),
             *([FeatureSpec("example_numbers", role="id")] if doc_stride else []),
         )
-        self.losses = (self.kind.loss(self.class_weights),)
+        self.losses = (self.kind.loss(),)
 
     @property
     def metric_keys(self) -> tuple[str, ...]:
@@ -251,8 +243,8 @@ class ClassificationTask(ExampleTask):
         return super().id_limits(config) | own
 
     def arguments(self) -> dict[str, Any]:
-        unset = {n for n in ("class_weights", "doc_stride") if getattr(self, n) is None}
-        return {n: value for n, value in super().arguments().items() if n not in unset}
+        values = super().arguments()
+        return {n: v for n, v in values.items() if n != "doc_stride" or v is not None}
 
     @property
     def min_seq_length(self) -> int:

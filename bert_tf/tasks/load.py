@@ -45,6 +45,7 @@ def make_task(values: Mapping[str, Any], source: str) -> Task:
         DataError: the task is unknown.
     """
     arguments = {n: v for n, v in values.items() if n not in _EARLIER or _EARLIER[n] != v}
+    arguments.pop("class_weights", None)  # of a training of version 2
     name = arguments.pop("task", None)
     entry = find_task_type(name or "")
     if entry is None or entry.task is None:

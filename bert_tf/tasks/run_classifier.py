@@ -6,14 +6,11 @@ Source: google-research/bert, run_classifier.py.
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from bert_tf.checkpoints.labels import follow_order, match_spelling, split_labels
 from bert_tf.data.tables import TableOptions
@@ -33,7 +30,7 @@ from bert_tf.tasks.glue import (
 from bert_tf.tasks.metrics import largest_class
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import FineTuningOptions, check_data, resolve, select_files
-from bert_tf.tasks.tables import TableLayout, drop_unlabeled, infer_labels, read_examples
+from bert_tf.tasks.tables import infer_labels, read_examples, split_label_columns
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
@@ -80,12 +77,6 @@ class ClassifierOptions:
         "Comma list of all labels of --train_file, in the order of the outputs and of the columns of "
         "test_results.tsv. Default: those of the model in --output_dir, else of the table, sorted.",
         default=None,
-    )
-    class_weights: str | None = option(
-        "Weights of the labels in the training loss: balanced (rare labels count more), or "
-        "label=weight,label=weight, others 1.",
-        default=None,
-        on_resume="warn",
     )
     doc_stride: int | None = option(
         "Inputs beyond --max_seq_length are read in windows, which start this many tokens apart. Their "
@@ -151,21 +142,15 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
         logger.info("***** Running evaluation%s on %d examples *****", suffix, len(examples))
         batch_size = run.options.training.eval_batch_size
         outputs = run.outputs(examples, f"eval{suffix}", batch_size)
-        predictions, labels = task.kind.predictions(outputs["logits"]), outputs["label_ids"]
-        if len(np.unique(predictions, axis=0)) == 1 < len(np.unique(labels, axis=0)):
-            logger.warning(
-                "All %d predictions are equal: lower learning_rate, or train longer",
-                len(predictions),
-            )
         metrics = task.metrics(outputs)
         results |= {f"{name}{suffix}": value for name, value in metrics.items()}
         facts[f"examples{suffix}"] = len(examples)
         if "eval_accuracy" in metrics:
-            facts[f"eval_accuracy_of_largest_class{suffix}"] = largest_class(labels)
+            facts[f"eval_accuracy_of_largest_class{suffix}"] = largest_class(outputs["label_ids"])
         rows = [Example(tuple(task.texts(example)), example.location) for example in examples]
         scores = task.kind.scores(outputs["logits"])
         sections += evaluation_sections(
-            task.problem_type, task.labels, rows, scores, labels, suffix
+            task.problem_type, task.labels, rows, scores, outputs["label_ids"], suffix
         )
     results = run.write_results("eval", results)
     title = run.options.task_name or os.path.basename(str(run.options.fine_tuning.eval_file))
@@ -234,15 +219,12 @@ def read_data(
     for split, examples in splits.items():
         if not split.startswith("test"):
             task.check_examples(examples)
-    if options.class_weights and "train" in splits:
-        weights = parse_class_weights(options.class_weights, task, splits["train"])
-        task = ClassificationTask(**settings, class_weights=weights)
     if trained is not None and trained.is_pair not in (None, task.is_pair):
         text = f"the model was trained with is_pair={trained.is_pair}, unlike the data."
         raise OptionError("output_dir", text)
     if "train" in splits and task.labels:
-        counts = zip(task.labels, count_labels(task, splits["train"]), strict=True)
-        text = join_names([f"{label} ({count})" for label, count in counts])
+        counts = Counter(name for example in splits["train"] for name in set(example.names))
+        text = join_names([f"{label} ({counts[label]})" for label in task.labels])
         positive = f"; f1 is that of {task.labels[1]}" if len(task.labels) == 2 else ""
         logger.info("Classes, with training examples: %s%s", text, positive)
     return task, splits
@@ -267,96 +249,24 @@ def _read_tables(
     files: Mapping[str, str | None],
     known_labels: Sequence[str],
 ) -> tuple[dict[str, Any], Splits]:
-    layout = TableLayout(
-        text_a=str(options.table.text_a_column),
-        text_b=options.table.text_b_column,
-        label=options.label_column,
-        problem_type=problem_type,
-        header=options.table.header,
-        separator=options.table.column_separator,
-    )
-    splits = {
-        split: list(read_examples(str(file), layout, with_labels=split != "test"))
-        for split, file in files.items()
-    }
+    def read(file: str | None, with_labels: bool = True) -> list[InputExample]:
+        column = options.label_column if with_labels else None
+        return list(read_examples(str(file), options.table, column, problem_type))
+
+    splits = {split: read(file, split != "test") for split, file in files.items()}
     labels: Sequence[str] = ()
     if PROBLEM_TYPES[problem_type].has_labels:
-        labels = _choose_labels(options, layout, splits, known_labels)
-        splits = {split: drop_unlabeled(rows, labels, split) for split, rows in splits.items()}
-    _warn_of_shared_examples(splits, options.fine_tuning.train_file)
-    return {"labels": labels, "is_pair": layout.text_b is not None}, splits
-
-
-def _choose_labels(
-    options: ClassifierOptions, layout: TableLayout, splits: Splits, known_labels: Sequence[str]
-) -> Sequence[str]:
-    """Return the labels of the flag, else of the training table, else of the model."""
-    train_file = str(options.fine_tuning.train_file or "")
-    if options.labels:
-        return split_labels(options.labels)
-    if layout.label_columns and ("train" in splits or not known_labels):
-        return layout.label_columns
-    if known_labels and "train" not in splits:
-        names = {name for rows in splits.values() for row in rows for name in row.names}
-        return match_spelling(known_labels, sorted(names))
-    if not train_file:
-        raise OptionError("labels", "names the model's outputs in their order; or give train_file.")
-    rows = splits.get("train") or list(read_examples(train_file, layout, with_labels=True))
-    labels = infer_labels(rows, layout.problem_type)
-    if rows and len(labels) < 1 + (layout.problem_type == "single_label"):
-        text = f"the labels are {join_names(labels) or 'none'}. Check label_column."
-        raise DataError(train_file, text)
-    return follow_order(known_labels, labels)
-
-
-def _warn_of_shared_examples(splits: Splits, train_file: str | None) -> None:
-    trained = {(example.text_a, example.text_b) for example in splits.get("train", ())}
-    shared = [e for e in splits.get("dev", ()) if (e.text_a, e.text_b) in trained]
-    if shared:
-        logger.warning(
-            "%d of %d evaluation examples are also in %s, so the metrics are too high for new texts. "
-            "The first is %s. Remove them from one of the files.",
-            *(len(shared), len(splits["dev"]), train_file, shared[0].origin),
-        )
-
-
-def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> list[int]:
-    """Return the number of examples with each of the task's labels."""
-    counts = Counter(name for example in examples for name in set(example.names))
-    return [counts[label] for label in task.labels]
-
-
-def parse_class_weights(
-    flag: str, task: ClassificationTask, examples: Sequence[InputExample]
-) -> list[float]:
-    """Return the weight of each label, from the value of --class_weights.
-
-    "balanced" is examples / (labels * count), which gives all labels the same total weight. In a
-    multi-label task it is (examples - count) / count, which gives yes and no the same total weight.
-
-    Raises:
-        ValueError: a label is unknown or never occurs, or a weight is not above 0.
-    """
-    if flag == "balanced":
-        counts = count_labels(task, examples)
-        for label, count in zip(task.labels, counts, strict=True):
-            if count in (0, len(examples)):
-                raise OptionError(
-                    "class_weights",
-                    f"{count} of {len(examples)} examples have the label {label!r}. Give label=weight.",
-                )
-        if task.problem_type == "multi_label":
-            return [(len(examples) - count) / count for count in counts]
-        return [len(examples) / (len(counts) * count) for count in counts]
-    weights = dict.fromkeys(task.labels, 1.0)
-    for part in flag.split(","):
-        label, _, value = part.rpartition("=")
-        try:
-            weight = float(value)
-        except ValueError:
-            weight = 0.0
-        if label not in weights or not 0 < weight < math.inf:
-            known = ", ".join(task.labels)
-            raise OptionError("class_weights", f"{part!r} is not label=weight of {known}.")
-        weights[label] = weight
-    return list(weights.values())
+        columns = split_label_columns(options.label_column, problem_type)
+        if options.labels:
+            labels = split_labels(options.labels)
+        elif columns and ("train" in splits or not known_labels):
+            labels = columns
+        elif known_labels and "train" not in splits:
+            names = {name for rows in splits.values() for row in rows for name in row.names}
+            labels = match_spelling(known_labels, sorted(names))
+        elif not options.fine_tuning.train_file:
+            raise OptionError("labels", "names the model's outputs in their order.")
+        else:
+            rows = splits.get("train") or read(options.fine_tuning.train_file)
+            labels = follow_order(known_labels, infer_labels(rows))
+    return {"labels": labels, "is_pair": options.table.text_b_column is not None}, splits

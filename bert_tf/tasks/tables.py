@@ -11,119 +11,60 @@ The columns of labels depend on the problem type:
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bert_tf.characters import is_blank
-from bert_tf.data.tables import TableRow, read_table
+from bert_tf.data.tables import TableOptions, TableRow, read_table
 from bert_tf.limits import DataError
-from bert_tf.options import OptionError
 from bert_tf.tasks.classification import InputExample, Label
 
-logger = logging.getLogger(__name__)
-
-# Labels of rows without one: of SNLI, whose annotators did not agree, and of a ClassLabel of `datasets`.
-NO_LABEL = ("-", "-1")
-_MAX_UNLABELED = 0.1  # fraction of -1, above which it may be a class, as in -1, 0, 1
 _TRUTH = {"0": False, "1": True, "false": False, "true": True}
 
 
-@dataclass(frozen=True)
-class TableLayout:
-    """Column layout of a table.
-
-    Args:
-        text_a, text_b, label: column names, or numbers from 0 without a header. A multi-label `label`
-            may be several columns separated by commas.
-        problem_type: key of `tasks.classification.PROBLEM_TYPES`.
-        header: True if the first line contains the column names.
-        separator: of the columns; see `data.tables.read_table`.
-    """
-
-    text_a: str
-    text_b: str | None = None
-    label: str | None = None
-    problem_type: str = "single_label"
-    header: bool = True
-    separator: str | None = None
-
-    @property
-    def label_columns(self) -> tuple[str, ...]:
-        """Columns of a multi-label table with a column per label; else ()."""
-        columns = [column.strip() for column in (self.label or "").split(",")]
-        is_one_per_label = self.problem_type == "multi_label" and len(columns) > 1
-        return tuple(columns) if is_one_per_label else ()
+def split_label_columns(label_column: str, problem_type: str) -> tuple[str, ...]:
+    """Return the columns of a multi-label table with a column per label; else ()."""
+    columns = [column.strip() for column in label_column.split(",")]
+    return tuple(columns) if problem_type == "multi_label" and len(columns) > 1 else ()
 
 
-def read_examples(path: str, layout: TableLayout, *, with_labels: bool) -> Iterator[InputExample]:
-    """Yield the rows of a table as examples.
-
-    Args:
-        path: of the file; see `data.tables.read_table`.
-        with_labels: True to read the labels; else the examples have none.
+def read_examples(
+    path: str,
+    table: TableOptions,
+    label_column: str | None = None,
+    problem_type: str = "single_label",
+) -> Iterator[InputExample]:
+    """Yield the rows of a table as examples, without labels if `label_column` is None.
 
     Raises:
         ValueError: a column is missing, or a text or label is invalid; the message has file and line.
     """
-    rows = read_table(path, header=layout.header, separator=layout.separator)
-    for index, row in enumerate(rows, start=1):
-        text_b = None if layout.text_b is None else _read_text(row, layout.text_b, "text_b_column")
+    text_a, text_b = str(table.text_a_column), table.text_b_column
+    for index, row in enumerate(read_table(path, separator=table.column_separator), start=1):
         yield InputExample(
             guid=f"row-{index}",
-            text_a=_read_text(row, layout.text_a, "text_a_column"),
-            text_b=text_b,
-            label=_read_label(row, layout) if with_labels else None,
+            text_a=_read_text(row, text_a, "text_a_column"),
+            text_b=None if text_b is None else _read_text(row, text_b, "text_b_column"),
+            label=None if label_column is None else _read_label(row, label_column, problem_type),
             origin=row.location,
         )
 
 
-def infer_labels(
-    examples: Sequence[InputExample], problem_type: str = "single_label"
-) -> Sequence[str]:
+def infer_labels(examples: Sequence[InputExample]) -> list[str]:
     """Return the distinct labels in order; numbers by their value.
-
-    NO_LABEL is none of a `single_label` problem if two or more others remain.
-
-    Raises:
-        ValueError: -1 may be a class or mark rows without a label.
 
     >>> infer_labels([InputExample("1", "a", label="10"), InputExample("2", "b", label="9")])
     ['9', '10']
     """
-    names = {name for example in examples for name in example.names}
-    labels = sorted(names)
+    labels = sorted({name for example in examples for name in example.names})
     try:
         values = {label: float(label) for label in labels}
     except ValueError:
-        values = {}
-    if all(map(math.isfinite, values.values())):  # not the words "nan" and "infinity"
-        labels.sort(key=lambda label: values.get(label, 0.0))  # stable: "01" before "1"
-    named = [label for label in labels if label not in NO_LABEL]
-    if problem_type != "single_label" or len(named) < 2:
         return labels
-    share = sum(example.label == "-1" for example in examples) / len(examples)
-    if share > _MAX_UNLABELED:
-        text = f"-1 is the label of {share:.0%} of the rows: name all labels, with -1 or without."
-        raise OptionError("labels", text)
-    return named
-
-
-def drop_unlabeled(
-    examples: Sequence[InputExample], labels: Sequence[str], split: str
-) -> list[InputExample]:
-    """Return the examples but those of NO_LABEL, unless that is one of the labels. Log their number."""
-    missing = set(NO_LABEL).difference(labels)
-    labeled = [example for example in examples if example.label not in missing]
-    if num_unlabeled := len(examples) - len(labeled):
-        logger.warning(
-            "%d of %d rows of the %s set have no label (%s), and are left out. If it is a class, list "
-            "all with --labels.",
-            *(num_unlabeled, len(examples), split, " or ".join(sorted(missing))),
-        )
-    return labeled
+    if not all(map(math.isfinite, values.values())):  # the words "nan" and "infinity"
+        return labels
+    return sorted(labels, key=values.__getitem__)  # stable: "01" before "1"
 
 
 def _read_text(row: TableRow, column: str, flag: str) -> str:
@@ -132,14 +73,13 @@ def _read_text(row: TableRow, column: str, flag: str) -> str:
     return value
 
 
-def _read_label(row: TableRow, layout: TableLayout) -> Label:
-    if layout.label_columns:
-        return tuple(name for name in layout.label_columns if _read_truth(row, name))
-    column = str(layout.label)
+def _read_label(row: TableRow, column: str, problem_type: str) -> Label:
+    if columns := split_label_columns(column, problem_type):
+        return tuple(name for name in columns if _read_truth(row, name))
     value = row.column(column, "label_column")
-    if layout.problem_type == "regression":
+    if problem_type == "regression":
         return _parse_number(row, column, value)
-    if layout.problem_type == "single_label":
+    if problem_type == "single_label":
         return _parse_name(row, column, value)
     if isinstance(value, str):
         value = [part for part in value.split(",") if part.strip()]

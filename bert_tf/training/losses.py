@@ -8,7 +8,7 @@ Shapes: B batch, S sequence, P predictions, V vocabulary, L labels, W words, K c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,48 +97,30 @@ def next_sentence_loss() -> Loss:
     )
 
 
-def classification_loss(class_weights: Sequence[float] | None = None) -> Loss:
+def classification_loss() -> Loss:
     """Return the mean cross-entropy over the real examples.
 
     It is named "loss" because it is the whole objective of a fine-tuning run.
-
-    Args:
-        class_weights: L weights, one per label; None weighs all examples equally.
     """
-
-    def weights(features):
-        if class_weights is None:
-            return _is_real(features)
-        return _is_real(features) * tf.gather(
-            tf.constant(class_weights, tf.float32), features["label_ids"]
-        )
-
     return Loss(
         name="loss",
         total=lambda outputs, features: _weighted(
-            weights(features), outputs["logits"], features["label_ids"]
+            _is_real(features), outputs["logits"], features["label_ids"]
         ),
-        weight=lambda features: tf.reduce_sum(weights(features)),
+        weight=lambda features: tf.reduce_sum(_is_real(features)),
         accuracy="accuracy",
     )
 
 
-def multi_label_loss(positive_weights: Sequence[float] | None = None) -> Loss:
+def multi_label_loss() -> Loss:
     """Return the binary cross-entropy, averaged over labels and real examples.
 
     Features: `label_ids`, 0.0 and 1.0 in float32 [B, L].
-
-    Args:
-        positive_weights: L factors for the terms of labels that are 1; None means 1.
     """
 
     def total(outputs, features):
-        terms = tf.nn.weighted_cross_entropy_with_logits(
-            labels=features["label_ids"],
-            logits=tf.cast(outputs["logits"], tf.float32),
-            pos_weight=1.0
-            if positive_weights is None
-            else tf.constant(positive_weights, tf.float32),
+        terms = tf.nn.sigmoid_cross_entropy_with_logits(
+            labels=features["label_ids"], logits=tf.cast(outputs["logits"], tf.float32)
         )
         return tf.reduce_sum(_is_real(features) * tf.reduce_mean(terms, axis=-1))
 

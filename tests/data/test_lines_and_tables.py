@@ -76,14 +76,9 @@ def test_read_table_gives_equal_rows_of_three_formats(written):
 
 def test_read_table_takes_a_format_and_a_separator(written):
     path = written("text;label\nso, so;1\n", "t.txt")
-    for separator in (";", "semicolon"):
-        (row,) = read_table(path, format="tsv", separator=separator)
+    for format in ("tsv", "csv"):
+        (row,) = read_table(path, format=format, separator=";")
         assert row == {"text": "so, so", "label": "1"}
-    (_, row) = read_table(path, format="csv", separator=";", header=False)
-    assert row == {"0": "so, so", "1": "1"} and row.line == 2
-    for separator in ("||", '"'):
-        with pytest.raises(ValueError, match="column_separator"):
-            read_table(path, format="tsv", separator=separator)
 
 
 def test_find_takes_the_given_or_a_usual_column(written):

@@ -92,15 +92,11 @@ def test_tables_of_each_format_are_read_one_after_the_other(run):
     assert shown == ["the cat", "a log", "owls", "who ?", "a mat"]
 
 
-NUMBERS = {"text_a_column": "0", "text_b_column": "1"}
-
-
 def test_columns_of_pairs(run):
     trained = classifier(is_pair=True)
     expected = predictor(trained).predict([("a dog", "the cat")])
     for name, table, flags in (
         ("in.tsv", "x\ty\nthe cat\ta dog\n", {"text_a_column": "y", "text_b_column": "x"}),
-        ("in.tsv", "a dog\tthe cat\n", {"header": False, **NUMBERS}),
         ("in.csv", "text_a;text_b\na dog;the cat\n", {"column_separator": ";"}),
         ("in.json", '{"text_a": "a dog", "text_b": "the cat"}\n', {"input_format": "jsonl"}),
     ):

@@ -51,8 +51,6 @@ def test_classification_task_rejects_arguments():
         ("problem_type", [{"problem_type": "ranking"}]),
         ("metric_names", [{"metric_names": ["f1_micro"]}, {"metric_names": []}]),
         ("metric_names", [{"labels": ["a", "b", "c"], "metric_names": ["f1"]}]),
-        ("class_weights", [{"class_weights": value} for value in ([1.0], [0.0, 1.0], "balanced")]),
-        ("class_weights", [{"class_weights": {"a": 1.0, "b": 5.0}}]),
         ("doc_stride", [{"doc_stride": 0}]),
     ):
         for change in changes:
@@ -150,8 +148,7 @@ def test_figures_of_several_labels_and_of_numbers():
 
 def test_a_task_is_made_again_from_its_arguments():
     for kind in (task, multi_task, number_task):
-        weights = [2.0] * len(kind().labels) or None
-        for made in (kind(), kind(doc_stride=3), kind(class_weights=weights)):
+        for made in (kind(), kind(doc_stride=3)):
             again = ClassificationTask(**made.arguments())
             assert again.arguments() == made.arguments()
             assert again.kind is made.kind

@@ -47,33 +47,12 @@ def test_a_table_of_pairs_names_the_second_column(tmp_path):
     assert [(e.text_a, e.text_b, e.label) for e in splits["train"]] == rows
 
 
-def test_class_weights_balance_or_name_labels(tmp_path):
-    rows = [("x", "rare")] + [("y", "often")] * 3
-    task, splits = read_data(table_options(tmp_path, rows, class_weights="balanced"))
-    assert task.class_weights == pytest.approx((4 / 6, 2.0))  # often, rare
-    weights = dict(zip(task.labels, task.class_weights, strict=True))
-    assert sum(weights[e.label] for e in splits["train"]) == pytest.approx(4)
-    task, _ = read_data(table_options(tmp_path, rows, class_weights="rare=5"))
-    assert task.class_weights == (1.0, 5.0)
-    rows = [("x", "rude,rude"), ("y", "rude"), ("z", "threat")]  # a repeated label counts once
-    changes = {"problem_type": "multi_label", "class_weights": "balanced"}
-    task, _ = read_data(table_options(tmp_path, rows, **changes))
-    assert task.labels == ("rude", "threat")
-    assert task.class_weights == pytest.approx((1 / 2, 2.0))
-
-
 def test_read_data_rejects_tables_and_flags(tmp_path):
-    weights = "rare often"
     for rows, changes, name in (
-        ("a a", {}, "train.tsv"),
-        (" ", {"problem_type": "multi_label"}, "train.tsv"),
+        ("a a", {}, "labels"),
+        (" ", {"problem_type": "multi_label"}, "labels"),
         ("", {}, "train.tsv"),
         ("neg pos", {"labels": "pos,mixed"}, "train.tsv:2"),
-        ("-1 0 1 0", {}, "labels"),
-        (weights, {"class_weights": "seldom=2"}, "class_weights"),
-        (weights, {"class_weights": "rare=much"}, "class_weights"),
-        (weights, {"class_weights": "rare=0"}, "class_weights"),
-        (weights, {"class_weights": "rare"}, "class_weights"),
     ):
         labels = rows.split(" ") if rows else []
         given = table_options(tmp_path, [("x", label) for label in labels], **changes)
@@ -81,31 +60,11 @@ def test_read_data_rejects_tables_and_flags(tmp_path):
             read_data(given)
 
 
-@pytest.mark.parametrize(
-    "train, dev, labels",
-    [
-        (["neutral", "-", "entailment", "neutral"], ["-", "neutral"], ("entailment", "neutral")),
-        ([1, -1, 0, 2, *([1] * 7)], [-1, 2], ("0", "1", "2")),
-    ],
-)
-def test_rows_without_a_label_are_left_out(tmp_path, caplog, train, dev, labels):
-    caplog.set_level(logging.INFO)
-    files = {}
-    for name, split, found in (("train", "train_file", train), ("dev", "eval_file", dev)):
-        rows = (
-            {"sentence1": f"a{n}", "sentence2": "b", "gold_label": y} for n, y in enumerate(found)
-        )
-        files[split] = write_json_lines(tmp_path / f"{name}.jsonl", rows)
-    columns = {"text_a_column": "sentence1", "text_b_column": "sentence2"}
-    columns["label_column"] = "gold_label"
-    given = table_options(tmp_path, [], do_eval=True, **files, **columns)
-    task, splits = read_data(given)
-    assert task.labels == labels
-    assert [example.text_a for example in splits["train"]][:3] == ["a0", "a2", "a3"]
-    assert [example.text_a for example in splits["dev"]] == ["a1"]
-    assert f"1 of {len(train)} rows" in caplog.text and "1 of 2 rows" in caplog.text
-    evaluation = with_values(given, do_train=False)
-    assert len(read_data(evaluation, task)[1]["dev"]) == 1  # by the trained model
+def test_labels_that_no_file_states_are_needed(tmp_path):
+    file = write(tmp_path / "new.tsv", "text\nx\n")
+    given = {"do_train": False, "do_predict": True, "predict_file": file, "train_file": None}
+    with refused("labels"):
+        read_data(table_options(tmp_path, [], **given))
 
 
 def test_labels_are_of_the_table_the_flag_or_the_model(tmp_path):
@@ -120,13 +79,6 @@ def test_labels_are_of_the_table_the_flag_or_the_model(tmp_path):
     assert read_data(without, task)[0].labels == ("pos", "neg")
     assert read_data(without, known_labels=("POS", "NEG"))[0].labels == ("pos", "neg")
     assert read_data(without, known_labels=("wet", "dry"))[0].labels == ("neg", "pos")
-    for names, labels in (  # two, or those of the flag, are classes whatever their names
-        (("-1", "1"), None),
-        (("+", "-"), None),
-        (("-1", "0", "1"), "-1,0,1"),
-    ):
-        task, splits = read_data(table_options(tmp_path, [("x", y) for y in names], labels=labels))
-        assert task.labels == names and len(splits["train"]) == len(names)
 
 
 def test_the_log_shows_classes_with_counts(tmp_path, caplog):
@@ -138,15 +90,6 @@ def test_the_log_shows_classes_with_counts(tmp_path, caplog):
     given = table_options(tmp_path, [], train_file=file, **changes)
     assert read_data(given)[0].labels == ("rude", "threat")
     assert "rude (1), threat (0)" in caplog.text
-    with refused("class_weights"):
-        read_data(with_values(given, class_weights="balanced"))
-
-
-def test_shared_examples_of_train_and_dev_are_counted(tmp_path, caplog):
-    dev = write(tmp_path / "dev.tsv", "text\tlabel\nw\ta\ny\tb\nz\ta\n")
-    rows = [("x", "a"), ("y", "b"), ("z", "a")]
-    read_data(table_options(tmp_path, rows, do_eval=True, eval_file=dev))
-    assert "2 of 3 evaluation examples" in caplog.text and f"{dev}:3" in caplog.text
 
 
 # ---------------------------------------------------------------------------------------- a folder

@@ -2,15 +2,15 @@
 
 from helpers import cause_of, write, write_json_lines
 
+from bert_tf.data.tables import TableOptions
 from bert_tf.tasks.classification import InputExample
-from bert_tf.tasks.tables import TableLayout, infer_labels
-from bert_tf.tasks.tables import read_examples as read_with_layout
+from bert_tf.tasks.tables import infer_labels, split_label_columns
+from bert_tf.tasks.tables import read_examples as read_table_examples
 
 
-def read_examples(path, **columns):
-    """With a layout of these names; labels are read where a column is named."""
-    layout = TableLayout(**{"text_a": "text", **columns})
-    return list(read_with_layout(path, layout, with_labels="label" in columns))
+def read_examples(path, text_a="text", text_b=None, label=None, problem_type="single_label"):
+    table = TableOptions(text_a_column=text_a, text_b_column=text_b)
+    return list(read_table_examples(path, table, label, problem_type))
 
 
 def labels_of(*labels):
@@ -23,15 +23,6 @@ def test_read_examples_of_pairs(tmp_path):
     assert read_examples(path, **columns) == [
         InputExample("row-1", "Who?", "I.", "yes", f"{path}:2"),
         InputExample("row-2", "Why?", "So.", "no", f"{path}:3"),
-    ]
-
-
-def test_read_examples_without_a_header_by_number(tmp_path):
-    path = write(tmp_path / "t.tsv", "\ufeffgj04\t1\t\tThey left.\r\ngj04\t0\t*\tThey leaved.\r\n")
-    examples = read_examples(path, header=False, text_a="3", label="1")
-    assert [(e.text_a, e.label, e.origin) for e in examples] == [
-        ("They left.", "1", f"{path}:1"),
-        ("They leaved.", "0", f"{path}:2"),
     ]
 
 
@@ -91,7 +82,7 @@ def test_several_labels_in_one_column(tmp_path):
 def test_several_labels_in_columns_of_their_own(tmp_path):
     path = write(tmp_path / "t.csv", "text,rude,threat\na,0,1\nb,1,true\nc,False,0\n")
     assert several(path, label="rude, threat") == [("threat",), ("rude", "threat"), ()]
-    assert TableLayout("text", label="a,b").label_columns == ()
+    assert split_label_columns("a,b", "single_label") == ()
 
 
 def test_numbers_of_a_regression(tmp_path):

@@ -103,34 +103,16 @@ def test_the_sums_of_two_parts_give_the_loss_of_the_whole_where_a_mean_of_means_
     assert abs(mean_of_means - whole) > 0.01
 
 
-def test_class_weights_make_a_mean_over_weights():
-    logits = np.float32([[1, 0], [0, 2], [0.5, 0.5], [9, 9]])
-    features = {
-        "label_ids": tf.constant([0, 1, 1, 0]),
-        "is_real_example": tf.constant([1, 1, 1, 0]),
-    }
-    terms = [
-        -math.log(math.exp(row[y]) / sum(map(math.exp, row)))
-        for row, y in zip(logits[:3], (0, 1, 1), strict=True)
-    ]
-    expected = (3 * terms[0] + 0.5 * terms[1] + 0.5 * terms[2]) / 4
-    found = mean(classification_loss([3.0, 0.5]), {"logits": logits}, features)
-    assert found == pytest.approx(expected, rel=1e-6)
-
-
 def test_the_loss_of_several_labels_is_a_mean_over_labels_and_real_examples():
     logits = np.float32([[1, -2], [0, 3], [7, 7]])
     labels = np.float32([[1, 1], [0, 1], [0, 0]])
     features = {"label_ids": tf.constant(labels), "is_real_example": tf.constant([1, 1, 0])}
-    for weights in (None, [1.0, 4.0]):
-        expected = 0.0
-        for row, label in np.ndindex(2, 2):
-            z, y = float(logits[row, label]), labels[row, label]
-            probability = 1 / (1 + math.exp(-z))
-            weight = 1.0 if weights is None or y == 0 else weights[label]
-            expected -= weight * math.log(probability if y else 1 - probability) / 4
-        found = mean(multi_label_loss(weights), {"logits": logits}, features)
-        assert found == pytest.approx(expected)
+    expected = 0.0
+    for row, label in np.ndindex(2, 2):
+        probability = 1 / (1 + math.exp(-float(logits[row, label])))
+        expected -= math.log(probability if labels[row, label] else 1 - probability) / 4
+    found = mean(multi_label_loss(), {"logits": logits}, features)
+    assert found == pytest.approx(expected)
 
 
 def test_the_loss_of_a_regression_is_the_mean_squared_error_of_real_examples():
@@ -168,13 +150,3 @@ def test_the_losses_of_words_are_means_over_the_first_pieces_of_the_predicted():
     for loss in (token_classification_loss(), crf_loss()):
         expected = (math.log(4) + math.log(4 / 3)) / 2
         assert mean(loss, outputs, features) == pytest.approx(expected)
-
-
-def test_weights_may_be_whole_numbers():
-    outputs = {"logits": tf.constant([[0.3, -0.2]])}
-    for make, labels in ((classification_loss, [1]), (multi_label_loss, [[1.0, 0.0]])):
-        features = {"label_ids": tf.constant(labels), "is_real_example": tf.constant([1])}
-        whole, fraction = (make(w).total(outputs, features) for w in ((1, 5), (1.0, 5.0)))
-        tf.nest.assert_same_structure(whole, fraction)
-        whole, fraction = tf.nest.flatten(whole), tf.nest.flatten(fraction)
-        assert list(map(float, whole)) == list(map(float, fraction))
