@@ -73,7 +73,9 @@ def strategy_on(num_devices: int) -> tf.distribute.Strategy:
     return mirrored_strategy(tuple(names[:num_devices]))
 
 
-def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, sizes=None, **kwargs) -> TrainLoop:
+def pretrainer(
+    devices=ONE, dropout=0.0, init_seed=1, rate=None, sizes=None, dtype=None, **kwargs
+) -> TrainLoop:
     """Return a trainer of a tiny BERT. `sizes` replaces fields of its configuration.
 
     `rate` is by default a schedule of 25 steps. Not compiled, because that takes longer than the
@@ -84,7 +86,7 @@ def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, sizes=None, **k
     keras.utils.set_random_seed(init_seed)
     strategy = strategy_on(devices)
     with strategy.scope():
-        model = task.build_model(bert_config(dropout, **(sizes or {})))
+        model = task.build_model(bert_config(dropout, **(sizes or {})), dtype=dtype)
         optimizer = AdamWeightDecay(rate or WarmupDecay(0.01, 25, 3))
     return TrainLoop(
         model,

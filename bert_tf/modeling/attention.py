@@ -12,7 +12,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.dropout import Dropout
-from bert_tf.modeling.layers import ConfiguredLayer, dense
+from bert_tf.modeling.layers import ConfiguredLayer, dense, has_forms
 
 MASKED_SCORE = -10000.0
 
@@ -72,10 +72,12 @@ class SelfAttention(ConfiguredLayer):
             projection.build((None, self.config.hidden_size))
         self.dropout.build((None, self.config.num_attention_heads, None, None))
 
+    @has_forms
     def call(self, hidden, bias, training=False):
         """[B, S, H] and float32 [B, 1, 1 or S, S] -> context [B, S, H], probabilities [B, N, F, T]."""
         size = self.config.size_per_head
-        query, key, value = self._project(hidden)  # [B, N, S, D]
+        joined = ops.transpose(self.project(hidden), (2, 0, 3, 1, 4))
+        query, key, value = ops.unstack(joined, 3)  # [B, N, S, D]
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
         scores = scores * ops.cast(1.0 / math.sqrt(size), scores.dtype)
         scores = scores + ops.cast(bias, scores.dtype)
@@ -84,8 +86,8 @@ class SelfAttention(ConfiguredLayer):
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, F, N, D]
         return ops.reshape(context, ops.shape(hidden)), probabilities
 
-    def _project(self, hidden):
-        """Return query, key and value of each head, from one product: three [B, N, S, D]."""
+    def project(self, hidden):
+        """Return query, key and value of each head, from one product: [B, S, 3, N, D]."""
         heads, size = self.config.num_attention_heads, self.config.size_per_head
         batch, length, width = ops.shape(hidden)
         weights = [ops.convert_to_tensor(layer.kernel) for layer in self.projections]
@@ -93,5 +95,4 @@ class SelfAttention(ConfiguredLayer):
         flat = ops.reshape(hidden, (-1, width))  # [B*S, H]
         joined = ops.matmul(flat, ops.concatenate(weights, axis=1))  # [B*S, 3H]
         joined = ops.add(joined, ops.concatenate(biases, axis=0))
-        joined = ops.reshape(joined, (batch, length, 3, heads, size))
-        return ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), 3)
+        return ops.reshape(joined, (batch, length, 3, heads, size))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.framework import op_def_library, op_def_registry
 
 
@@ -29,3 +31,25 @@ def apply_operation(operation_name: str, **arguments: Any) -> tf.Tensor:
     """
     *_, operation, _ = op_def_library._apply_op_helper(operation_name, **arguments)
     return operation.outputs[0]
+
+
+def call_module(
+    module: str, operands: Sequence[Any], results: Sequence[tuple[Any, Any]], platform: str
+) -> Sequence[tf.Tensor]:
+    """Return the results of a StableHLO module, as text, within a compiled function.
+
+    `tf.raw_ops` does not have the operation, which is made for `jax2tf` (TensorFlow 2.21).
+
+    Args:
+        results: dtype and shape of each.
+        platform: "CUDA" or "CPU"; on another one the compilation fails.
+    """
+    dtypes, shapes = zip(*results, strict=True)
+    return xla.call_module(
+        operands,
+        version=9,
+        module=module,
+        Tout=dtypes,
+        Sout=[tf.TensorShape(shape) for shape in shapes],
+        platforms=[platform],
+    )

@@ -28,8 +28,11 @@ _FORMS: ContextVar[Mapping] = ContextVar("layer_forms", default=MappingProxyType
 
 
 @contextlib.contextmanager
-def layer_forms(forms: Mapping[type, Callable], training: bool) -> Iterator[None]:
-    """Make layers that are called inside with this `training` compute with `forms`, by their class."""
+def layer_forms(forms: Mapping[type, Callable | None], training: bool) -> Iterator[None]:
+    """Make layers that are called inside with this `training` compute with `forms`, by their class.
+
+    None is the layer's own `call`.
+    """
     token = _FORMS.set({**_FORMS.get(), **{(kind, training): forms[kind] for kind in forms}})
     try:
         yield

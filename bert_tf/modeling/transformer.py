@@ -5,6 +5,9 @@ Shapes: B batch, S sequence, N heads, H hidden, I intermediate.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -13,7 +16,15 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling.attention import SelfAttention
 from bert_tf.modeling.dropout import Dropout
-from bert_tf.modeling.layers import ConfiguredLayer, dense, has_forms, layer_norm, reshape_like
+from bert_tf.modeling.layers import (
+    ConfiguredLayer,
+    current_form,
+    dense,
+    has_forms,
+    layer_forms,
+    layer_norm,
+    reshape_like,
+)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -79,3 +90,24 @@ class TransformerBlock(ConfiguredLayer):
         intermediate = self.intermediate(attended)  # [B*S, I]
         outputs = self.feed_forward_output(intermediate, attended, training=training)  # [B*S, H]
         return ops.reshape(outputs, ops.shape(hidden)), probabilities
+
+
+@contextlib.contextmanager
+def recomputed_blocks(used: bool) -> Iterator[None]:
+    """Let blocks called inside in training keep only their inputs, and compute the rest again backward.
+
+    Open it within `dropout_seed` and `fused_parts`. The blocks return None for the probabilities.
+    """
+    form = current_form(TransformerBlock, training=True)  # None: the plain `call`
+
+    def recompute(block: TransformerBlock, hidden, bias):
+        def call(hidden):
+            with layer_forms({TransformerBlock: form}, training=True):
+                return block(hidden, bias, training=True)[0]
+
+        # The gradient is computed outside, but needs the same forms and the same masks of dropout.
+        context = contextvars.copy_context()
+        return keras.remat(lambda hidden: context.run(call, hidden))(hidden), None
+
+    with layer_forms({TransformerBlock: recompute} if used else {}, training=True):
+        yield

@@ -50,7 +50,9 @@ class RecordFiles:
         is_static, size = strategy.needs_static_shapes(devices), training.train_batch_size
         if training.pack_sequences and is_static:
             raise OptionError("pack_sequences", "a TPU needs static shapes. Omit it.")
-        lengths = "full" if is_static else "packed" if training.pack_sequences else self.lengths
+        lengths = "packed" if training.pack_sequences else self.lengths
+        if is_static or (training.jit_compile == "cudnn" and lengths != "packed"):
+            lengths = "full"  # cuDNN's attention is compiled for one shape
         if lengths == "packed" or is_static:
             _check_parts(size, training, devices)
         if (count := count_records(self.files, limit=size)) < size:  # would repeat examples

@@ -181,7 +181,8 @@ class TrainingOptions:
     )
     jit_compile: str = option(
         "Parts of a training step that XLA compiles. auto: element-wise parts on CPUs, the whole "
-        "forward and backward pass on GPUs. true: the whole pass. false: nothing.",
+        "step on one GPU. true: the whole pass. false: nothing. cudnn: as auto, with cuDNN's attention "
+        "if --attention_dropout=0 (a GPU, 16-bit precision; never run yet).",
         default="auto",
         choices=COMPILATIONS,
     )

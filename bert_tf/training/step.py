@@ -12,6 +12,7 @@ the rule is that of `keras.optimizers.LossScaleOptimizer`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.modeling.attention_kernels import cudnn_attention, padding_is_last
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.modeling.fused import fused_parts
+from bert_tf.modeling.transformer import recomputed_blocks
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimizers import AdamByPath
 from bert_tf.training.strategy import gpu_compiler_problem
@@ -31,7 +34,8 @@ logger = logging.getLogger(__name__)
 # auto: compile the element-wise parts on CPUs (modeling/fused.py), forward and backward on other
 # devices, and the optimizer's update everywhere.
 # false: compile nothing.
-COMPILATIONS = ("auto", "true", "false")
+# cudnn: as auto; on GPUs also use the kernel of modeling/attention_kernels.py.
+COMPILATIONS = ("auto", "true", "false", "cudnn")
 MAX_GRADIENT_NORM = 1.0  # over all variables, as in the reference
 
 Tensors = Mapping[str, Any]
@@ -47,6 +51,8 @@ class Compilation:
         whole: forward and backward as one function.
         update: the optimizer's update.
         update_by_shape: see `AdamByPath.apply_compiled`.
+        step: the whole step as one function, if it has one micro-batch and no loss scale.
+        attention_kernel: compile with cuDNN's attention where it is possible.
     """
 
     dropout: bool = False
@@ -54,23 +60,29 @@ class Compilation:
     whole: bool = False
     update: bool = False
     update_by_shape: bool = False
+    step: bool = False
+    attention_kernel: bool = False
 
     @classmethod
     def choose(cls, jit_compile: str, strategy: tf.distribute.Strategy) -> Compilation:
         """Return what `jit_compile`, one of `COMPILATIONS`, means on the devices of the strategy."""
         devices = strategy.extended.worker_devices
         kinds = {tf.DeviceSpec.from_string(device).device_type for device in devices}
-        if jit_compile == "auto" and kinds == {"GPU"} and (problem := gpu_compiler_problem()):
+        is_gpu, is_auto = kinds == {"GPU"}, jit_compile in ("auto", "cudnn")
+        if is_auto and is_gpu and (problem := gpu_compiler_problem()):
             logger.warning("%s. The training runs without XLA.", problem)
             jit_compile = "false"
         if jit_compile == "false" or kinds == {"TPU"}:  # TPUs compile everything they run
             return cls()
+        is_one_device = isinstance(strategy, tf.distribute.OneDeviceStrategy)
         return cls(
             dropout=True,
-            elementwise=jit_compile == "auto" and kinds == {"CPU"},
-            whole=jit_compile == "true" or kinds == {"GPU"},
-            update=isinstance(strategy, tf.distribute.OneDeviceStrategy),
+            elementwise=is_auto and kinds == {"CPU"},
+            whole=jit_compile == "true" or is_gpu,
+            update=is_one_device,
             update_by_shape=kinds == {"CPU"},
+            step=is_one_device and is_gpu,
+            attention_kernel=is_gpu and jit_compile == "cudnn",
         )
 
 
@@ -86,6 +98,7 @@ class TrainStep:
         compilation: what XLA compiles.
         num_micro_batches: of a replica, computed one after the other.
         seed: of dropout.
+        recompute_grads: keep only the inputs of each layer for the gradients, to save memory.
 
     Attributes:
         loss_scale: None unless the model computes in float16.
@@ -104,6 +117,7 @@ class TrainStep:
         *,
         num_micro_batches: int,
         seed: int,
+        recompute_grads: bool = False,
     ):
         if len(losses) > 1 and any(loss.whole_batch for loss in losses):
             names = ", ".join(loss.name for loss in losses)
@@ -116,6 +130,7 @@ class TrainStep:
         self._input_names = tuple(input_names)
         self.compilation = compilation
         self._num_micro_batches = num_micro_batches
+        self._recompute_grads = recompute_grads
         self._seed = seed % 2**32
         is_float16 = model.dtype_policy.compute_dtype == "float16"
         self.loss_scale = LossScale() if is_float16 else None
@@ -130,6 +145,18 @@ class TrainStep:
 
     def take(self, features: Tensors) -> dict[str, tf.Tensor]:
         """Take the step on the replica's examples and return the values to report."""
+        if self._is_one_function:
+            return self._compile(self._take)(dict(features))
+        return self._take(features)
+
+    @property
+    def _is_one_function(self) -> bool:
+        # The number of rows of a micro-batch may be known only when the step runs, and an integer
+        # variable of the loss scale is not on the GPU; XLA supports neither.
+        has_parts = self._num_micro_batches > 1 or self._losses[0].whole_batch
+        return self.compilation.step and not has_parts and self.loss_scale is None
+
+    def _take(self, features: Tensors) -> dict[str, tf.Tensor]:
         replica = tf.distribute.get_replica_context()
         seed = fold_in(
             fold_in(tf.constant(self._seed, tf.uint32), self._optimizer.iterations.value),
@@ -184,7 +211,9 @@ class TrainStep:
         """
         if self._losses[0].whole_batch:
             return self._over_whole_batch(self._losses[0], features, weights, seed)
-        differentiate = self._whole_function(self._differentiate)
+        differentiate = self._differentiate
+        if self.compilation.whole and not self._is_one_function:
+            differentiate = self._compile(differentiate)
         if self._num_micro_batches == 1:
             return differentiate(dict(features), weights, seed)
 
@@ -212,7 +241,8 @@ class TrainStep:
                 outputs = self._model(inputs, training=True)
             return {name: outputs[name] for name in loss.whole_batch}
 
-        forward = self._whole_function(forward)
+        if self.compilation.whole:
+            forward = self._compile(forward)
         if num_micro_batches == 1:
             with tf.GradientTape() as tape:
                 outputs = forward(inputs, seed)
@@ -244,13 +274,28 @@ class TrainStep:
         with (
             dropout_seed(seed, self.compilation.dropout),
             fused_parts(self.compilation.elementwise),
+            recomputed_blocks(self._recompute_grads),
         ):
             yield
 
-    def _whole_function(self, function: Callable) -> Callable:
-        if not self.compilation.whole:
-            return function
-        return tf.function(function, jit_compile=True, autograph=False)
+    def _compile(self, function: Callable) -> Callable:
+        """Compile a function whose first argument is the features, with the kernel if there is one."""
+        compiled = tf.function(function, jit_compile=True, autograph=False)
+        if not self.compilation.attention_kernel:
+            return compiled
+
+        @functools.partial(tf.function, jit_compile=True, autograph=False)
+        def with_kernel(*args):
+            with cudnn_attention(padding_is_last=True):
+                return function(*args)
+
+        def choose(features, *args):
+            with tf.device("CPU:0"):  # where the features are
+                is_last = padding_is_last(features)
+            args = (features, *args)
+            return tf.cond(is_last, lambda: with_kernel(*args), lambda: compiled(*args))
+
+        return choose
 
     def _backward(self, tape: tf.GradientTape, target: Any, upstream: Any) -> dict[str, tf.Tensor]:
         """Return path -> gradient for the variables that the target depends on."""

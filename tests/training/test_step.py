@@ -51,6 +51,24 @@ def test_a_compiled_step_is_that_of_single_operations_dropout_included(tmp_path,
         np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=5e-5, err_msg=name)
 
 
+@pytest.mark.night
+@pytest.mark.parametrize("jit_compile", ["false", "auto"])
+@pytest.mark.parametrize("num_parts", [1, 2])
+def test_recomputed_layers_take_the_same_steps_dropout_included(jit_compile, num_parts):
+    results = []
+    for recompute_grads in (False, True):
+        trainer = pretrainer(
+            dropout=0.2,
+            sizes={"num_hidden_layers": 2},
+            jit_compile=jit_compile,
+            gradient_accumulation_steps=num_parts,
+            recompute_grads=recompute_grads,
+        )
+        values = trainer.take_steps(iter(endless(pretraining_batches())(0)), 3).values
+        results.append(values)
+    assert results[1] == pytest.approx(results[0], rel=1e-6)
+
+
 def test_a_loss_of_the_whole_batch_must_be_the_only_one():
     losses = [Loss(name, None, None, whole_batch=("embedding",)) for name in ("one", "two")]
     with pytest.raises(ValueError, match="whole_batch"):
