@@ -179,7 +179,9 @@ def our_minilm(args: argparse.Namespace) -> dict[str, np.ndarray]:
     from bert_tf.tokenization import FullTokenizer
 
     checkpoint = read_checkpoint(args.minilm)
-    tokenizer = FullTokenizer(checkpoint.vocab_file, do_lower_case=checkpoint.do_lower_case)
+    tokenizer = FullTokenizer(
+        checkpoint.tokenizer.vocab_file, do_lower_case=checkpoint.tokenizer.do_lower_case
+    )
     pairs = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in read_pairs(args)]
     length = max(len(a) + len(b) for a, b in pairs) + 3
     special = dict(cls_id=tokenizer.vocab["[CLS]"], sep_id=tokenizer.vocab["[SEP]"])

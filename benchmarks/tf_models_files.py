@@ -68,8 +68,8 @@ def check(case: str, folder: Path) -> bool:
     if case.startswith("converter:"):
         exact &= _same_names(checkpoint, read_checkpoint(folder / "tf1"), head)
     if case.startswith("TF Hub:"):
-        text = Path(checkpoint.vocab_file).read_text(encoding="utf-8")
-        exact &= text.split() == list(TOKENS) and checkpoint.do_lower_case is True
+        text = Path(checkpoint.tokenizer.vocab_file).read_text(encoding="utf-8")
+        exact &= text.split() == list(TOKENS) and checkpoint.tokenizer.do_lower_case is True
     batch = dict(np.load(folder / "batch.npz"))
     ours = _outputs(checkpoint, HEADS[head], batch)
     real = batch["input_mask"] == 1

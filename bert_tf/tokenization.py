@@ -21,7 +21,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bert_tf.characters import CLEANED, SPACED_PUNCTUATION, lower_and_strip_accents
-from bert_tf.limits import DataError
 from bert_tf.packing import PackedSequence, pack, pack_all
 from bert_tf.vocabulary import SPECIAL_TOKENS, load_vocab
 
@@ -227,12 +226,8 @@ class FullTokenizer:
     @classmethod
     def _from_files(cls, files: TokenizerFiles, do_lower_case: bool, **kwargs) -> FullTokenizer:
         tokenizer = cls(files.vocab or (), do_lower_case, **kwargs)
-        for setting in files.unsupported(do_lower_case, tokenizer.tokenize):
-            raise DataError(
-                setting.file,
-                f"{setting.text:.200}, but {setting.rule}. convert_checkpoint omits the setting; texts "
-                "that need it then have other tokens.",
-            )
+        for error in files.unsupported(do_lower_case, tokenizer.tokenize):
+            raise error
         return tokenizer
 
     def __call__(

@@ -20,23 +20,6 @@ from bert_tf.limits import DataError, join_names, read_json
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A setting of a tokenizer's files that `FullTokenizer` does not follow.
-
-    Args:
-        file: that contains it.
-        text: the setting in words.
-        rule: what holds here, in words.
-        valid_case: value of `do_lower_case` with which it has no effect; None if there is none.
-    """
-
-    file: str
-    text: str
-    rule: str
-    valid_case: bool | None = None
-
-
-@dataclass(frozen=True)
 class TokenizerFiles:
     """What the files of a tokenizer state.
 
@@ -47,7 +30,8 @@ class TokenizerFiles:
         vocab: the WordPieces in the order of their ids, or None.
         cases: (True if text is lower-cased, the file that states it), the most reliable first.
         max_seq_length: longest input, in tokens; None if not stated. It may exceed the positions.
-        settings: those that `FullTokenizer` does not follow.
+        settings: (file, problem, case) of those that `FullTokenizer` does not follow; without effect
+            if `do_lower_case` equals the case.
         added_tokens: file -> tokens that it adds to the vocabulary, without `SPECIAL_TOKENS`.
     """
 
@@ -56,7 +40,7 @@ class TokenizerFiles:
     vocab: tuple[str, ...] | None = None
     cases: tuple[tuple[bool, str], ...] = ()
     max_seq_length: int | None = None
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[tuple[str, str, bool | None], ...] = ()
     added_tokens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -66,19 +50,16 @@ class TokenizerFiles:
 
     def unsupported(
         self, do_lower_case: bool, tokenize: Callable[[str], list[str]]
-    ) -> Iterator[Setting]:
-        """Yield the settings that change the tokens of a `FullTokenizer`.
-
-        Args:
-            tokenize: of the tokenizer, which has to keep added tokens whole.
-        """
-        for setting in self.settings:
-            if setting.valid_case != do_lower_case:
-                yield setting
+    ) -> Iterator[DataError]:
+        """Yield the settings that change the tokens of a `FullTokenizer`, by its `tokenize`."""
+        for file, problem, case in self.settings:
+            if case != do_lower_case:
+                yield DataError(file, problem)
         for file, tokens in self.added_tokens.items():
             if split := [token for token in tokens if tokenize(token) != [token]]:
-                text = f"the tokens {join_names(split, 5)} are added to the vocabulary"
-                yield Setting(file, text, "bert_tf cannot keep them whole")
+                yield DataError(
+                    file, f"adds {join_names(split, 5)}, which bert_tf cannot keep whole"
+                )
 
 
 @dataclass(frozen=True)
@@ -86,7 +67,7 @@ class PretrainedCheckpoint:
     """The weights of a BERT and the files next to them.
 
     Args:
-        source: the path that was read, for messages.
+        source: the path that was read.
         arrays: variable name of the reference -> float32 array. Arrays without a name there keep the
             name of their file. Arrays may be read lazily.
         config: the architecture; None without a configuration next to the weights.
@@ -123,18 +104,6 @@ class PretrainedCheckpoint:
         """Folder of the weights and of the files next to them."""
         return self.source if tf.io.gfile.isdir(self.source) else os.path.dirname(self.source)
 
-    @property
-    def vocab_file(self) -> str | None:
-        return self.tokenizer.vocab_file
-
-    @property
-    def vocab(self) -> tuple[str, ...] | None:
-        return self.tokenizer.vocab
-
-    @property
-    def do_lower_case(self) -> bool | None:
-        return self.tokenizer.do_lower_case
-
     def check_embeddings(self) -> None:
         """Raise ValueError for an embedder whose settings are not supported."""
         if self.problem:
@@ -147,7 +116,7 @@ class PretrainedCheckpoint:
 
 
 class LazyArrays(Mapping[str, np.ndarray]):
-    """Arrays that `read` loads from their file at each access, by name; they are not kept."""
+    """Arrays that `read` loads from their file at each access; they are not kept."""
 
     def __init__(
         self, shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], np.ndarray]
@@ -170,7 +139,6 @@ class LazyArrays(Mapping[str, np.ndarray]):
         return len(self._shapes)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of one array without reading it."""
         return self._shapes[name]
 
 
@@ -186,10 +154,9 @@ def rename_arrays(
     sources: Mapping[str, str],
     transform: Callable[[str, np.ndarray], np.ndarray] = lambda name, array: array,
 ) -> LazyArrays:
-    """Return some of the arrays under new names and in another layout, lazily.
+    """Return some of the arrays under new names, new -> old, and in another layout, lazily.
 
     Args:
-        sources: new name -> name in `arrays`.
         transform: (new name, array) -> view of the array in the new layout.
     """
     shapes = {}
@@ -233,25 +200,23 @@ def read_sibling(folder: str, name: str) -> dict[str, Any]:
 
 
 class Bundle(LazyArrays):
-    """The variables of a TensorFlow checkpoint, name-based or object-based. Errors name the file."""
+    """The variables of a TensorFlow checkpoint, name-based or object-based. Errors name its prefix."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        with self._explain_errors("index"):
+        with self._name_prefix():
             self._reader = tf.train.load_checkpoint(prefix)
             shapes = self._reader.get_variable_to_shape_map()
         super().__init__({name: tuple(shape) for name, shape in shapes.items()}, self.read)
 
     def read(self, name: str) -> Any:
         """Return the value of one variable as TensorFlow does; strings are bytes."""
-        with self._explain_errors(f"data ({name})"):
+        with self._name_prefix():
             return self._reader.get_tensor(name)
 
     @contextmanager
-    def _explain_errors(self, part: str) -> Iterator[None]:
+    def _name_prefix(self) -> Iterator[None]:
         try:
             yield
         except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
-            raise DataError(
-                f"{self._prefix}.{part}", f"corrupt or missing ({error}): copy it again."
-            ) from error
+            raise DataError(self._prefix, f"corrupt or incomplete: {error}") from error

@@ -20,7 +20,6 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import (
     PretrainedCheckpoint,
-    Setting,
     TokenizerFiles,
     read_sibling,
     sibling_file,
@@ -29,7 +28,7 @@ from bert_tf.checkpoints.hub import check_exists, local_path
 from bert_tf.checkpoints.sentence_transformers import transformer_folder
 from bert_tf.checkpoints.tf2 import read_saved_tokenizer
 from bert_tf.config import BertConfig
-from bert_tf.limits import DataError, join_names, read_json
+from bert_tf.limits import DataError, join_names
 from bert_tf.options import OptionError
 from bert_tf.vocabulary import SPECIAL_TOKENS, load_vocab, vocab_is_cased
 
@@ -87,7 +86,9 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
     else:
         vocab, vocab_file = _fast_vocab(fast, paths[_FAST]), sibling_file(folder, "vocab.txt")
         if vocab_file is not None:
-            vocab = _check_one_vocabulary(load_vocab(vocab_file), vocab or (), vocab_file)
+            stripped = [token.strip() for token in vocab or ()]  # as in vocab.txt
+            vocab = tuple(load_vocab(vocab_file))
+            _check_ids(vocab, stripped, vocab_file, paths[_FAST])
     if vocab is None and sibling_file(folder, "saved_model.pb"):
         vocab_file, case = read_saved_tokenizer(folder)
         vocab = tuple(load_vocab(vocab_file)) if vocab_file else None
@@ -128,28 +129,10 @@ def _fast_vocab(fast: Mapping[str, Any], path: str) -> tuple[str, ...] | None:
     return tuple(sorted(ids, key=ids.__getitem__))
 
 
-def _check_one_vocabulary(
-    vocab: Mapping[str, int], fast: Sequence[str], vocab_file: str
-) -> tuple[str, ...]:
-    """Return the tokens of vocab.txt. Raise if more than a few have another id in tokenizer.json."""
-    # vocab.txt is stripped
-    differing = [token for index, token in enumerate(fast) if vocab.get(token.strip()) != index]
-    error = DataError(
-        vocab_file,
-        f"{len(differing)} of {len(fast)} tokens, such as {join_names(differing, 3)}, have another "
-        "id in tokenizer.json: remove the wrong file.",
-    )
-    if len(differing) > MAX_REPLACED * len(fast):
-        raise error
-    if differing:
-        logger.warning("%s bert_tf takes vocab.txt, transformers tokenizer.json.", error)
-    return tuple(vocab)
-
-
 def _settings(
     files: Mapping[str, Mapping[str, Any]], paths: Mapping[str, str], follows_fast: bool
-) -> Iterator[Setting]:
-    """Yield the settings that `FullTokenizer` does not follow.
+) -> Iterator[tuple[str, str, bool | None]]:
+    """Yield the settings that `FullTokenizer` does not follow, as in `TokenizerFiles`.
 
     tokenizer_config.json takes precedence over tokenizer.json, unless its `tokenizer_class` follows the
     latter.
@@ -159,33 +142,31 @@ def _settings(
 
     def stated(name: str, in_normalizer: str) -> tuple[str, Any]:
         if name in config and not (follows_fast and in_normalizer in normalizer):
-            return paths[_CONFIG], config[name]
-        return paths[_FAST], normalizer.get(in_normalizer)
+            return _CONFIG, config[name]
+        return _FAST, normalizer.get(in_normalizer)
 
-    if "Japanese" in str(kind := config.get("tokenizer_class")):
-        text = f"`tokenizer_class` is {kind!r}"
-        yield Setting(paths[_CONFIG], text, "words are split at spaces here")
-    if config.get("do_basic_tokenize") is False:
-        text = "`do_basic_tokenize` is False"
-        yield Setting(paths[_CONFIG], text, "words are split at punctuation here")
-    if follows_fast and "normalizer" in fast and normalizer.get("type") != "BertNormalizer":
-        yield Setting(paths[_FAST], f"`normalizer` is {normalizer!r:.60}", "it must be BERT's")
-    if (splitter := fast.get("pre_tokenizer", _PRE_TOKENIZER)) != _PRE_TOKENIZER:
-        yield Setting(paths[_FAST], f"`pre_tokenizer` is {splitter!r}", "it must be BERT's")
-    file, accents = stated("strip_accents", "strip_accents")
+    kind, basic = str(config.get("tokenizer_class")), config.get("do_basic_tokenize")
+    splitter = fast.get("pre_tokenizer", _PRE_TOKENIZER)
+    prefix = (fast.get("model") or {}).get("continuing_subword_prefix", "##")
+    is_foreign = (
+        follows_fast and "normalizer" in fast and normalizer.get("type") != "BertNormalizer"
+    )
+    accents_file, accents = stated("strip_accents", "strip_accents")
+    chinese_file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
+    for file, name, value, is_followed in (
+        (_CONFIG, "tokenizer_class", kind, "Japanese" not in kind),
+        (_CONFIG, "do_basic_tokenize", basic, basic is not False),
+        (_FAST, "normalizer", normalizer, not is_foreign),
+        (_FAST, "pre_tokenizer", splitter, splitter == _PRE_TOKENIZER),
+        (_FAST, "continuing_subword_prefix", prefix, prefix == "##"),
+        (chinese_file, "tokenize_chinese_chars", chinese, chinese is not False),
+    ):
+        if not is_followed:
+            yield paths[file], f"bert_tf does not follow `{name}` {value!r:.60}", None
     if isinstance(accents, bool):
-        rule = f"it must equal do_lower_case, which is {not accents}"
-        yield Setting(file, f"`strip_accents` is {accents}", rule, valid_case=accents)
-    file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
-    if chinese is False:
-        text = "`tokenize_chinese_chars` is False"
-        yield Setting(file, text, "Chinese characters are split here")
-    if (prefix := (fast.get("model") or {}).get("continuing_subword_prefix", "##")) != "##":
-        text = f"`continuing_subword_prefix` is {prefix!r}"
-        yield Setting(paths[_FAST], text, "it must be '##'")
+        yield paths[accents_file], f"`strip_accents` {accents} is not do_lower_case", accents
     if files[_SENTENCES].get("do_lower_case") is True:
-        rule = "the tokenizer next to it is cased"
-        yield Setting(paths[_SENTENCES], "`do_lower_case` is true", rule, valid_case=True)
+        yield paths[_SENTENCES], "`do_lower_case` is true, but the tokenizer is cased", True
 
 
 def _contents(added: Any) -> Iterator[str]:
@@ -251,9 +232,6 @@ def read_tokenizer(
     files = read_tokenizer_files(folder)
     checkpoint = PretrainedCheckpoint(folder, {}, tokenizer=files)
     _, do_lower_case = find_tokenizer(None, do_lower_case, checkpoint, None)
-    config = sibling_file(folder, "bert_config.json") or sibling_file(folder, "config.json")
-    vocab_size = read_json(config).get("vocab_size") if config else None  # of any architecture
-    _warn_of_missing_tokens(len(files.vocab or ()), vocab_size or 0, f"in {folder or '.'}")
     return files, do_lower_case
 
 
@@ -267,10 +245,6 @@ def check_vocabulary(num_tokens: int, vocab_size: int, source: str) -> None:
             f"The vocabulary {source} has ids up to {num_tokens - 1}, but the model's `vocab_size` is "
             f"{vocab_size}: give its own vocab_file."
         )
-    _warn_of_missing_tokens(num_tokens, vocab_size, source)
-
-
-def _warn_of_missing_tokens(num_tokens: int, vocab_size: int, source: str) -> None:
     if num_tokens < vocab_size - _MAX_PADDING:
         logger.warning(
             "The vocabulary %s has %d tokens, but the model's `vocab_size` is %d: is it of another "
@@ -286,7 +260,7 @@ def find_case(
 
     The first that is known counts: the flag, the checkpoint's files, `files`, the tokens in `files`.
     """
-    stated = None if checkpoint is None else checkpoint.do_lower_case
+    stated = None if checkpoint is None else checkpoint.tokenizer.do_lower_case
     for case in (do_lower_case, stated, files.do_lower_case):
         if case is not None:
             return case
@@ -298,21 +272,24 @@ def compare_vocabularies(
     vocab_file: str | None, vocab: Sequence[str] | None, checkpoint: PretrainedCheckpoint | None
 ) -> None:
     """Warn of tokens of `vocab_file` with another id than in the checkpoint; raise if there are many."""
-    if checkpoint is None or vocab is None or vocab_file in (None, checkpoint.vocab_file):
-        return
-    tokens, ids = checkpoint.vocab or (), {token: index for index, token in enumerate(vocab)}
+    files = TokenizerFiles() if checkpoint is None else checkpoint.tokenizer
+    if vocab_file not in (None, files.vocab_file):
+        source = files.vocab_file or f"the tokenizer.json in {files.folder}"
+        _check_ids(vocab or (), files.vocab or (), str(vocab_file), source)
+
+
+def _check_ids(vocab: Sequence[str], tokens: Sequence[str], vocab_file: str, source: str) -> None:
+    """Warn if some tokens of a source have another id in a vocabulary; raise if there are many."""
+    ids = {token: index for index, token in enumerate(vocab)}
     differing = [token for index, token in enumerate(tokens) if ids.get(token) != index]
-    if not differing:
-        return
-    source = checkpoint.vocab_file or f"the tokenizer.json next to {checkpoint.source}"
-    fraction = len(differing) / len(tokens)
     problem = (
-        f"{len(differing)} of the {len(tokens)} tokens ({100 * fraction:.3g} %) in {source} have "
-        f"another id or none in it, such as {', '.join(map(repr, differing[:3]))}: omit vocab_file."
+        f"{len(differing)} of the {len(tokens)} tokens in {source}, such as {join_names(differing, 3)}, "
+        "have another id here. This file counts"
     )
-    if fraction > MAX_REPLACED:
-        raise DataError(str(vocab_file), problem)
-    logger.warning("%s: %s", vocab_file, problem)
+    if len(differing) > MAX_REPLACED * len(tokens):
+        raise DataError(vocab_file, f"{problem}, so remove it if it is the wrong one.")
+    if differing:
+        logger.warning("%s: %s.", vocab_file, problem)
 
 
 # Folders of the reference's published models, with its own names.
@@ -341,8 +318,7 @@ def validate_case_matches_checkpoint(
 
     1. the folder of `bert_model.ckpt` has one of the reference's seven published names;
     2. the tokenizer's files next to the checkpoint;
-    3. the vocabulary (`vocab_is_cased`);
-    4. "cased" or "uncased" in the path.
+    3. the vocabulary (`vocab_is_cased`).
 
     Args:
         do_lower_case: the setting of the tokenizer.
@@ -374,11 +350,6 @@ def _case_evidence(
     if vocab is not None and (is_cased := vocab_is_cased(vocab)) is not None:
         letters = "upper-case letters" if is_cased else "neither upper case nor accents"
         yield not is_cased, f"the vocabulary of {len(vocab)} tokens has {letters}"
-    for name in reversed(re.split(r"[/\\]", path)):
-        if "uncased" in name.lower():
-            yield True, f'the name `{name}` contains "uncased"'
-        elif re.search(r"(?<![a-z])cased(?![a-z])", name.lower()):
-            yield False, f'the name `{name}` contains "cased"'
 
 
 # ----------------------------------------------------------------------------------------- writing

@@ -138,11 +138,8 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         logger.warning("No file states the case of the text; --do_lower_case=true is assumed.")
     if vocab is not None and do_lower_case is not None:
         tokenize = FullTokenizer(vocab, do_lower_case).tokenize
-        for setting in source.tokenizer.unsupported(do_lower_case, tokenize):
-            logger.warning(
-                "%s: %s, but %s. The new folder loses this setting.",
-                *(setting.file, setting.text, setting.rule),
-            )
+        for error in source.tokenizer.unsupported(do_lower_case, tokenize):
+            logger.warning("%s. The new folder loses this setting.", error)
 
     logger.info(
         "%s: %s, %d variables, %d layers, hidden size %d, %d WordPieces",

@@ -154,7 +154,7 @@ class Trainer:
 def _find_tokenizer(setup: Setup) -> FullTokenizer | None:
     """Return the tokenizer of the weights; None without weights, or to resume without a vocabulary."""
     has_start = setup.options.training.init_checkpoint is not None
-    if not has_start and (setup.checkpoint is None or setup.checkpoint.vocab is None):
+    if not has_start and (setup.checkpoint is None or setup.checkpoint.tokenizer.vocab is None):
         return None
     return load_tokenizer(None, None, setup.checkpoint, setup.config)
 

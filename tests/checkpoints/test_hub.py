@@ -47,7 +47,7 @@ def test_model_is_downloaded_once_and_read(fake_hub):
     checkpoint = read_checkpoint(f"{fake_hub.address}/tiny/")
     assert_same(checkpoint.arrays, ARRAYS)
     folder = fake_hub.cache / "tiny"
-    assert checkpoint.vocab_file == str(folder / "vocab.txt")
+    assert checkpoint.tokenizer.vocab_file == str(folder / "vocab.txt")
     assert not (folder / "tf_model.h5").exists()
     assert fake_hub.calls == [(f"{fake_hub.org}/tiny", None)]
 

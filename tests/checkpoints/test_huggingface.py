@@ -99,23 +99,23 @@ def test_labels_stand_in_the_order_of_their_ids(tmp_path):
 
 def test_vocabulary_and_case_come_from_the_same_folder(tmp_path):
     folder = write_huggingface(tmp_path, TENSORS)
-    assert read_checkpoint(folder).do_lower_case is None
+    assert read_checkpoint(folder).tokenizer.do_lower_case is None
     path = tmp_path / "tokenizer.json"
     model = {"type": "WordPiece", "vocab": {"b": 1, "[UNK]": 0, "##c": 2}}
     write_json(path, {"normalizer": {"lowercase": True}, "model": model})
     checkpoint = read_checkpoint(folder)
-    assert checkpoint.vocab_file is None
-    assert checkpoint.vocab == ("[UNK]", "b", "##c")
-    assert checkpoint.do_lower_case is True
+    assert checkpoint.tokenizer.vocab_file is None
+    assert checkpoint.tokenizer.vocab == ("[UNK]", "b", "##c")
+    assert checkpoint.tokenizer.do_lower_case is True
     write_json(path, {"model": {"type": "WordPiece", "vocab": {"[PAD]": 0, "b": 2}}})
     assert cause_of(read_checkpoint, folder) == str(path)
     write_json(path, {"normalizer": None, "model": {"type": "BPE", "vocab": {}}})
-    assert read_checkpoint(folder).vocab is None
+    assert read_checkpoint(folder).tokenizer.vocab is None
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     write_json(tmp_path / "tokenizer_config.json", {"do_lower_case": False})
     checkpoint = read_checkpoint(folder)
-    assert checkpoint.vocab_file == str(tmp_path / "vocab.txt")
-    assert (checkpoint.vocab, checkpoint.do_lower_case) == (("[PAD]",), False)
+    assert checkpoint.tokenizer.vocab_file == str(tmp_path / "vocab.txt")
+    assert (checkpoint.tokenizer.vocab, checkpoint.tokenizer.do_lower_case) == (("[PAD]",), False)
 
 
 # ---- Files ---------------------------------------------------------------------------------------

@@ -242,4 +242,4 @@ def test_minilm_fills_the_encoder():
     report = initialize(BertModel(checkpoint.config), checkpoint)
     assert report.missing == report.unexpected == ()
     assert checkpoint.config.hidden_act == "gelu_erf"
-    assert checkpoint.do_lower_case is True
+    assert checkpoint.tokenizer.do_lower_case is True

@@ -21,8 +21,8 @@ def test_a_checkpoint_is_read_without_slots_and_with_the_files_beside_it(tmp_pat
         checkpoint = read_checkpoint(prefix + ending)
         assert_same(checkpoint.arrays, ARRAYS)
         assert (checkpoint.source, checkpoint.step) == (prefix, 17)
-        assert (checkpoint.config, checkpoint.do_lower_case) == (CONFIG, False)
-        assert checkpoint.vocab_file == str(tmp_path / "vocab.txt")
+        assert (checkpoint.config, checkpoint.tokenizer.do_lower_case) == (CONFIG, False)
+        assert checkpoint.tokenizer.vocab_file == str(tmp_path / "vocab.txt")
 
 
 def test_slots_of_any_other_optimizer_are_no_weights(tmp_path):
@@ -59,7 +59,7 @@ def test_folder_of_a_training_run_names_its_newest_checkpoint(tmp_path):
         ("index", None),
     ],
 )
-def test_a_damaged_or_missing_file_is_named_with_the_variable(tmp_path, part, damage):
+def test_a_damaged_or_missing_file_is_named(tmp_path, part, damage):
     prefix, name = write_tf1(tmp_path, ARRAYS), "bert/pooler/dense/kernel"
     path = Path(f"{prefix}.{part}")
     path.write_bytes(damage(path.read_bytes())) if damage else path.unlink()
@@ -67,8 +67,7 @@ def test_a_damaged_or_missing_file_is_named_with_the_variable(tmp_path, part, da
         with pytest.raises(FileNotFoundError):
             read_tf1(prefix)
         return
-    found = cause_of(lambda: read_tf1(prefix).arrays[name])
-    assert found == f"{prefix}.{'index' if part == 'index' else f'data ({name})'}"
+    assert cause_of(lambda: read_tf1(prefix).arrays[name]) == prefix
 
 
 def test_arrays_are_read_only_when_asked_for(tmp_path):

@@ -45,7 +45,7 @@ def test_configuration_and_vocabulary_beside_it_are_used(tmp_path):
     prefix = save(tmp_path, encoder=Encoder(CONFIG, ENCODER))
     checkpoint = read_checkpoint(prefix)
     assert (checkpoint.config, checkpoint.notes) == (stated, ())
-    assert checkpoint.vocab_file == str(tmp_path / "vocab.txt")
+    assert checkpoint.tokenizer.vocab_file == str(tmp_path / "vocab.txt")
     path = write_json(tmp_path / "bert_config.json", {**CONFIG.to_dict(), "num_attention_heads": 4})
     assert cause_of(read_checkpoint, prefix) == str(path)
 
@@ -156,5 +156,5 @@ def test_saved_model_has_weights_vocabulary_and_case(tmp_path):
     checkpoint = read_checkpoint(folder)
     assert_same(checkpoint.arrays, ENCODER)
     assert checkpoint.config == CONFIG
-    assert checkpoint.vocab_file == f"{folder}/assets/vocab.txt"
-    assert checkpoint.do_lower_case is False
+    assert checkpoint.tokenizer.vocab_file == f"{folder}/assets/vocab.txt"
+    assert checkpoint.tokenizer.do_lower_case is False

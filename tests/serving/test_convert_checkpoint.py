@@ -147,7 +147,7 @@ def test_tensorflow_2_encoders_go_everywhere(tmp_path, kind):
         checkpoint = read_checkpoint(convert(source, tmp_path / output_format, output_format))
         assert_same(checkpoint.arrays, arrays)
         assert checkpoint.config == CONFIG
-        assert checkpoint.do_lower_case is (False if kind == "saved_model" else None)
+        assert checkpoint.tokenizer.do_lower_case is (False if kind == "saved_model" else None)
 
 
 def test_the_program_and_the_function_write_the_same_format_by_default():
