@@ -62,36 +62,9 @@ def label_order(
     return None
 
 
-def follow_order(checkpoint_labels: Sequence[str], labels: Sequence[str]) -> Sequence[str]:
-    """Return `labels` in the order of a checkpoint's outputs, or as they are if the names do not match.
-
-    >>> follow_order(["NEUTRAL", "BAD", "GOOD"], ["bad", "good", "neutral"])
-    ['neutral', 'bad', 'good']
-    """
-    if set(checkpoint_labels) == set(labels):
-        return checkpoint_labels
-    order = label_order(labels, checkpoint_labels) if checkpoint_labels else None
-    return labels if order is None else [labels[index] for index in order]
-
-
 def are_unnamed(labels: Sequence[str]) -> bool:
     """Return True if labels are only numbers: LABEL_0, LABEL_1, ... or 0, 1, ..."""
     return [_normalize(label) for label in labels] == [str(index) for index in range(len(labels))]
-
-
-def match_spelling(labels: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Return `labels` in the spelling of `names`, if they occur there.
-
-    >>> match_spelling(["NEGATIVE", "POSITIVE", "MIXED"], ["positive", "negative"])
-    ('negative', 'positive', 'MIXED')
-    >>> match_spelling(["LABEL_0", "LABEL_1"], ["1"])
-    ('LABEL_0', '1')
-    """
-    spellings = {_normalize(label): label for label in names}
-    spelled = [
-        label if label in names else spellings.get(_normalize(label), label) for label in labels
-    ]
-    return tuple(spelled if len(set(spelled)) == len(spelled) else labels)
 
 
 def _normalize(label: str) -> str:

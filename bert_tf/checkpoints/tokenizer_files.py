@@ -274,7 +274,7 @@ def compare_vocabularies(
     """Warn of tokens of `vocab_file` with another id than in the checkpoint; raise if there are many."""
     files = TokenizerFiles() if checkpoint is None else checkpoint.tokenizer
     if vocab_file not in (None, files.vocab_file):
-        source = files.vocab_file or f"the tokenizer.json in {files.folder}"
+        source = files.vocab_file or os.path.join(files.folder, _FAST)
         _check_ids(vocab or (), files.vocab or (), str(vocab_file), source)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert_tf.checkpoints.labels import follow_order, match_spelling, split_labels
+from bert_tf.checkpoints.labels import split_labels
 from bert_tf.data.tables import TableOptions
 from bert_tf.limits import DataError, join_names
 from bert_tf.options import ModelOptions, OptionError, changes, option
@@ -189,7 +189,7 @@ def read_data(
     Args:
         trained: task that the model was trained for, None for a new model.
         max_seq_length: S.
-        known_labels: of the initial weights. The same labels in the data get their order.
+        known_labels: of the initial weights, for data without a training table.
 
     Returns:
         The splits are "train", "dev" and "test"; for MNLI also "dev_mismatched" and "test_mismatched".
@@ -262,11 +262,10 @@ def _read_tables(
         elif columns and ("train" in splits or not known_labels):
             labels = columns
         elif known_labels and "train" not in splits:
-            names = {name for rows in splits.values() for row in rows for name in row.names}
-            labels = match_spelling(known_labels, sorted(names))
+            labels = known_labels
         elif not options.fine_tuning.train_file:
             raise OptionError("labels", "names the model's outputs in their order.")
         else:
             rows = splits.get("train") or read(options.fine_tuning.train_file)
-            labels = follow_order(known_labels, infer_labels(rows))
+            labels = infer_labels(rows)
     return {"labels": labels, "is_pair": options.table.text_b_column is not None}, splits

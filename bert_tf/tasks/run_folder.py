@@ -120,7 +120,8 @@ class RunFolder:
         weights, record = self.weights, self.record
         if weights is None:
             return {}
-        saved = model_values(weights.task, weights.config, weights.vocab, weights.do_lower_case)
+        tokenizer = weights.tokenizer
+        saved = model_values(weights.task, weights.config, tokenizer.vocab, tokenizer.do_lower_case)
         saved |= {**record.options, **dict(record.data)}
         if record.steps is not None:
             saved["steps"] = record.steps

@@ -13,7 +13,6 @@ from itertools import chain
 
 import numpy as np
 
-from bert_tf.checkpoints.labels import follow_order, match_spelling
 from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
@@ -123,7 +122,7 @@ def run_ner(options: NerOptions) -> dict[str, float]:
     setup = resolve(options, "token_classification")
     if options.feature_based:
         check_feature_layers(options.feature_layers, setup.config.num_hidden_layers)
-    task, splits = read_data(options, setup.trained, setup.max_seq_length, setup.labels)
+    task, splits = read_data(options, setup.trained, setup.max_seq_length)
     num_windows = task.count_windows(splits.get("train", ()), setup.tokenizer)
     rates = choose_learning_rates(options)
     run: NerRun = start_fine_tuning(setup, task, splits, num_windows, learning_rates=rates)
@@ -209,14 +208,12 @@ def read_data(
     options: NerOptions,
     trained: TokenClassificationTask | None = None,
     max_seq_length: int = 128,
-    known_labels: Sequence[str] = (),
 ) -> tuple[TokenClassificationTask, Splits]:
     """Return the task, and the sentences of the splits that the run needs.
 
     Args:
         trained: task that the model was trained for, None for a new model.
         max_seq_length: S.
-        known_labels: of the initial weights. The same labels in the data get their order.
 
     Raises:
         ValueError: a file is unreadable or empty, or a label is unknown.
@@ -234,10 +231,9 @@ def read_data(
         scheme = find_scheme(labels)
     names = sorted(set(chain.from_iterable(labels)))
     if options.training.do_train:
-        known_labels = known_labels if trained is None else trained.labels
         rule, whole_words = choose_rule([sentence.words for sentence in splits["train"]])
         task = TokenClassificationTask(
-            follow_order(known_labels, complete_labels(names, scheme)),
+            complete_labels(names, scheme),
             max_seq_length,
             options.document_context,
             options.doc_stride,
@@ -255,11 +251,7 @@ def read_data(
     else:
         given = {"document_context": options.document_context, "doc_stride": options.doc_stride}
         arguments = trained.arguments() | {name: value for name, value in given.items() if value}
-        arguments |= {
-            "max_seq_length": max_seq_length,
-            "labels": match_spelling(trained.labels, names),
-        }
-        task = TokenClassificationTask(**arguments)
+        task = TokenClassificationTask(**arguments | {"max_seq_length": max_seq_length})
     for sentences in splits.values():
         for sentence in sentences:
             task.label_ids(sentence)  # raises if a label is unknown

@@ -309,11 +309,3 @@ def test_a_checkpoint_without_labels_is_not_evaluated(tmp_path):
                 tmp_path / "out", eval_file=f"{DATA}/conll/valid.txt", do_eval=True, **given
             )
         )
-
-
-def test_the_labels_have_the_order_of_the_initial_weights(tmp_path):
-    given = options("ner", tmp_path)
-    names = read_data(given)[0].labels
-    others = tuple(name.lower() for name in reversed(names))
-    assert read_data(given, known_labels=others)[0].labels == names[::-1]
-    assert read_data(given, known_labels=("O", "B-B"))[0].labels == names

@@ -25,7 +25,7 @@ from bert_tf.tasks.run_folder import (
     resume_rules,
 )
 from bert_tf.tasks.setup import choose_layers, resolve
-from bert_tf.tokenization import FullTokenizer, load_tokenizer
+from bert_tf.tokenization import load_tokenizer
 from bert_tf.training import checkpoints
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -143,7 +143,7 @@ def test_tokens_that_the_checkpoint_knows_by_another_id_are_counted_in_a_warning
     assert caplog.text == ""
     changed = (*SPECIAL, "new", *LOWER[6:])
     load_tokenizer(write_vocab(tmp_path / "ours.txt", changed), None, known, CONFIG)
-    assert "1 of the 125 tokens (0.8 %) in" in caplog.text and "'aa'" in caplog.text
+    assert "1 of the 125 tokens in" in caplog.text and " aa," in caplog.text
 
 
 def test_one_token_in_twenty_may_be_replaced(known, tmp_path):
@@ -206,10 +206,4 @@ def test_a_vocabulary_with_far_fewer_tokens_than_the_model_is_a_warning(tmp_path
     assert "vocab_size" not in caplog.text
     larger = dataclasses.replace(CONFIG, vocab_size=len(CASED) + 129)
     load_tokenizer(None, None, checkpoint(vocab=CASED), larger)
-    message = "has 145 tokens"
-    assert message in caplog.text
-    caplog.clear()
-    larger.to_json_file(tmp_path / "bert_config.json")
-    write_vocab(tmp_path / "vocab.txt", CASED)
-    FullTokenizer.from_pretrained(tmp_path)
-    assert message in caplog.text
+    assert "has 145 tokens" in caplog.text
