@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
 
 import tensorflow as tf
 
 from bert_tf.checkpoints.tensor_files import H5_FILE, weights_file
-from bert_tf.limits import require_extra
 
 SCHEME = "hf://"
 
@@ -28,10 +26,6 @@ def local_path(path: str | os.PathLike) -> str:
 
     Files in huggingface_hub's cache are not downloaded again. pytorch_model.bin is fetched only if the
     model has no model.safetensors, and tf_model.h5 only if it has neither.
-
-    Raises:
-        ImportError: `huggingface_hub` is not installed.
-        OSError, ValueError: the model cannot be downloaded, in the words of huggingface_hub.
     """
     path = os.fspath(path)
     return _download(path.rstrip("/")) if path.startswith(SCHEME) else path
@@ -48,24 +42,14 @@ def check_exists(path: str) -> None:
 
 @functools.cache
 def _download(path: str) -> str:
-    with require_extra(path):
-        import huggingface_hub
+    import huggingface_hub  # the extra [hf]
+
     name, _, revision = path.removeprefix(SCHEME).partition("@")
-    for patterns, endings in (
-        ((), (".safetensors",)),
-        (_PICKLES, (".safetensors", ".bin")),
-        ((H5_FILE,), ()),
-    ):
+    for patterns, ending in (((), ".safetensors"), (_PICKLES, ".bin"), ((H5_FILE,), "")):
         folder = huggingface_hub.snapshot_download(
             name, revision=revision or None, allow_patterns=[*_FILES, *patterns]
         )
-        if _has_weights(folder, endings):
+        files = (weights_file(os.path.join(folder, part)) or "" for part in _TRANSFORMER)
+        if any(ending in os.path.basename(file) for file in files):
             break
     return folder
-
-
-def _has_weights(folder: str, endings: Sequence[str]) -> bool:
-    """Return True if the transformer has such a file; other modules may have another format."""
-    files = (weights_file(os.path.join(folder, name)) for name in _TRANSFORMER)
-    names = [os.path.basename(file) for file in files if file]
-    return any(ending in name for name in names for ending in endings)

@@ -20,7 +20,7 @@ from bert_tf.checkpoints.checkpoint import (
     sibling_file,
 )
 from bert_tf.config import BertConfig
-from bert_tf.limits import DataError, read_whole
+from bert_tf.limits import DataError
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +30,6 @@ _TRAINING_STATE = frozenset(
 )
 _AVERAGE = "/ExponentialMovingAverage"
 _SLOTS = ("/adam_m", "/adam_v", _AVERAGE)
-_NAMED = re.compile(
-    r'^[ \t]*(model_checkpoint_path|all_model_checkpoint_paths):[ \t]*"(.*)"[ \t\r]*$', re.MULTILINE
-)
 _PART = re.compile(r"\.(data-\d+-of-\d+|index|meta)$")
 
 
@@ -93,29 +90,28 @@ def prefixes_in(folder: str) -> list[str]:
 
 
 def _prefix_in_folder(folder: str) -> str:
-    state_file = sibling_file(folder, "checkpoint")
-    if state_file and tf.io.gfile.isdir(state_file):
-        state_file = None
-    # The paths in the file may be absolute and from another machine. Only their last parts count.
-    named, names = named_checkpoints(state_file) if state_file else [], prefixes_in(folder)
-    known = names if state_file is None and len(names) == 1 else named
+    named, names = named_checkpoints(folder), prefixes_in(folder)
+    known = named or (names if len(names) == 1 else [])
     newest = next((name for name in known if name in names), None)
     if newest is None:
         problem = f"{len(names)} checkpoints, and no file `checkpoint` that names the newest"
         example = f", such as {folder}/{names[-1]}" if names else ""
         raise DataError(folder, f"{problem}: name one{example}.")
-    if named and newest != named[0]:
-        logger.warning("%s names %s, which is missing", state_file, named[0])
+    if newest != known[0]:
+        logger.warning("%s: the file `checkpoint` names %s, which is missing", folder, known[0])
     return checkpoint_prefix(tf.io.gfile.join(folder, newest))
 
 
-def named_checkpoints(state_file: str) -> list[str]:
-    """Return the names in a file `checkpoint`, without folders, the newest first, if there are any."""
-    text = read_whole(state_file).decode("utf-8", "replace")
-    lines = [(match[1], match[2].rsplit("/", 1)[-1]) for match in _NAMED.finditer(text)]
-    newest = [name for key, name in lines if key == "model_checkpoint_path"][:1]
-    older = [name for key, name in lines if key == "all_model_checkpoint_paths"]
-    return list(dict.fromkeys([*newest, *reversed(older)])) if newest else []
+def named_checkpoints(folder: str) -> list[str]:
+    """Return the names in a file `checkpoint`, the newest first; [] without one.
+
+    Its paths may be absolute and from another machine: only their last parts count.
+    """
+    state = tf.train.get_checkpoint_state(folder)
+    if state is None:
+        return []
+    paths = [state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths)]
+    return list(dict.fromkeys(path.rsplit("/", 1)[-1] for path in paths))
 
 
 def _is_state(name: str, names: Collection[str]) -> bool:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -54,13 +53,6 @@ _NO_LIMIT = 1e29  # `transformers` writes 1e30
 # Classes for which `transformers` 5 takes only the vocabulary of tokenizer.json; None is the default.
 _VOCABULARY_ONLY = (None, "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 _PRE_TOKENIZER = {"type": "BertPreTokenizer"}
-_ROLES = {
-    "unk_token": "[UNK]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "mask_token": "[MASK]",
-}
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -194,8 +186,7 @@ def find_tokenizer(
     """Return files with a vocabulary, and the case, after checking that they fit checkpoint and model.
 
     Args:
-        vocab_file: from the flag; None means the one next to the checkpoint.
-        do_lower_case: from the flag. None: see `find_case`, else True.
+        vocab_file, do_lower_case: from the flags. None: see `find_case`, else True.
         checkpoint: initial weights, or None.
         config: architecture, whose `vocab_size` must exceed every id; None if unknown.
     """
@@ -205,13 +196,11 @@ def find_tokenizer(
     if files.vocab is None:
         next_to = "" if checkpoint is None else f" next to {checkpoint.source}"
         raise ValueError(
-            f"There is no vocab.txt, and no tokenizer.json of type WordPiece{next_to}: give "
-            "vocab_file, or copy it there."
+            f"There is no vocab.txt or tokenizer.json of type WordPiece{next_to}: give vocab_file."
         )
     do_lower_case = find_case(do_lower_case, checkpoint, files) is not False
     if checkpoint is not None:
-        cases = checkpoint.tokenizer.cases
-        validate_case_matches_checkpoint(do_lower_case, checkpoint.source, files.vocab, cases)
+        check_case(do_lower_case, checkpoint.tokenizer.cases, files.vocab)
     if config is not None:
         source = files.vocab_file or f"next to {files.folder}"
         check_vocabulary(len(files.vocab), config.vocab_size, source)
@@ -256,10 +245,7 @@ def check_vocabulary(num_tokens: int, vocab_size: int, source: str) -> None:
 def find_case(
     do_lower_case: bool | None, checkpoint: PretrainedCheckpoint | None, files: TokenizerFiles
 ) -> bool | None:
-    """Return True if text is lower-cased, None if unknown.
-
-    The first that is known counts: the flag, the checkpoint's files, `files`, the tokens in `files`.
-    """
+    """Return the first that is known: the flag, the checkpoint's files, `files`, their vocabulary."""
     stated = None if checkpoint is None else checkpoint.tokenizer.do_lower_case
     for case in (do_lower_case, stated, files.do_lower_case):
         if case is not None:
@@ -292,83 +278,35 @@ def _check_ids(vocab: Sequence[str], tokens: Sequence[str], vocab_file: str, sou
         logger.warning("%s: %s.", vocab_file, problem)
 
 
-# Folders of the reference's published models, with its own names.
-_LOWER_CASED_MODELS = (
-    "uncased_L-24_H-1024_A-16",
-    "uncased_L-12_H-768_A-12",
-    "multilingual_L-12_H-768_A-12",
-    "chinese_L-12_H-768_A-12",
-)
-_CASED_MODELS = (
-    "cased_L-12_H-768_A-12",
-    "cased_L-24_H-1024_A-16",
-    "multi_cased_L-12_H-768_A-12",
-)
-
-
-def validate_case_matches_checkpoint(
-    do_lower_case: bool,
-    init_checkpoint: str | os.PathLike | None,
-    vocab: Collection[str] | None = None,
-    cases: Iterable[tuple[bool, str]] = (),
+def check_case(
+    do_lower_case: bool, cases: Sequence[tuple[bool, str]], vocab: Collection[str]
 ) -> None:
-    """Raise if `do_lower_case` contradicts the training of the checkpoint.
+    """Raise OptionError if `do_lower_case` contradicts a file, the first of `cases`, or the vocabulary.
 
-    The first evidence decides:
-
-    1. the folder of `bert_model.ckpt` has one of the reference's seven published names;
-    2. the tokenizer's files next to the checkpoint;
-    3. the vocabulary (`vocab_is_cased`).
-
-    Args:
-        do_lower_case: the setting of the tokenizer.
-        init_checkpoint: path of the checkpoint (directory, prefix or file), or None.
-        vocab: the tokens, if known.
-        cases: `TokenizerFiles.cases`.
-
-    Raises:
-        ValueError: the two contradict each other.
-
-    Source: google-research/bert, tokenization.py, which checks the seven names only.
+    The reference compares it with the name of the checkpoint's folder.
     """
-    path = os.fspath(init_checkpoint) if init_checkpoint else ""
-    lower_cased, evidence = next(_case_evidence(path, vocab, cases), (do_lower_case, ""))
-    if lower_cased != do_lower_case:
-        problem = f"is {do_lower_case}, but {evidence}: give {lower_cased}."
-        raise OptionError("do_lower_case", problem)
-
-
-def _case_evidence(
-    path: str, vocab: Collection[str] | None, cases: Iterable[tuple[bool, str]]
-) -> Iterator[tuple[bool, str]]:
-    """Yield (lower-cased?, the evidence), the most reliable first."""
-    match = re.match(r"^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", path)
-    if match and match[1] in _LOWER_CASED_MODELS + _CASED_MODELS:
-        yield match[1] in _LOWER_CASED_MODELS, f"`{match[1]}` is one of the published models"
-    for value, file in cases:
-        yield value, f"{file} sets {'lower-case' if value else 'cased'} text"
-    if vocab is not None and (is_cased := vocab_is_cased(vocab)) is not None:
-        letters = "upper-case letters" if is_cased else "neither upper case nor accents"
-        yield not is_cased, f"the vocabulary of {len(vocab)} tokens has {letters}"
+    is_cased = vocab_is_cased(vocab)
+    if cases:
+        known, evidence = cases[0]
+    elif is_cased is not None:
+        known, evidence = not is_cased, f"the vocabulary of {len(vocab)} tokens"
+    else:
+        return
+    if known != do_lower_case:
+        problem = f"is {do_lower_case}, but {evidence} is {'lower-case' if known else 'cased'}"
+        raise OptionError("do_lower_case", f"{problem}: give {known}.")
 
 
 # ----------------------------------------------------------------------------------------- writing
 
 
-def tokenizer_values(
-    vocab: Sequence[str], do_lower_case: bool, max_seq_length: int
-) -> dict[str, dict[str, Any]]:
-    """Return name -> content of the files next to vocab.txt for `AutoTokenizer`.
-
-    `transformers` makes tokenizer.json from these files.
-    """
-    present = {role: token for role, token in _ROLES.items() if token in vocab}
+def tokenizer_values(do_lower_case: bool, max_seq_length: int) -> dict[str, dict[str, Any]]:
+    """Return name -> content of the file next to vocab.txt for `AutoTokenizer`."""
     values = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": do_lower_case,
         "strip_accents": None,  # as do_lower_case
         "tokenize_chinese_chars": True,
         "model_max_length": max_seq_length,
-        **present,
     }
-    return {_CONFIG: values, "special_tokens_map.json": present}
+    return {_CONFIG: values}

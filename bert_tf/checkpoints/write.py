@@ -114,6 +114,6 @@ def write_folder(
         length = config.max_position_embeddings
         if settings.get("task") in ("classification", "embeddings"):  # they truncate longer inputs
             length = settings["max_seq_length"]
-        files |= tokenizer_values(vocab, do_lower_case, length)
+        files |= tokenizer_values(do_lower_case, length)
     texts = {name: json.dumps(v, indent=2, ensure_ascii=False) + "\n" for name, v in files.items()}
     write_files(folder, texts | model_files(task=task, vocab=vocab))

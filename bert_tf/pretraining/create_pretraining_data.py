@@ -28,8 +28,8 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.checkpoints.tokenizer_files import (
+    check_case,
     read_tokenizer_files,
-    validate_case_matches_checkpoint,
 )
 from bert_tf.data.parallel import map_in_order
 from bert_tf.data.records import summarize_files
@@ -103,7 +103,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     vocab = tokenizer.vocab
     cases = read_tokenizer_files(settings.vocab_file).cases
-    validate_case_matches_checkpoint(tokenizer.do_lower_case, settings.vocab_file, vocab, cases)
+    check_case(tokenizer.do_lower_case, cases, vocab)
     jobs = _plan_jobs(plan_groups(input_files, MAX_GROUP_BYTES), outputs, options.random_seed)
     output_files = tuple(file for job in jobs for file in job.output_files)
     check_not_an_input(output_files, input_files)

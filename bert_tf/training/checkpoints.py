@@ -138,26 +138,15 @@ def latest_checkpoint(directory: str) -> str | None:
             not read the checkpoints back. The `checkpoint` file is too large.
     """
     _check_no_pattern(directory)
-    names = _named(directory)
+    names = named_checkpoints(directory)
     complete = {PurePath(prefix).name: prefix for prefix in list_checkpoints(directory)}
     for name in names:
         if name in complete:
             return complete[name]
-        if _named(directory) != names:  # a training has saved meanwhile
+        if named_checkpoints(directory) != names:  # a training has saved meanwhile
             return latest_checkpoint(directory)
         logger.warning("%s: the `checkpoint` file names %s, which is missing", directory, name)
     return None
-
-
-def _named(directory: str) -> list[str]:
-    """Return the names in the `checkpoint` file, the newest first; [] without such a file."""
-    path = tf.io.gfile.join(directory, "checkpoint")
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        return []
-    names = named_checkpoints(path)
-    if not names:
-        logger.warning("%s names no checkpoint; it is corrupt", path)
-    return names
 
 
 def _check_no_pattern(directory: str) -> None:
