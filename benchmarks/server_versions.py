@@ -96,7 +96,6 @@ MODELS: dict[str, tuple[Task | None, dict]] = {
 # Name of a form -> options of its export, unless its model has others.
 FORMS = {
     "float32": {},
-    "float32, other names": {"signature": "serving_default,tf_example,hugging_face"},
     "bfloat16": {"precision": "bfloat16"},
 }
 

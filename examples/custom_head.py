@@ -31,8 +31,9 @@ from bert_tf.data.parallel import SentenceRecords, SentenceRow
 from bert_tf.data.records import content_key
 from bert_tf.data.tables import read_table
 from bert_tf.options import ModelOptions, make_options
+from bert_tf.prediction.runtimes import TEXT
 from bert_tf.prediction.text_model import TextModel
-from bert_tf.serving.served import TEXT, Served, texts_spec
+from bert_tf.serving.served import Served, texts_spec
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.run import start_fine_tuning
 from bert_tf.tasks.setup import FineTuningOptions, check_files, resolve, select_files

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from bert_tf.prediction.runtimes import QUERY, TEXT, TOKENS
-from bert_tf.serving.served import Served, texts_spec
-from bert_tf.serving.signatures import Outputs
+from bert_tf.prediction.runtimes import QUERY, TEXT
+from bert_tf.serving.served import Outputs, Served, texts_spec
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +47,3 @@ class ServedEmbeddings(Served):
         if self.task.query_prefix != self.task.document_prefix:
             functions[QUERY] = (self.query, [texts_spec("text_a")])
         return functions
-
-    def ids_functions(self):
-        # Hugging Face has no class with these outputs.
-        return {TOKENS: super().ids_functions()[TOKENS]}

@@ -35,7 +35,6 @@ FILES = {
 }
 METADATA_FILE = "export.json"
 EXTRA = "assets.extra"  # folder of a SavedModel for METADATA_FILE and vocab.txt; TensorFlow's name
-POSITIONS = ("masked_lm_positions", "word_positions")  # another input of some models
 
 
 # Signatures: on text; the same with the prefix of queries; on ids, the only one of files without names.
@@ -204,10 +203,7 @@ class ExportedNetwork:
         self.outputs = {name: s["dtype"] for name, s in outputs if s["dtype"] != "string"}
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        # A CRF gets no words: it labels whole texts in Python, from the scores of all windows.
-        no_words = tf.zeros_like(inputs["input_ids"][:, :1])
-        inputs = {name: inputs.get(name, no_words) for name in self._inputs}
-        return self._runtime.call(inputs, self.outputs)
+        return self._runtime.call({name: inputs[name] for name in self._inputs}, self.outputs)
 
 
 def outputs_of_export(trained: TrainedModel) -> Collection[str]:

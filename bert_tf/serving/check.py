@@ -8,29 +8,20 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.prediction.runtimes import POSITIONS, RUNTIMES, TEXT
-from bert_tf.serving.served import Served
-from bert_tf.serving.signatures import (
-    EXAMPLES,
-    HUGGING_FACE,
-    HUGGING_FACE_INPUTS,
-    INPUT_NAMES,
-    TF_EXAMPLE,
-    Outputs,
-    serialize_examples,
-)
+from bert_tf.prediction.runtimes import RUNTIMES, TEXT, TOKENS
+from bert_tf.serving.served import Outputs, Served
 
 logger = logging.getLogger(__name__)
 
 # Precision -> largest difference, absolute, or relative to an output's largest value above 1.
 TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 0.05, "int8": 0.5}
-_FOREIGN = "Ça coûte 5 €, n'est-ce pas? 東京 naïve"
+_FOREIGN = "[MASK] Ça coûte 5 €, n'est-ce pas? 東京 naïve"
 _WORDS = (3, 20)  # lengths of the texts from the vocabulary
 
 
@@ -46,31 +37,18 @@ class ExportCheck:
 
     def __init__(self, served: Served, names: Sequence[str], format: str, precision: str):
         self._format, self._precision = format, precision
-        rng = random.Random(0)
-        words = [token for token in served.pieces if token.isalpha()] or ["a"]
-        drawn = [" ".join(rng.choices(words, k=count)) for count in _WORDS]
-        self._texts = [*drawn, drawn[0].upper(), _FOREIGN]
+        self._texts = sample_texts(served)
         self._ids = [served.trained.tokenizer.encode(text) for text in self._texts]
-        text, ids = served.text_functions(), served.ids_functions()
-        requests = served.requests(self._texts)
+        requests, functions = sample_requests(served), served.text_functions()
         self._expected: list[tuple[str, Mapping[str, Any], dict[str, np.ndarray]]] = []
         for name in names:
-            if name in ids:
-                batch = _pair_ids(served, self._texts, ids[name][1])
-                outputs = ids[name][0](
-                    **{name: tf.constant(value) for name, value in batch.items()}
-                )
-                if name == HUGGING_FACE:
-                    outputs.pop("pooler_output", None)  # random for a checkpoint without a pooler
-                self._expected.append((name, batch, _floats(outputs)))
-                continue
             if name == TEXT and served.has_spans and precision != "float32":
                 continue  # there may be other entities, and another number of them
-            function, specs = text[TEXT if name == TF_EXAMPLE else name]
-            for request in requests[TEXT if name == TF_EXAMPLE else name]:
-                outputs = function(*(tf.constant(request[spec.name]) for spec in specs))
-                if name == TF_EXAMPLE:
-                    request = {EXAMPLES: serialize_examples(request)}
+            for request in requests[name]:
+                if name == TOKENS:
+                    outputs = served.tokens(**{n: tf.constant(v) for n, v in request.items()})
+                else:
+                    outputs = functions[name][0](*map(tf.constant, request.values()))
                 self._expected.append((name, request, _floats(outputs)))
 
     def __call__(self, path: str) -> dict[str, Any]:
@@ -103,18 +81,31 @@ class ExportCheck:
         return {"differences": differences}
 
 
+def sample_texts(served: Served) -> list[str]:
+    rng = random.Random(0)
+    words = [token for token in served.pieces if token.isalpha()] or ["a"]
+    texts = [" ".join(rng.choices(words, k=count)) for count in _WORDS]
+    return [*texts, texts[0].upper(), _FOREIGN]
+
+
+def sample_requests(served: Served) -> dict[str, list[dict[str, Any]]]:
+    """Return signature -> requests: on text one for each of `sample_texts`, on ids a batch of pairs."""
+    texts, trained = sample_texts(served), served.trained
+    requests = {
+        name: [
+            {spec.name: [text if spec.shape.rank == 1 else text.split()] for spec in specs}
+            for text in texts
+        ]
+        for name, (_, specs) in served.text_functions().items()
+    }
+    ids = dict(trained.tokenizer(texts, texts[::-1], max_length=trained.max_seq_length))
+    if len(served.ids_shape) == 3:  # choices
+        ids = {name: rows[None] for name, rows in ids.items()}
+    positions = np.full((len(texts), 2), [1, 2])
+    rows = {name: np.asarray(ids.get(name, positions), np.int32) for name in served.ids_specs()}
+    return {**requests, TOKENS: [rows]}
+
+
 def _floats(outputs: Outputs) -> dict[str, np.ndarray]:
     """Return the outputs that may differ by rounding; the others follow from them."""
     return {name: value.numpy() for name, value in outputs.items() if value.dtype.is_floating}
-
-
-def _pair_ids(served: Served, texts: Sequence[str], names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Return pairs of texts as ids, short ones padded, under the names of a signature on ids."""
-    trained = served.trained
-    pairs = [*texts[2:], *texts[:2]]
-    ids = dict(trained.tokenizer(texts, pairs, max_length=trained.max_seq_length))
-    if len(served.ids_shape) == 3:  # choices
-        ids = {name: rows[None] for name, rows in ids.items()}
-    ids |= dict.fromkeys(POSITIONS, np.full((len(texts), 2), [1, 2], np.int32))
-    ids |= {other: ids[name] for other, name in zip(HUGGING_FACE_INPUTS, INPUT_NAMES, strict=True)}
-    return {name: np.asarray(ids[name], np.int32) for name in names}

@@ -23,8 +23,7 @@ import tensorflow as tf
 
 from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
 from bert_tf.prediction.runtimes import TEXT
-from bert_tf.serving.served import Served, texts_spec
-from bert_tf.serving.signatures import Outputs
+from bert_tf.serving.served import Outputs, Served, texts_spec
 
 PAIR = "pair"
 
@@ -64,13 +63,6 @@ class ServedEncoder(Served):
             layers = [encoded["all_encoder_layers"][index] for index in self.layers]
             outputs["layer_features"] = tf.cast(tf.stack(layers, axis=1), tf.float32)
         return outputs
-
-    def hugging_face(self, **ids) -> Outputs:
-        encoded = self.call_model(**ids)
-        return {
-            "last_hidden_state": tf.cast(encoded["sequence_output"], tf.float32),
-            "pooler_output": tf.cast(encoded["pooled_output"], tf.float32),
-        }
 
     def single(self, text_a) -> Outputs:
         return self._encode(self.pack(self.tokenizer(text_a), None))

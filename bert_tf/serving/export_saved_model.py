@@ -45,9 +45,8 @@ from bert_tf.serving.masked_lm import ServedMaskedLM
 from bert_tf.serving.multiple_choice import ServedMultipleChoice
 from bert_tf.serving.quantization import INT8, Ids, calibration_ids, quantize
 from bert_tf.serving.question_answering import ServedQuestionAnswering
-from bert_tf.serving.saved_model import default_signatures, write_saved_model
+from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import Served
-from bert_tf.serving.signatures import IDS_SIGNATURES, TF_EXAMPLE
 from bert_tf.serving.token_classification import ServedTokenClassification
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
@@ -103,8 +102,7 @@ class ExportOptions:
     )
     signature: str | None = option(
         "Signatures of a SavedModel, comma-separated. Default: those on text and tokens. "
-        "--signature=tokens takes ids and needs only operations of TensorFlow itself. For code that was "
-        "written for other libraries: tf_example, hugging_face.",
+        "--signature=tokens takes ids and needs only operations of TensorFlow itself.",
         default=None,
     )
     format: str = option(
@@ -246,13 +244,11 @@ def _check_environment(options: ExportOptions) -> None:
 def _choose_signatures(options: ExportOptions, served: Served) -> list[str]:
     if options.format != "saved_model":
         return [TOKENS]
-    if options.signatures is None:
-        return default_signatures(served)
-    known = [*served.text_functions(), *served.ids_functions(), TF_EXAMPLE]
-    for name in options.signatures:
+    known = served.signature_names()
+    for name in options.signatures or ():
         if name not in known:
             raise OptionError("signature", f"the model has {', '.join(known)}, but no {name!r}.")
-    return list(options.signatures)
+    return list(options.signatures or known)
 
 
 def load_served(options: ExportOptions, dtype: str = "float32") -> Served:
@@ -350,7 +346,7 @@ def _log(options: ExportOptions, names: Sequence[str], values: Mapping[str, Any]
             "tensorflow_text or load its library)",
             ", ".join(values["custom_ops"]),
         )
-    if set(names) <= set(IDS_SIGNATURES):
+    if names == [TOKENS]:
         logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
         for name in ("query_prefix", "document_prefix"):
             if prefix := (values["task"] or {}).get(name):

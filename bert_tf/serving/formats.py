@@ -35,8 +35,7 @@ from bert_tf.modeling.inference import InferenceEncoder
 from bert_tf.options import OptionError
 from bert_tf.prediction.runtimes import FILES, TOKENS, openvino_name, preserve_logging
 from bert_tf.serving.saved_model import describe, metadata, write_files
-from bert_tf.serving.served import Served
-from bert_tf.serving.signatures import Outputs
+from bert_tf.serving.served import Outputs, Served
 
 
 def write_file(

@@ -21,8 +21,7 @@ from functools import cached_property
 import tensorflow as tf
 
 from bert_tf.prediction.runtimes import TEXT
-from bert_tf.serving.served import Served, texts_spec
-from bert_tf.serving.signatures import Outputs
+from bert_tf.serving.served import Outputs, Served, texts_spec
 from bert_tf.tokenization import SPECIAL_TOKENS
 
 # The tokenizer drops both. The first marks the parts of a text. The second replaces it in the text:
@@ -70,12 +69,6 @@ class ServedMaskedLM(Served):
         token = tf.gather(self.pieces, token_ids)
         return {"token": token, "probability": best, "token_id": token_ids}
 
-    def hugging_face(self, **ids) -> Outputs:
-        shape = tf.shape(ids["input_ids"])
-        positions = tf.broadcast_to(tf.range(shape[1]), shape)
-        outputs = self.call_model(**ids, masked_lm_positions=positions)
-        return {"logits": outputs["masked_lm_logits"]}
-
     def fill(self, text) -> Outputs:
         packed = self.pack(self._encode(text), None)
         is_mask = tf.equal(packed["input_ids"], self._special["[MASK]"])
@@ -109,6 +102,3 @@ class ServedMaskedLM(Served):
 
     def text_functions(self):
         return {TEXT: (self.fill, [texts_spec("text")])}
-
-    def requests(self, texts):
-        return {TEXT: [{"text": [f"[MASK] {text}"]} for text in texts]}

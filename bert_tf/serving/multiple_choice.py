@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from bert_tf.prediction.runtimes import TEXT
-from bert_tf.serving.served import Served, texts_spec
-from bert_tf.serving.signatures import Outputs
+from bert_tf.serving.served import Outputs, Served, texts_spec
 from bert_tf.training.losses import masked_choices
 
 
@@ -46,9 +45,6 @@ class ServedMultipleChoice(Served):
     def text_functions(self):
         choices = tf.TensorSpec([None, None], tf.string, "choices")
         return {TEXT: (self.choose, [texts_spec("text_a"), choices])}
-
-    def requests(self, texts):
-        return {TEXT: [{"text_a": [text], "choices": [[text] * 4]} for text in texts]}
 
 
 def _answer(logits: tf.Tensor) -> Outputs:

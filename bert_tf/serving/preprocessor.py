@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.data.batching import length_step
-from bert_tf.serving.signatures import INPUT_NAMES
+from bert_tf.serving.served import INPUT_NAMES
 from bert_tf.serving.text_packing import pack_ragged
 from bert_tf.serving.text_tokenizer import GraphTokenizer
 from bert_tf.tokenization import FullTokenizer

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from bert_tf.prediction.runtimes import TEXT
-from bert_tf.serving.served import Served, texts_spec
-from bert_tf.serving.signatures import Outputs
+from bert_tf.serving.served import Outputs, Served, texts_spec
 from bert_tf.serving.text_packing import best_spans, graph_windows, map_in_parts
 from bert_tf.serving.text_words import replace_invalid_utf8
 from bert_tf.tasks.answer_decoding import CERTAINLY_NULL, AnswerSettings
@@ -71,9 +70,6 @@ class ServedQuestionAnswering(Served):
 
     def text_functions(self):
         return {TEXT: (self.answer, [texts_spec("question"), texts_spec("context")])}
-
-    def requests(self, texts):
-        return {TEXT: [{"question": ["What is it?"], "context": [text]} for text in texts]}
 
 
 def _at(values: tf.Tensor, index: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:

@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
@@ -29,19 +28,10 @@ from bert_tf.checkpoints.write import model_files
 from bert_tf.data.parallel import varint
 from bert_tf.files import atomic_folder, write_text
 from bert_tf.modeling.inference import InferenceEncoder, Layout
-from bert_tf.prediction.runtimes import EXTRA, METADATA_FILE, TEXT, TOKENS
+from bert_tf.prediction.runtimes import EXTRA, METADATA_FILE, TOKENS
+from bert_tf.serving.check import sample_requests
 from bert_tf.serving.quantization import Quantization
-from bert_tf.serving.served import Served, trace_signatures
-from bert_tf.serving.signatures import (
-    EXAMPLES,
-    HUGGING_FACE,
-    HUGGING_FACE_INPUTS,
-    IDS_SIGNATURES,
-    INPUT_NAMES,
-    TF_EXAMPLE,
-    ConcreteFunction,
-    serialize_examples,
-)
+from bert_tf.serving.served import ConcreteFunction, Served, trace_signatures
 
 
 def write_saved_model(
@@ -76,21 +66,19 @@ def write_saved_model(
     layout: Layout = "onednn" if for_cpu and is_bfloat16 else "plain"
     encoder = InferenceEncoder(served.model, layout, replacements)
     served = replace(served, network=encoder)
-    functions = trace_signatures(served, names or default_signatures(served))
-    of_others = [functions[name] for name in functions if name in (TF_EXAMPLE, HUGGING_FACE)]
-    default = {TEXT: of_others[0]} if of_others and TEXT not in functions else {}
+    functions = trace_signatures(served, names or served.signature_names())
     module = tf.Module()
     # TensorFlow's own variables: of Keras' it would restore copies that no function reads, and servers
     # and the C API would find variables without values (Keras 3.15, `_export_to_saved_model_graph`).
     module.weights = [variable.value for variable in encoder.variables]
-    if not functions.keys() <= set(IDS_SIGNATURES):
+    if functions.keys() != {TOKENS}:
         module.tokenizer = served.tokenizer
     with atomic_folder(export_dir, "export_dir") as folder:
-        tf.saved_model.save(module, folder, signatures=default | functions)
+        tf.saved_model.save(module, folder, signatures=functions)
         extra = os.path.join(folder, EXTRA)
         values = metadata(served, precision, source) | {
             "format": "saved_model",
-            "signatures": {n: describe(function) for n, function in (default | functions).items()},
+            "signatures": {n: describe(function) for n, function in functions.items()},
             "custom_ops": custom_operations(os.path.join(folder, "saved_model.pb")),
         }
         if quantization is not None:
@@ -102,13 +90,9 @@ def write_saved_model(
         if check is not None:
             values |= check(folder)
         write_files(served, extra, values)
-        _write_warm_up(served, extra, _model_name(export_dir), functions)
+        requests = sample_requests(served)
+        _write_warm_up(extra, _model_name(export_dir), {name: requests[name] for name in functions})
     return values
-
-
-def default_signatures(served: Served) -> list[str]:
-    """Return the signatures on text, and `tokens`."""
-    return [*served.text_functions(), TOKENS]
 
 
 def metadata(served: Served, precision: str, source: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -174,25 +158,13 @@ def describe(function: ConcreteFunction) -> dict[str, Any]:
 
 
 def _write_warm_up(
-    served: Served, folder: str, model_name: str, functions: Mapping[str, ConcreteFunction]
+    folder: str, model_name: str, requests: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> None:
-    """Write a short and a long request of each signature into `folder`."""
-    max_seq_length = served.trained.max_seq_length
-    examples = served.requests(["A short text.", " ".join(["word"] * max_seq_length)])
-    examples[TF_EXAMPLE] = [{EXAMPLES: serialize_examples(request)} for request in examples[TEXT]]
-    shapes = [[1] * (len(served.ids_shape) - 1) + [length] for length in (16, max_seq_length)]
-    segments = (INPUT_NAMES[2], HUGGING_FACE_INPUTS[2])
+    """Write the requests of each signature into `folder`."""
     with tf.io.TFRecordWriter(os.path.join(folder, WARMUP_FILE)) as writer:
-        for signature, function in functions.items():
-            specs = describe(function)["inputs"]
-            requests = examples.get(signature) or [
-                {name: np.full(shape, name not in segments) for name in specs} for shape in shapes
-            ]
-            for request in requests:
-                inputs = {
-                    name: tf.make_tensor_proto(value, tf.as_dtype(specs[name]["dtype"]))
-                    for name, value in request.items()
-                }
+        for signature, rows in requests.items():
+            for request in rows:
+                inputs = {name: tf.make_tensor_proto(value) for name, value in request.items()}
                 writer.write(prediction_log(model_name, signature, inputs))
 
 

@@ -3,16 +3,20 @@
     served = ServedClassification(trained)
     trace_signatures(served, ["serving_default", "tokens"])     # what tf.saved_model.save writes
 
+    serving_default   texts -> the outputs
+    tokens            input_ids, input_mask, segment_ids: int32 [B, S] -> the outputs
+
 Shapes: B batch, S sequence.
 """
 
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -20,20 +24,15 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.batching import length_step
 from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.runtimes import TEXT, TOKENS
-from bert_tf.serving.signatures import (
-    HUGGING_FACE,
-    HUGGING_FACE_INPUTS,
-    INPUT_NAMES,
-    TF_EXAMPLE,
-    ConcreteFunction,
-    Outputs,
-    check_ids,
-    check_texts,
-    parse_examples,
-)
+from bert_tf.prediction.runtimes import TOKENS
 from bert_tf.serving.text_packing import pack_ragged
 from bert_tf.serving.text_tokenizer import GraphTokenizer
+
+ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
+Outputs = dict[str, tf.Tensor]
+Function = Callable[..., Outputs]
+
+INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,38 +58,18 @@ class Served(abc.ABC):
     ids_shape: ClassVar[Sequence[int | None]] = (None, None)
 
     @abc.abstractmethod
-    def text_functions(self) -> Mapping[str, tuple[Any, Sequence[tf.TensorSpec]]]:
+    def text_functions(self) -> Mapping[str, tuple[Function, Sequence[tf.TensorSpec]]]:
         """Return signature -> the function on text and its inputs. `TEXT` is the first."""
 
     @abc.abstractmethod
     def tokens(self, **ids: tf.Tensor) -> Outputs:
         """Return the outputs for the ids of `ids_specs`."""
 
-    def hugging_face(self, **ids: tf.Tensor) -> Outputs:
-        """Return the outputs of Hugging Face's TensorFlow models, under their names, for INPUT_NAMES."""
-        outputs = self.tokens(**ids)
-        return {name: value for name, value in outputs.items() if name.endswith("logits")}
-
-    def ids_functions(self) -> dict[str, tuple[Any, Mapping[str, tf.TensorSpec]]]:
-        """Return signature -> the function on ids and its inputs by name. `TOKENS` is the first."""
-        names = dict(zip(INPUT_NAMES, HUGGING_FACE_INPUTS, strict=True))
-        return {
-            TOKENS: (self.tokens, self.ids_specs()),
-            HUGGING_FACE: (
-                lambda **ids: self.hugging_face(**{own: ids[name] for own, name in names.items()}),
-                {name: tf.TensorSpec(self.ids_shape, tf.int32, name) for name in names.values()},
-            ),
-        }
-
     def ids_specs(self) -> dict[str, tf.TensorSpec]:
         return {name: tf.TensorSpec(self.ids_shape, tf.int32, name) for name in INPUT_NAMES}
 
-    def requests(self, texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-        """Return signature on text -> a request for each text, with one row."""
-        return {
-            name: [{spec.name: [text] for spec in specs} for text in texts]
-            for name, (_, specs) in self.text_functions().items()
-        }
+    def signature_names(self) -> list[str]:
+        return [*self.text_functions(), TOKENS]
 
     @property
     def model(self) -> keras.Model:
@@ -143,16 +122,13 @@ class Served(abc.ABC):
 
 def trace_signatures(served: Served, names: Sequence[str]) -> dict[str, ConcreteFunction]:
     """Return the signatures with these names, which check their inputs."""
-    text, ids = served.text_functions(), served.ids_functions()
     traced = {}
     for name in names:
-        if name in ids:
-            function, by_name = ids[name]
-            row_names = HUGGING_FACE_INPUTS if name == HUGGING_FACE else INPUT_NAMES
-            graph = tf.function(check_ids(function, row_names, served.config), autograph=False)
-            traced[name] = graph.get_concrete_function(**by_name)
+        if name == TOKENS:
+            graph = tf.function(check_ids(served.tokens, served.config), autograph=False)
+            traced[name] = graph.get_concrete_function(**served.ids_specs())
         else:
-            function, specs = parse_examples(*text[TEXT]) if name == TF_EXAMPLE else text[name]
+            function, specs = served.text_functions()[name]
             graph = tf.function(check_texts(function, specs), autograph=False)
             traced[name] = graph.get_concrete_function(*specs)
     return traced
@@ -160,3 +136,55 @@ def trace_signatures(served: Served, names: Sequence[str]) -> dict[str, Concrete
 
 def texts_spec(name: str) -> tf.TensorSpec:
     return tf.TensorSpec([None], tf.string, name)
+
+
+def check_texts(function: Function, specs: Sequence[tf.TensorSpec]) -> Function:
+    """Wrap `function`, asserting that its inputs have the ranks of `specs` and one number of rows."""
+    message = " and ".join(f"`{spec.name}`" for spec in specs)
+
+    @functools.wraps(function)
+    def checked(*inputs: tf.Tensor) -> Outputs:
+        # `ensure_shape` is computed, because servers accept other shapes than those of the signature.
+        inputs = [tf.ensure_shape(v, s.shape, s.name) for v, s in zip(inputs, specs, strict=True)]
+        rows = [tf.shape(value)[0] for value in inputs]
+        rule = f"{message} need one row of each for every example."
+        checks = [tf.debugging.assert_equal(number, rows[0], rule) for number in rows[1:]]
+        with tf.control_dependencies(checks):  # before another operation fails on the sizes
+            return function(*map(tf.identity, inputs))
+
+    return checked
+
+
+def check_ids(function: Function, config: BertConfig) -> Function:
+    """Wrap a function on ids, asserting that they have one shape and are in the tables of the model.
+
+    Inputs that are not in INPUT_NAMES are positions in their rows.
+    """
+
+    def checked(**ids: tf.Tensor) -> Outputs:
+        shape = tf.shape(ids["input_ids"])
+        checks = [
+            tf.debugging.assert_less_equal(
+                shape[-1],
+                config.max_position_embeddings,
+                "`input_ids` are longer than the positions of the model.",
+            )
+        ]
+        limits = {"input_ids": config.vocab_size, "segment_ids": config.type_vocab_size}
+        for name, value in ids.items():
+            if name in INPUT_NAMES:
+                rule = f"`{name}` must have the shape of `input_ids`: pad all to one."
+                checks.append(tf.debugging.assert_equal(tf.shape(value), shape, rule))
+            else:
+                rule = f"`{name}` must have as many rows as `input_ids`."
+                checks.append(tf.debugging.assert_equal(tf.shape(value)[0], shape[0], rule))
+                limits[name] = shape[1]
+        for name, limit in limits.items():
+            is_valid = tf.reduce_all((ids[name] >= 0) & (ids[name] < limit))
+            checks.append(
+                tf.debugging.Assert(is_valid, [f"`{name}` must be from 0, and below", limit])
+            )
+        with tf.control_dependencies(checks):
+            return function(**{name: tf.identity(value) for name, value in ids.items()})
+
+    return checked

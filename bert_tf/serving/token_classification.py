@@ -10,9 +10,7 @@
     words             words: string [B, W], rows padded with ""
                       -> label string [B, W] ("" for padding), probability float32 [B, W]
     tokens            input_ids, input_mask, segment_ids: int32 [B, S] -> logits float32 [B, S, L]
-                      With a CRF also word_positions: int32 [B, W], the first piece of each word, rows
-                      padded with 0 -> label_id int32 [B, W] and probability float32 [B, W] of the row as
-                      one sentence (-1 and 0 for padding), transitions float32 [B, L + 1, L + 1]
+                      With a CRF also transitions float32 [B, L + 1, L + 1]
 
 Texts and rows of words may be of any length. Long ones are read in windows. Each word is labelled in the
 window with the most context for it, as in the evaluation of run_ner. A CRF labels each text or row as
@@ -34,14 +32,10 @@ import tensorflow as tf
 from bert_tf.data.label_schemes import find_entities
 from bert_tf.modeling.crf import best_labels, sentence_chains
 from bert_tf.prediction.runtimes import TEXT
-from bert_tf.serving.served import Served, texts_spec
-from bert_tf.serving.signatures import Outputs
+from bert_tf.serving.served import Outputs, Served, texts_spec
 from bert_tf.serving.text_packing import first_values, map_in_parts
 from bert_tf.serving.text_words import graph_word_windows, replace_invalid_utf8, split_words
 from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS
-from bert_tf.training.losses import word_logits
-
-WORDS = "word_positions"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,24 +49,8 @@ class ServedTokenClassification(Served):
     def _rules(self) -> _EntityRules:
         return _EntityRules.make(self.task.entity_label_names)
 
-    def ids_specs(self) -> dict[str, tf.TensorSpec]:
-        if self.task.crf is None:
-            return super().ids_specs()
-        return {**super().ids_specs(), WORDS: tf.TensorSpec([None, None], tf.int32, WORDS)}
-
-    def tokens(self, word_positions=None, **ids) -> Outputs:
-        outputs = self.call_model(**ids)
-        if word_positions is None:
-            return outputs
-        is_word = word_positions > 0
-        counts = tf.reduce_sum(tf.cast(is_word, tf.int32), axis=1)
-        logits = word_logits(outputs["logits"], word_positions)
-        labels, certain = best_labels(sentence_chains(logits, outputs["transitions"], counts))
-        return {
-            **outputs,
-            "label_id": tf.where(is_word, labels, -1),
-            "probability": tf.where(is_word, certain, 0.0),
-        }
+    def tokens(self, **ids) -> Outputs:
+        return self.call_model(**ids)
 
     def _label(self, words: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the labels of words without empty ones, int64 [N], and their probabilities.
@@ -108,11 +86,9 @@ class ServedTokenClassification(Served):
             None if stride is None else min(stride, room),
         )
         packed = self.pack(windows.pieces, None)
-        logits = map_in_parts(lambda **ids: {"logits": self.tokens(**ids)["logits"]}, packed)[
-            "logits"
-        ]
+        parts = map_in_parts(lambda **ids: {"logits": self.call_model(**ids)["logits"]}, packed)
         indexes = tf.stack([windows.window, windows.position + 1], axis=1)  # after [CLS]
-        return tf.gather_nd(logits, indexes)
+        return tf.gather_nd(parts["logits"], indexes)
 
     def words(self, words) -> Outputs:
         is_word = tf.strings.length(words) > 0
@@ -166,12 +142,6 @@ class ServedTokenClassification(Served):
     def text_functions(self):
         words = tf.TensorSpec([None, None], tf.string, "words")
         return {TEXT: (self.text, [texts_spec("text")]), "words": (self.words, [words])}
-
-    def requests(self, texts):
-        return {
-            TEXT: [{"text": [text]} for text in texts],
-            "words": [{"words": [text.split()]} for text in texts],
-        }
 
 
 class _Entities(NamedTuple):

@@ -230,7 +230,6 @@ def test_lite_model_answers_batches_of_any_shape(tmp_path, ids, logits, precisio
 
 REFUSED = [
     ("classifier", {"signature": "tokens,pair"}, "signature"),
-    ("embedder", {"signature": "tokens,hugging_face"}, "signature"),
     ("classifier", {"precision": "float16"}, "precision"),
     ("classifier", {"format": "tflite", "precision": "bfloat16"}, "precision"),
     ("classifier", {"format": "onnx", "precision": "int8"}, "precision"),

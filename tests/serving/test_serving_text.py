@@ -1,7 +1,5 @@
 """Functions on text and on words beside `serving_default`, against Python; and what options change."""
 
-import itertools
-import math
 import random
 
 import numpy as np
@@ -94,30 +92,6 @@ def test_entities_that_labels_make_are_those_of_conlleval():
         found = zip(*(outputs[n][row][is_entity] for n in ("type", "start", "end")), strict=True)
         wanted = [(e["type"].encode(), e["start"], e["end"]) for e in entities]
         assert list(found) == wanted, texts[row]
-
-
-def test_crf_ids_have_the_labels_and_marginals_of_brute_force():
-    ids = [[2, 20, 30, 40, 21, 3], [2, 21, 25, 3, 0, 0]]
-    mask = [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]]
-    positions = np.array([[1, 3, 4], [1, 0, 0]], np.int32)
-    outputs = ask(served("crf"), "tokens", ids, mask, np.zeros((2, 6), np.int32), positions)
-    transitions, num_labels = outputs["transitions"][0].astype(float), 5
-    for row, words in enumerate(positions):
-        words = words[words > 0]
-        scores = outputs["logits"][row, words].astype(float)
-        scores -= np.log(np.exp(scores).sum(axis=-1, keepdims=True))
-        paths = {}
-        for labels in itertools.product(range(num_labels), repeat=len(words)):
-            path = [num_labels, *labels, num_labels]
-            total = sum(transitions[pair] for pair in itertools.pairwise(path))
-            paths[labels] = math.exp(total + sum(map(float, scores[range(len(words)), labels])))
-        best = max(paths, key=paths.get)
-        found, certain = outputs["label_id"][row], outputs["probability"][row]
-        assert tuple(found[: len(words)]) == best
-        for place, label in enumerate(best):
-            marginal = sum(value for path, value in paths.items() if path[place] == label)
-            assert certain[place] == pytest.approx(marginal / sum(paths.values()), abs=1e-4)
-        assert set(found[len(words) :]) <= {-1} and not certain[len(words) :].any()
 
 
 # ------------------------------------------------------------------------- encoders and masked words
