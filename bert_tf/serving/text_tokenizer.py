@@ -9,29 +9,177 @@ Shapes: B texts, C code points, L letters (parts of words), W words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import itertools
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
-from bert_tf.serving import text_characters as characters
-from bert_tf.serving.text_characters import (
-    CAPITAL_SIGMA,
-    CASED,
-    FINAL_SIGMA,
-    IGNORABLE,
-    MARK,
-    MORE,
-    ORDER_SHIFT,
-    CodePointTable,
-    Rules,
+from bert_tf.characters import (
+    CHINESE_BLOCKS,
+    is_chinese_char,
+    is_dropped,
+    is_punctuation,
+    is_whitespace,
 )
-from bert_tf.serving.text_words import GraphWords, split_letters
 from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD, FullTokenizer
 
+# In the graph the bits above a code point's value are its properties. After the first look-up the
+# value is the cleaned (and lower-cased, decomposed) character, or 0 if it was dropped.
+CODE_POINT = (1 << 21) - 1
+SEPARATOR = 1 << 21  # whitespace
+PUNCTUATION, IDEOGRAPH = 1 << 22, 1 << 23  # words of their own
+MARK = 1 << 24  # Mn of combining class 0: dropped late because it limits the reordering of NFD
+MORE = 1 << 25  # the same character yields more characters
+ORDER_SHIFT = 26  # 0, or the rank of its combining class
+
+CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
+NEITHER, CASED, IGNORABLE = 0, 1, 2  # role of a capital sigma's neighbour
+
+
+class CodePointTable:
+    """int32 for each of the 0x110000 code points, in pages of 256, few of which are distinct."""
+
+    def __init__(self, values: np.ndarray):
+        first_values: dict[bytes, int] = {}  # of each distinct page
+        pages = [page.tobytes() for page in values.astype(np.int32).reshape(-1, 256)]
+        numbers = [first_values.setdefault(page, 256 * len(first_values)) for page in pages]
+        self._page = np.array(numbers, np.int32)  # [4352]
+        self._values = np.frombuffer(b"".join(first_values), np.int32)  # [distinct pages * 256]
+
+    def look_up(self, code_points: tf.Tensor) -> tf.Tensor:
+        page = tf.gather(self._page, tf.bitwise.right_shift(code_points, 8))
+        return tf.gather(self._values, page + tf.bitwise.bitwise_and(code_points, 255))
+
+
+class Rules(NamedTuple):
+    """Tokenization rules of each code point."""
+
+    first_offset: CodePointTable  # difference to the first resulting character, with its bits
+    further: tuple[CodePointTable, ...]  # the other resulting characters with their bits, or 0
+    sigma_context: CodePointTable | None  # NEITHER, CASED or IGNORABLE; None without lower-casing
+
+
+@functools.cache
+def _characters() -> list[str]:
+    """Return the assigned characters and all ideographs; no rule applies to other code points."""
+    chars = map(chr, range(0x110000))
+    assigned = [char for char in chars if unicodedata.category(char) not in ("Cn", "Co", "Cs")]
+    blocks = (range(first, last + 1) for first, last in CHINESE_BLOCKS)
+    return sorted({*assigned, *map(chr, itertools.chain(*blocks))})
+
+
+@functools.cache
+def accents() -> CodePointTable:
+    """Return 1 for characters that are stripped as accents."""
+    marks = np.zeros(0x110000, np.int32)
+    marks[[ord(char) for char in _characters() if unicodedata.category(char) == "Mn"]] = 1
+    return CodePointTable(marks)
+
+
+@functools.cache
+def rules(do_lower_case: bool) -> Rules:
+    code_points = np.arange(0x110000, dtype=np.int32)
+    images = {}  # of the code points that change
+    sigma_context = np.full_like(code_points, NEITHER)
+    rank = _rank_combining_classes()
+    for char in _characters():
+        image = _image(char, do_lower_case, rank)
+        if image != [ord(char)]:
+            images[ord(char)] = image
+        if do_lower_case:
+            sigma_context[ord(char)] = _sigma_context(char)
+
+    num_columns = max(map(len, images.values()))
+    columns = np.zeros((num_columns, len(code_points)), np.int32)
+    columns[0] = code_points
+    for code_point, image in images.items():
+        columns[:, code_point] = image + [0] * (num_columns - len(image))
+    first, *further = columns
+    return Rules(
+        first_offset=CodePointTable(first - code_points),
+        further=tuple(map(CodePointTable, further)),
+        sigma_context=CodePointTable(sigma_context) if do_lower_case else None,
+    )
+
+
+def _rank_combining_classes() -> dict[int, int]:
+    """Rank the combining classes of characters that are not dropped as accents, from 0 (3 bits)."""
+    chars = [char for char in _characters() if unicodedata.category(char) != "Mn"]
+    classes = set(map(unicodedata.combining, chars))
+    return {combining_class: rank for rank, combining_class in enumerate(sorted(classes))}
+
+
+def _image(char: str, do_lower_case: bool, rank: Mapping[int, int]) -> list[int]:
+    """Return the characters that result from one, with the bits."""
+    if is_dropped(char):
+        return []
+    if is_whitespace(char):
+        return [ord(" ") | SEPARATOR]
+    if is_chinese_char(ord(char)):
+        compatible = unicodedata.normalize("NFD", char) if do_lower_case else char
+        return [ord(compatible) | IDEOGRAPH]  # always one character
+    image = []
+    for result in unicodedata.normalize("NFD", char.lower()) if do_lower_case else char:
+        bits = PUNCTUATION if is_punctuation(result) else 0
+        if do_lower_case:
+            combining_class = unicodedata.combining(result)
+            if unicodedata.category(result) == "Mn":
+                if combining_class:
+                    continue
+                bits |= MARK
+            bits |= rank[combining_class] << ORDER_SHIFT
+        image.append(ord(result) | bits)
+    if len(image) > 1:
+        image[0] |= MORE
+    return image
+
+
+def _sigma_context(char: str) -> int:
+    """Return the role of `char` next to a sigma, found by calling `str.lower`."""
+    if is_dropped(char):
+        return IGNORABLE  # it was removed before
+    if is_whitespace(char) or is_chinese_char(ord(char)):
+        return NEITHER  # the word ends here
+    if not f"A{char}Σ".lower().endswith("ς"):
+        return NEITHER
+    return CASED if f"{char}Σ".lower().endswith("ς") else IGNORABLE
+
+
 _MAX_WORD_BYTES = 4 * MAX_INPUT_CHARS_PER_WORD
-_MAX_TRIE_BYTES = 256  # of a token without "##": tensorflow-text, fast_wordpiece_tokenizer_utils.h
 _TOO_LONG = "x" * (_MAX_WORD_BYTES + 1)  # the trie returns [UNK] in any vocabulary
+
+
+class Words(NamedTuple):
+    """Words of texts, in order."""
+
+    letters: tf.RaggedTensor  # int32 [W, None], code points
+    source: tf.Tensor  # int64 [L], index of each letter's code point in the texts
+    splits: tf.Tensor  # int64 [B + 1], number of words before each text
+
+
+def split_letters(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> Words:
+    """Split code points into words.
+
+    Args:
+        chars: int32 [C], code points with bits. A separator follows each text.
+        ends: int64 [B], indexes of those separators in `chars`.
+        source: int64 [C], index of each code point in the texts.
+    """
+    is_separator = _has_bits(chars, SEPARATOR)
+    breaks = _has_bits(chars, SEPARATOR | PUNCTUATION | IDEOGRAPH)
+    behind_break = tf.concat([[True], breaks[:-1]], axis=0)[: tf.size(breaks)]
+    where = tf.where(~is_separator)[:, 0]
+    word_start = tf.where(tf.gather(breaks | behind_break, where))[:, 0]  # int64 [W], in `where`
+    letters = tf.RaggedTensor.from_row_starts(
+        tf.gather(tf.bitwise.bitwise_and(chars, CODE_POINT), where), word_start, validate=False
+    )
+    num_words = tf.searchsorted(tf.gather(where, word_start), ends, out_type=tf.int64)
+    return Words(letters, tf.gather(source, where), tf.concat([[0], num_words], axis=0))
 
 
 class GraphTokenizer(tf.Module):
@@ -49,6 +197,7 @@ class GraphTokenizer(tf.Module):
         do_lower_case: lower-case and strip accents, as for the uncased models.
 
     Raises:
+        RuntimeError: a token has more than 256 bytes.
         ValueError: `vocab` has no [UNK], or a token twice.
 
     >>> tokenizer = GraphTokenizer(["[UNK]", "un", "##aff", "##able", "!"], do_lower_case=True)
@@ -56,13 +205,8 @@ class GraphTokenizer(tf.Module):
     [[1, 2, 3, 4], [0]]
     """
 
-    def __init__(
-        self,
-        vocab: Sequence[str],
-        do_lower_case: bool = True,
-        name: str | None = None,
-    ):
-        super().__init__(name=name)
+    def __init__(self, vocab: Sequence[str], do_lower_case: bool = True):
+        super().__init__()
         self.do_lower_case = do_lower_case
         self._trie = tensorflow_text.FastWordpieceTokenizer(
             vocab=_trie_tokens(vocab),
@@ -98,23 +242,23 @@ class GraphTokenizer(tf.Module):
             )
             start, end = tf.gather(words.source, first), tf.gather(words.source, last) + 1
             if self.do_lower_case:  # stripped accents belong to the letter before them
-                unmarked = tf.where(characters.accents().look_up(decoded.values) == 0)[:, 0]
+                unmarked = tf.where(accents().look_up(decoded.values) == 0)[:, 0]
                 end = tf.gather(unmarked, tf.searchsorted(unmarked, end, out_type=tf.int64))
             ids = _by_text(pieces.values, pieces.row_splits, words)
             text_start = tf.gather(decoded.row_splits, ids.value_rowids())
             return ids, ids.with_values(start - text_start), ids.with_values(end - text_start)
 
-    def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, GraphWords]:
+    def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, Words]:
         """Return the code points of the texts, each with a space after it, and their words."""
         # Bytes that are not UTF-8 become U+FFFD, which is dropped. The texts become one vector, so a
         # space ends the last word of each.
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
         chars, ends = decoded.values, decoded.row_splits[1:] - 1  # int32 [C], int64 [B]
-        chars, ends, source = _normalize(chars, ends, characters.rules(self.do_lower_case))
+        chars, ends, source = _normalize(chars, ends, rules(self.do_lower_case))
         return decoded, split_letters(chars, ends, source)
 
 
-def _by_text(values: tf.Tensor, row_splits: tf.Tensor, words: GraphWords) -> tf.RaggedTensor:
+def _by_text(values: tf.Tensor, row_splits: tf.Tensor, words: Words) -> tf.RaggedTensor:
     """Regroup values of pieces from rows of words to rows of texts."""
     splits = tf.gather(row_splits, words.splits)
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
@@ -154,35 +298,23 @@ def _normalize(
     context = rules.sigma_context
     if context is not None:
         is_sigma = chars == CAPITAL_SIGMA
-        chars = _if_any(is_sigma, lambda c: _lower_final_sigmas(c, context), chars)
-
+        chars = _if_any(is_sigma, lambda: _lower_final_sigmas(chars, context), chars)
     first = chars + rules.first_offset.look_up(chars)
 
-    def drop() -> tuple[tf.Tensor, tf.Tensor]:
-        where = tf.where(first != 0)[:, 0]
-        return tf.gather(first, where), where
+    def expand() -> tf.Tensor:
+        return tf.stack([first, *(column.look_up(chars) for column in rules.further)], axis=1)
 
-    def expand() -> tuple[tf.Tensor, tf.Tensor]:
-        columns = [first, *(column.look_up(chars) for column in rules.further)]
-        table = tf.stack(columns, axis=1)  # [C, 3]
-        where = tf.where(table != 0)
-        return tf.gather_nd(table, where), where[:, 0]
-
-    chars, source = tf.cond(_has_bit(first, MORE), expand, drop)
-    ends = tf.searchsorted(source, ends, out_type=tf.int64)
-    if rules.sigma_context is None:
-        return chars, ends, source  # cased text is not decomposed
-
-    order = tf.bitwise.right_shift(chars, ORDER_SHIFT)
-    # `source` is not reordered because characters that change places are neighbours.
-    chars = _if_any((order[:-1] > order[1:]) & (order[1:] > 0), _reorder, chars)
-
-    def drop_marks() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        where = tf.where(tf.bitwise.bitwise_and(chars, MARK) == 0)[:, 0]
-        new_ends = tf.searchsorted(where, ends, out_type=tf.int64)
-        return tf.gather(chars, where), new_ends, tf.gather(source, where)
-
-    return tf.cond(_has_bit(chars, MARK), drop_marks, lambda: (chars, ends, source))
+    table = _if_any(_has_bits(first, MORE), expand, first[:, tf.newaxis])
+    where = tf.where(table != 0)
+    chars, source = tf.gather_nd(table, where), where[:, 0]
+    if context is not None:
+        order = tf.bitwise.right_shift(chars, ORDER_SHIFT)
+        # `source` is not reordered because characters that change places are neighbours.
+        is_wrong = (order[:-1] > order[1:]) & (order[1:] > 0)
+        chars = _if_any(is_wrong, lambda: _reorder(chars, order), chars)
+        where = tf.where(~_has_bits(chars, MARK))[:, 0]
+        chars, source = tf.gather(chars, where), tf.gather(source, where)
+    return chars, tf.searchsorted(source, ends, out_type=tf.int64), source
 
 
 def _lower_final_sigmas(chars: tf.Tensor, sigma_context: CodePointTable) -> tf.Tensor:
@@ -201,21 +333,19 @@ def _lower_final_sigmas(chars: tf.Tensor, sigma_context: CodePointTable) -> tf.T
 
 
 def _if_any(
-    condition: tf.Tensor, function: Callable[[tf.Tensor], tf.Tensor], value: tf.Tensor
+    condition: tf.Tensor, function: Callable[[], tf.Tensor], default: tf.Tensor
 ) -> tf.Tensor:
-    """Return `function(value)` if any element of `condition` is true, else `value`."""
-    return tf.cond(tf.reduce_any(condition), lambda: function(value), lambda: value)
+    return tf.cond(tf.reduce_any(condition), function, lambda: default)
 
 
-def _has_bit(chars: tf.Tensor, bit: int) -> tf.Tensor:
-    return tf.reduce_any(tf.bitwise.bitwise_and(chars, bit) != 0)
+def _has_bits(chars: tf.Tensor, bits: int) -> tf.Tensor:
+    return tf.bitwise.bitwise_and(chars, bits) != 0
 
 
-def _reorder(chars: tf.Tensor) -> tf.Tensor:
+def _reorder(chars: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
     """Sort each run of combining characters by class, stably (NFD)."""
-    order = tf.cast(tf.bitwise.right_shift(chars, ORDER_SHIFT), tf.int64)
     run = tf.cumsum(tf.cast(order == 0, tf.int64))  # each character of class 0 begins one
-    key = run * (1 << (31 - ORDER_SHIFT)) + order
+    key = run * (1 << (31 - ORDER_SHIFT)) + tf.cast(order, tf.int64)
     return tf.gather(chars, tf.argsort(key, stable=True))
 
 
@@ -237,12 +367,6 @@ def _trie_tokens(vocab: Sequence[str]) -> list[str]:
     tokens = []
     for index, token in enumerate(FullTokenizer(vocab).vocab):
         letters = token.removeprefix("##")
-        if not letters or "\0" in letters or len(letters) > MAX_INPUT_CHARS_PER_WORD:
-            token = f" no token {index} "
-        elif len(letters.encode()) > _MAX_TRIE_BYTES:
-            raise ValueError(
-                f"The token {token!r} has {len(letters.encode())} bytes in UTF-8, but tensorflow-text "
-                f"accepts at most {_MAX_TRIE_BYTES}. Only `FullTokenizer` can use this vocabulary."
-            )
-        tokens.append(token)
+        is_valid = letters and "\0" not in letters and len(letters) <= MAX_INPUT_CHARS_PER_WORD
+        tokens.append(token if is_valid else f" no token {index} ")
     return tokens

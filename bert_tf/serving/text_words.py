@@ -11,41 +11,18 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.serving.text_characters import ALONE, CODE_POINT, SEPARATOR, word_breaks
+from bert_tf.serving.text_tokenizer import (
+    CODE_POINT,
+    PUNCTUATION,
+    SEPARATOR,
+    rules,
+    split_letters,
+)
 
 
 def replace_invalid_utf8(texts: tf.Tensor) -> tf.Tensor:
     """Replace bytes that are not UTF-8 by U+FFFD, one character each, as in the offsets."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
-
-
-class GraphWords(NamedTuple):
-    """Words of texts, in order."""
-
-    letters: tf.RaggedTensor  # int32 [N, None], code points
-    source: tf.Tensor  # int64 [L], index of each letter's code point in the texts
-    splits: tf.Tensor  # int64 [B + 1], number of words before each text
-
-
-def split_letters(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> GraphWords:
-    """Split code points into words.
-
-    Args:
-        chars: int32 [C], code points with the bits `SEPARATOR` and `ALONE` (characters.py). A
-            separator follows each text.
-        ends: int64 [B], indexes of those separators in `chars`.
-        source: int64 [C], index of each code point in the texts.
-    """
-    is_separator = tf.bitwise.bitwise_and(chars, SEPARATOR) != 0
-    breaks = tf.bitwise.bitwise_and(chars, SEPARATOR | ALONE) != 0
-    behind_break = tf.concat([[True], breaks[:-1]], axis=0)[: tf.size(breaks)]
-    where = tf.where(~is_separator)[:, 0]
-    word_start = tf.where(tf.gather(breaks | behind_break, where))[:, 0]  # int64 [N], in `where`
-    letters = tf.RaggedTensor.from_row_starts(
-        tf.gather(tf.bitwise.bitwise_and(chars, CODE_POINT), where), word_start, validate=False
-    )
-    num_words = tf.searchsorted(tf.gather(where, word_start), ends, out_type=tf.int64)
-    return GraphWords(letters, tf.gather(source, where), tf.concat([[0], num_words], axis=0))
 
 
 class LocatedWords(NamedTuple):
@@ -62,17 +39,20 @@ def split_words(
     """Split texts, string [B], as `word_splitting.split_words`. Invalid UTF-8 counts as U+FFFD."""
     with tf.device("/CPU:0"):
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
-        bits = word_breaks(ideographs=rule == "basic").look_up(decoded.values)
+        bits = decoded.values + rules(do_lower_case=False).first_offset.look_up(decoded.values)
+        bits -= tf.bitwise.bitwise_and(bits, CODE_POINT)
         separators = tf.bitwise.bitwise_and(bits, SEPARATOR)
         indexes, ends = tf.range(tf.size(bits, tf.int64)), decoded.row_splits[1:] - 1
         if rule == "characters":
-            bits = tf.where(separators == 0, ALONE, SEPARATOR)
+            bits = tf.where(separators == 0, PUNCTUATION, SEPARATOR)
         elif rule == "whitespace":
             bits = separators
         elif rule == "outer_punctuation":
             chunks = split_letters(tf.bitwise.bitwise_or(decoded.values, separators), ends, indexes)
-            is_mark = tf.gather(bits, chunks.source) != 0
-            marks = tf.where(_outer_marks(chunks.letters, is_mark, whole_words), ALONE, 0)
+            marks = tf.gather(tf.bitwise.bitwise_and(bits, PUNCTUATION), chunks.source)
+            marks = tf.where(
+                _is_outer_mark(chunks.letters, marks != 0, whole_words), PUNCTUATION, 0
+            )
             bits = tf.tensor_scatter_nd_update(separators, chunks.source[:, None], marks)
         split = split_letters(tf.bitwise.bitwise_or(decoded.values, bits), ends, indexes)
         words = tf.strings.unicode_encode(split.letters, "UTF-8")
@@ -83,7 +63,7 @@ def split_words(
         return LocatedWords(words, starts - text_starts, ends - text_starts)
 
 
-def _outer_marks(
+def _is_outer_mark(
     letters: tf.RaggedTensor, is_mark: tf.Tensor, whole_words: Sequence[str]
 ) -> tf.Tensor:
     """Return which letters are outer punctuation, bool [L], of chunks between whitespace [N, None]."""

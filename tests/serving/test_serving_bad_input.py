@@ -57,11 +57,11 @@ def check(outputs, rows):
             assert np.isfinite(value.numpy()).all(), name
 
 
-def refused(function, inputs, *names):
-    """The error names the inputs."""
+def refused(function, inputs, *parts):
+    """The error has these parts."""
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         function(**inputs)
-    assert all(f"`{name}`" in str(caught.value) for name in names)
+    assert all(part in str(caught.value) for part in parts)
 
 
 def test_bad_texts_are_answered_and_change_no_other(model):
@@ -102,12 +102,11 @@ def test_texts_of_other_sizes_and_ranks_are_refused(model):
         right = {name: column(name, [b"a cat", b"a dog"]) for name in names}
         for name, value in right.items():
             for bad in (value[:1, None], value[..., None], value[0]):
-                refused(function, right | {name: bad}, name)
+                refused(function, right | {name: bad}, f"tensor {name} [")
         for few, many in ((1, 2), (2, 1), (2, 0)) if len(names) > 1 else ():
             sizes = {names[0]: few, names[1]: many}
-            refused(
-                function, {n: column(n, [b"a cat"] * size) for n, size in sizes.items()}, *names
-            )
+            inputs = {n: column(n, [b"a cat"] * size) for n, size in sizes.items()}
+            refused(function, inputs, *(f"`{name}`" for name in names))
 
 
 def test_ids_outside_of_the_tables_are_refused(model):
@@ -117,7 +116,7 @@ def test_ids_outside_of_the_tables_are_refused(model):
     ids = {n: tf.ones([1] * (spec.shape.rank - 1) + [3], tf.int32) for n, spec in specs.items()}
     assert tokens(**ids)
     for name, bad in (("input_ids", -5), ("input_ids", 99999), ("segment_ids", 7)):
-        refused(tokens, ids | {name: tf.reshape([1, bad, 1], shape)}, name)
+        refused(tokens, ids | {name: tf.reshape([1, bad, 1], shape)}, f"`{name}`")
 
 
 def test_places_are_counted_in_characters_where_bytes_are_not_utf8():

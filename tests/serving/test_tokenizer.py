@@ -93,12 +93,8 @@ def test_empty_texts_have_no_ids():
 
 
 def test_graph_tokenizer_refuses_vocabularies():
-    for vocab, problem in (
-        (["a", "b"], "vocabulary"),
-        (["[UNK]", "b", "b"], "vocabulary"),
-        (["[UNK]", "##" + "ก" * 86], "258 bytes"),
-    ):
-        with pytest.raises(ValueError, match=problem):
+    for vocab in (["a", "b"], ["[UNK]", "b", "b"]):
+        with pytest.raises(ValueError, match="vocabulary"):
             GraphTokenizer(vocab)
 
 
