@@ -10,13 +10,13 @@ import math
 import os
 from dataclasses import dataclass, replace
 
-from bert_tf.checkpoints import tokenizer_files
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, find_config, shape_of
 from bert_tf.checkpoints.heads import HEADS, Head, default_labels, find_head, select
 from bert_tf.checkpoints.huggingface import name_table
 from bert_tf.checkpoints.labels import split_labels
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sentence_transformers import find_lost_prompts
+from bert_tf.checkpoints.tokenizer_files import find_tokenizer
 from bert_tf.checkpoints.write import FORMATS, write_folder
 from bert_tf.config import BertConfig
 from bert_tf.files import atomic_folder, check_new_folder
@@ -122,21 +122,14 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     source = read_checkpoint(options.init_checkpoint)
     config = find_config(options.model.bert_config_file, source)
     checkpoint, head, task, dropped = _select(source, config, options)
-    vocab_file, files = options.model.vocab_file, checkpoint.tokenizer
-    if vocab_file is not None:
-        files = tokenizer_files.read_tokenizer_files(vocab_file)
-    vocab = files.vocab
-    if vocab is None:
+    vocab, do_lower_case = None, options.model.do_lower_case
+    if options.model.vocab_file is None and checkpoint.vocab is None:
         logger.warning("There is no vocabulary next to %s: give --vocab_file.", checkpoint.source)
     else:
-        file = files.vocab_file or "in tokenizer.json"
-        tokenizer_files.check_vocabulary(len(vocab), config.vocab_size, file)
-        tokenizer_files.compare_vocabularies(vocab_file, vocab, checkpoint)
-    do_lower_case = tokenizer_files.find_case(options.model.do_lower_case, checkpoint, files)
-    if do_lower_case is None and vocab is not None:
-        do_lower_case = True
-        logger.warning("No file states the case of the text; --do_lower_case=true is assumed.")
-    if vocab is not None and do_lower_case is not None:
+        files, do_lower_case = find_tokenizer(
+            options.model.vocab_file, do_lower_case, checkpoint, config
+        )
+        vocab = files.vocab or ()
         tokenize = FullTokenizer(vocab, do_lower_case).tokenize
         for error in source.tokenizer.unsupported(do_lower_case, tokenize):
             logger.warning("%s. The new folder loses this setting.", error)
@@ -194,7 +187,6 @@ def _select(
     if isinstance(task, TokenClassificationTask) and dropped:  # the CRF
         task = TokenClassificationTask(**task.arguments() | {"crf": None})
     checkpoint = replace(source, arrays=arrays, config=config, architecture=head.architecture)
-    _check_rows(checkpoint, config)
     if head.has_labels:
         labels = _labels(checkpoint, config, task, options.labels)
         checkpoint = replace(checkpoint, labels=labels)
@@ -210,21 +202,6 @@ def _select(
             stated["labels"] = checkpoint.labels
         task = type(task)(**arguments | {n: v for n, v in stated.items() if v is not None})
     return checkpoint, head, task, dropped
-
-
-def _check_rows(checkpoint: PretrainedCheckpoint, config: BertConfig) -> None:
-    """Raise if the configuration does not match the sizes of the embeddings."""
-    for name, field in (
-        ("word_embeddings", "vocab_size"),
-        ("position_embeddings", "max_position_embeddings"),
-        ("token_type_embeddings", "type_vocab_size"),
-    ):
-        shape = shape_of(checkpoint.arrays, f"bert/embeddings/{name}")
-        if shape != (getattr(config, field), config.hidden_size):
-            raise ValueError(
-                f"{checkpoint.source}: bert/embeddings/{name} is {list(shape)}, unlike `{field}` and "
-                "`hidden_size` of its configuration: give the right `bert_config_file`."
-            )
 
 
 def _labels(

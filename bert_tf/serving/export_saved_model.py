@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -39,10 +39,9 @@ from bert_tf.registry import TYPES
 from bert_tf.report.model_card import as_flags, changed_options, without_folders
 from bert_tf.serving.check import ExportCheck
 from bert_tf.serving.classification import ServedClassification
-from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.formats import write_file
-from bert_tf.serving.masked_lm import ServedMaskedLM
 from bert_tf.serving.multiple_choice import ServedMultipleChoice
+from bert_tf.serving.pretrained import ServedEncoder, ServedMaskedLM
 from bert_tf.serving.quantization import INT8, Ids, calibration_ids, quantize
 from bert_tf.serving.question_answering import ServedQuestionAnswering
 from bert_tf.serving.saved_model import write_saved_model
@@ -222,7 +221,9 @@ def export_saved_model(options: ExportOptions) -> None:
             source=source,
             check=check,
         )
-    _log(options, names, values)
+    logger.info("Wrote a %s in %s to %s", format, precision, folder)
+    for name, signature in values["signatures"].items():
+        logger.info("  %s: %s -> %s", name, *map(", ".join, signature.values()))
 
 
 def _check_environment(options: ExportOptions) -> None:
@@ -327,30 +328,6 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
     if not ids:
         raise OptionError("calibration_file", f"{options.calibration_file} contains no texts.")
     return ids
-
-
-def _log(options: ExportOptions, names: Sequence[str], values: Mapping[str, Any]) -> None:
-    """Log the signatures, and what a client needs."""
-    logger.info("Wrote a %s in %s to %s", options.format, options.precision, options.export_dir)
-    for name, signature in values["signatures"].items():
-        sides = [
-            ", ".join(f"{n} {spec['dtype']} {spec['shape']}" for n, spec in signature[side].items())
-            for side in ("inputs", "outputs")
-        ]
-        logger.info("  %s: %s\n    -> %s", name, *sides)
-    if values["labels"]:
-        logger.info("  labels: %s", ", ".join(values["labels"]))
-    if values.get("custom_ops"):
-        logger.info(
-            "  operations of tensorflow-text: %s (TensorFlow Serving has them; elsewhere import "
-            "tensorflow_text or load its library)",
-            ", ".join(values["custom_ops"]),
-        )
-    if names == [TOKENS]:
-        logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
-        for name in ("query_prefix", "document_prefix"):
-            if prefix := (values["task"] or {}).get(name):
-                logger.info("  clients put the %s %r before a text", name, prefix)
 
 
 def _describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:

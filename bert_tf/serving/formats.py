@@ -8,8 +8,7 @@ The files contain no tokenizer: finding WordPieces needs an operation of tensorf
 no operations for the code points of strings. Clients make the ids with `FullTokenizer` (standard library
 only) or any other WordPiece tokenizer with the same vocabulary and rules.
 
-The extra [onnx] has tf2onnx, which converts the model, and ONNX Runtime, whose tools fuse LayerNorms.
-The extra [openvino] has OpenVINO, and NNCF, which quantizes.
+The extra [onnx] has tf2onnx, which converts the model; the extra [openvino] has NNCF, which quantizes.
 
 On a processor with bfloat16 instructions, OpenVINO computes in bfloat16 unless the program that loads a
 file sets INFERENCE_PRECISION_HINT. A float32 file contains the hint "f32", which our runtime obeys
@@ -32,7 +31,6 @@ import tensorflow as tf
 
 from bert_tf.files import atomic_folder
 from bert_tf.modeling.inference import InferenceEncoder
-from bert_tf.options import OptionError
 from bert_tf.prediction.runtimes import FILES, TOKENS, openvino_name, preserve_logging
 from bert_tf.serving.saved_model import describe, metadata, write_files
 from bert_tf.serving.served import Outputs, Served
@@ -63,7 +61,7 @@ def write_file(
         check: gets the file before its folder appears; returns more metadata, or raises.
 
     Raises:
-        ValueError: TFLite does not convert the model, or the folder is not empty.
+        ValueError: the folder is not empty.
     """
     convert = {"tflite": _to_tflite, "onnx": _to_onnx, "openvino": _to_openvino}[format]
     with atomic_folder(export_dir, "export_dir") as folder, tempfile.TemporaryDirectory() as local:
@@ -112,10 +110,6 @@ def numeric_tokens(
 
 def _to_tflite(served: Served, path: str, precision: str, _: Any) -> Any:
     """Write the file; return `tokens` as it computes it, as the other two functions do."""
-    if any("bilstm_" in weight.path for weight in served.model.weights):
-        raise OptionError(
-            "format", "TFLite does not convert a BiLSTM. Use onnx, openvino or saved_model."
-        )
     function = numeric_tokens(served, InferenceEncoder(served.model))
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(tf.Module(), folder, signatures={TOKENS: function})
@@ -136,7 +130,7 @@ def _to_onnx(served: Served, path: str, *_: Any) -> Any:
 
     encoder = InferenceEncoder(served.model, "formula")
     function = numeric_tokens(served, encoder, weights_are_inputs=True)
-    model = _fuse_layer_norms(_convert_to_onnx(function, encoder.variables))
+    model = _convert_to_onnx(function, encoder.variables)
     onnx.checker.check_model(model)  # tf2onnx only logs unknown operations
     Path(path).write_bytes(model.SerializeToString())
     return function
@@ -187,20 +181,6 @@ def _replace_erfc(graph: Any, node: Any, name: str, _: Any) -> None:
     graph.make_node("Add", [erf.output[0], one.output[0]], name=name, outputs=[output], **of_output)
 
 
-def _fuse_layer_norms(model: Any) -> Any:
-    """Return the model with each LayerNorm as one operation of ONNX, by ONNX Runtime's pattern."""
-    from onnxruntime.transformers.fusion_layernorm import FusionLayerNormalization
-    from onnxruntime.transformers.onnx_model import OnnxModel
-
-    wrapped = OnnxModel(model)
-    FusionLayerNormalization(wrapped).apply()
-    wrapped.topological_sort()
-    return wrapped.model
-
-
-_HINT = ("runtime_options", "INFERENCE_PRECISION_HINT")
-
-
 def _to_openvino(
     served: Served, path: str, precision: str, calibration: Sequence[Mapping[str, np.ndarray]]
 ) -> Any:
@@ -220,7 +200,7 @@ def _to_openvino(
             subset_size=len(calibration),
         )
     elif precision == "float32":
-        model.set_rt_info("f32", list(_HINT))
+        model.set_rt_info("f32", ["runtime_options", "INFERENCE_PRECISION_HINT"])
     for port in (*model.inputs, *model.outputs):  # servers use any of several names
         port.get_tensor().set_names({openvino_name(port)})
     openvino.save_model(model, path, compress_to_fp16=precision == "bfloat16")

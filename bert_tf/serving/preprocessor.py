@@ -60,17 +60,11 @@ class TextPreprocessor(keras.layers.Layer):
         self._convert_input_args = False  # strings stay as they are
         self._allow_non_tensor_positional_args = True
         self._vocabulary = tuple(vocabulary)
-        ids = {token: index for index, token in enumerate(self._vocabulary)}
-        if max_length < 3:
-            raise ValueError(f"`max_length` is {max_length}, but needs [CLS], a token and [SEP].")
         self.max_length = max_length
         self.do_lower_case = do_lower_case
         self.pad_to_max_length = pad_to_max_length
-        self._special: dict[str, Any] = {
-            "cls_id": ids["[CLS]"],
-            "sep_id": ids["[SEP]"],
-            "pad_id": ids.get("[PAD]", 0),
-        }
+        ids = {token: index for index, token in enumerate(vocabulary)}
+        self._special = {"cls_id": ids["[CLS]"], "sep_id": ids["[SEP]"], "pad_id": ids.get("[PAD]", 0)}
         self._tokenizer = GraphTokenizer(self._vocabulary, do_lower_case)
 
     @classmethod

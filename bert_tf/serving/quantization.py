@@ -51,23 +51,12 @@ def calibration_ids(served: Served, requests: Iterable[Mapping[str, Any]]) -> li
         Inputs of the model by name: int32 [1, S] or [1, K, S], trimmed to the (longest) text. Long
         texts have a row for each window, and at most MAX_TEXTS rows are returned.
     """
-    rng = random.Random(0)
-    texts: list[Mapping[str, Any]] = []
-    count = 0
-    for count, request in enumerate(requests, start=1):  # each stays with equal probability
-        if len(texts) < MAX_TEXTS:
-            texts.append(request)
-        elif (index := rng.randrange(count)) < MAX_TEXTS:
-            texts[index] = request
+    texts = list(requests)
+    count = len(texts)
+    texts = random.Random(0).sample(texts, min(count, MAX_TEXTS))
     rows = [row for inputs in _record_ids(served, texts) for row in _split_rows(inputs)]
-    size = min(len(rows), MAX_TEXTS)
-    rows = [rows[index * len(rows) // size] for index in range(size)]
-    different = min(count, len({row["input_ids"].tobytes() for row in rows}))
-    logger.info(
-        "Calibration with %d different texts of %d; about %d are needed",
-        *(different, count, MAX_TEXTS),
-    )
-    return rows
+    logger.info("Calibration with %d of %d texts; 300 are enough", len(texts), count)
+    return rows[:MAX_TEXTS]
 
 
 def _record_ids(served: Served, requests: Sequence[Mapping[str, Any]]) -> list[Ids]:
@@ -89,10 +78,8 @@ def _record_ids(served: Served, requests: Sequence[Mapping[str, Any]]) -> list[I
     def prepare(*texts: tf.Tensor) -> None:
         function(*texts)  # the model itself is not computed, because its outputs are not used
 
-    progress = Progress("tokenize", len(requests), unit="texts")
-    for number, request in enumerate(requests, start=1):
+    for request in requests:
         prepare(*(tf.constant(request[spec.name], spec.dtype) for spec in specs))
-        progress.update(number)
     return recorded
 
 
@@ -159,11 +146,7 @@ def largest_weight() -> int:
     """Return the largest integer of a kernel, so that sums do not overflow on this processor."""
     if int8_instruction() != "":
         return 127
-    logger.warning(
-        "This processor has none of %s. Weights get 7 bits, because sums of 8 bits overflow here. If "
-        "the server's has one of them, export there: 8 bits are nearer to the model.",
-        ", ".join(INT8_FLAGS),
-    )
+    logger.warning("Weights get 7 bits: this processor lacks %s.", " and ".join(INT8_FLAGS))
     return OVERFLOW_FREE
 
 
@@ -193,15 +176,11 @@ def quantize(served: Served, batches: Sequence[Ids]) -> Quantization:
         powers = () if name.endswith("/output") else _POWERS
         affines[name], errors[name] = _quantize(recorders.pop(name), powers, fused, max_weight)
         progress.update(number)
-    in_floats = {name: error for name, error in errors.items() if error > MAX_ERROR}
     replacements: dict[str, QuantizedAffine | QuantizedTable] = {}
-    if table is not None and WORDS not in in_floats:
+    if table is not None and words_error <= MAX_ERROR:
         replacements[WORDS] = table
-    replacements |= _link({n: affine for n, affine in affines.items() if n not in in_floats})
+    replacements |= _link({n: affine for n, affine in affines.items() if errors[n] <= MAX_ERROR})
     logger.info("%d of %d products and tables in int8", len(replacements), len(errors))
-    if in_floats:
-        listed = ", ".join(f"{name} ({error:.1%})" for name, error in in_floats.items())
-        logger.info("  in floats, with their errors in int8: %s", listed)
     return Quantization(replacements, errors, max_weight)
 
 

@@ -89,11 +89,6 @@ class Served(abc.ABC):
         """Labels in the order of the outputs; empty for a model without labels."""
         return getattr(self.task, "labels", ())
 
-    @property
-    def length_step(self) -> int:
-        """Packed lengths are multiples of this: TensorFlow keeps memory for each shape."""
-        return length_step(self.trained.max_seq_length)
-
     @cached_property
     def tokenizer(self) -> GraphTokenizer:
         with tf.init_scope():  # its constants belong to no function that is traced first
@@ -114,7 +109,8 @@ class Served(abc.ABC):
 
     def pack(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor | None) -> dict[str, tf.Tensor]:
         """Truncate to `max_seq_length`, and pad to little more than the batch's longest."""
-        return pack_ragged(ids_a, ids_b, length_step=self.length_step, **self.packing)
+        step = length_step(self.trained.max_seq_length)  # TensorFlow keeps memory for each shape
+        return pack_ragged(ids_a, ids_b, length_step=step, **self.packing)
 
     def call_model(self, **inputs: tf.Tensor) -> dict[str, Any]:
         return self.network(inputs) if self.network else self.model(inputs, training=False)

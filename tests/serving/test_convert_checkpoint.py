@@ -164,7 +164,6 @@ def test_checkpoints_whose_parts_do_not_fit_are_refused(tmp_path):
     other = write_vocab(tmp_path / "other.txt", reversed(TOKENS))
     crf = {**arrays_of(), "crf/transitions": np.ones((3, 3), np.float32)}
     changed = {
-        "vocab_size": dataclasses.replace(CONFIG, vocab_size=14),
         "encoder/layer_2": dataclasses.replace(CONFIG, num_hidden_layers=3),
         "attention_direction": dataclasses.replace(CONFIG, attention_direction="left_to_right"),
     }

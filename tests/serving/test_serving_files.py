@@ -21,7 +21,7 @@ from tiny_checkpoints import arrays_of, write_tf1
 import bert_tf
 from bert_tf.modeling.bert import BertModel
 from bert_tf.prediction.model_folder import load_model
-from bert_tf.serving.encoder import ServedEncoder
+from bert_tf.serving.pretrained import ServedEncoder
 from bert_tf.serving.formats import write_file
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.token_classification import ServedTokenClassification
@@ -264,14 +264,6 @@ def test_export_does_not_replace_what_is_there(tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_export_of_a_vocabulary_without_a_mask_cannot_fill(tmp_path):
-    write_tf1(tmp_path, arrays_of("masked_lm"))
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\ncat\n")
-    with refused("vocab_file"):
-        bert_tf.export(tmp_path, tmp_path / "1", head="masked_lm")
-    assert not (tmp_path / "1").exists()
-
-
 def test_export_names_a_missing_package_before_it_reads_the_model(tmp_path, monkeypatch):
     int8 = {"precision": "int8", "calibration_file": "texts"}
     for format, missing, options in (
@@ -284,13 +276,3 @@ def test_export_names_a_missing_package_before_it_reads_the_model(tmp_path, monk
         with refused("format") as error:
             bert_tf.export(tmp_path / "absent", tmp_path / "1", **options)
         assert missing in str(error.value)
-
-
-def test_write_lite_refuses_a_bilstm(tmp_path):
-    for of_encoder in (False, True):
-        config = dataclasses.replace(tiny.CONFIG, num_bilstm_layers=int(of_encoder))
-        layers = None if of_encoder else "last_hidden"
-        task = TokenClassificationTask(("O", "B-X"), 11, feature_layers=layers, bilstm_units=4)
-        model = ServedTokenClassification(tiny.trained(task, config))
-        assert cause_of(write_file, model, str(tmp_path / "1"), "tflite") == "format"
-    assert not list(tmp_path.iterdir())

@@ -1,4 +1,17 @@
-"""Served pre-trained model: predictions for [MASK].
+"""Served pre-trained models: an encoder, which gives vectors, and predictions for [MASK].
+
+Encoder:
+
+    serving_default   text_a: string [B]                                   -> the outputs
+    pair              text_a, text_b: string [B]                           -> the same
+    tokens            input_ids, input_mask, segment_ids: int32 [B, S]     -> the same without `token`
+
+    embedding         float32 [B, H], pooled by the chosen method (modeling/pooling.py); its length is 1
+                      if normalized
+    layer_features    float32 [B, L, S, H], the chosen layers in that order; absent without layers
+    token             string [B, S], only with `layer_features`: the WordPieces, "" in padding
+
+Masked LM:
 
     serving_default   text: string [B], with [MASK] in it
                       -> token string [B, M, K] and probability float32 [B, M, K]: for each [MASK] of a
@@ -10,19 +23,72 @@
 A literal [PAD], [UNK], [CLS], [SEP] or [MASK] in the text is that token. A text is truncated to
 `max_seq_length`. A [MASK] beyond that is not filled.
 
-Shapes: B batch, S sequence, M largest number of [MASK] in a text, K best tokens, V vocabulary.
+Shapes: B batch, S the batch's longest sequence, H hidden, L layers, M largest number of [MASK] in a
+text, K best tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import tensorflow as tf
 
+from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
 from bert_tf.prediction.runtimes import TEXT
 from bert_tf.serving.served import Outputs, Served, texts_spec
 from bert_tf.tokenization import SPECIAL_TOKENS
+
+
+@dataclass(frozen=True, eq=False)
+class ServedEncoder(Served):
+    """Texts -> vectors.
+
+    Args:
+        pooling: key of `POOLINGS`.
+        normalize: scale embeddings to length 1, so that their product is the cosine.
+        layers: indexes of the layers to return: 0 is the first, -1 the last.
+    """
+
+    pooling: str = "mean"
+    normalize: bool = True
+    layers: Sequence[int] = ()
+
+    kind = "encoder"
+
+    def __post_init__(self) -> None:
+        check_pooling(self.pooling, self.config.num_hidden_layers)
+        check_pooler(self.pooling, self.model)
+
+    def tokens(self, **ids) -> Outputs:
+        encoded = self.call_model(**ids)
+        embedding = sentence_embedding(encoded, ids["input_mask"], self.pooling)
+        if self.normalize:
+            embedding = tf.math.l2_normalize(embedding, axis=-1)
+        outputs = {"embedding": embedding}
+        if self.layers:
+            layers = [encoded["all_encoder_layers"][index] for index in self.layers]
+            outputs["layer_features"] = tf.cast(tf.stack(layers, axis=1), tf.float32)
+        return outputs
+
+    def single(self, text_a) -> Outputs:
+        return self._encode(self.pack(self.tokenizer(text_a), None))
+
+    def pair(self, text_a, text_b) -> Outputs:
+        return self._encode(self.pack(self.tokenizer(text_a), self.tokenizer(text_b)))
+
+    def _encode(self, packed: dict[str, tf.Tensor]) -> Outputs:
+        outputs = self.tokens(**packed)
+        if self.layers:
+            pieces = tf.gather(self.pieces, packed["input_ids"])
+            outputs["token"] = tf.where(packed["input_mask"] > 0, pieces, "")
+        return outputs
+
+    def text_functions(self):
+        text_a, text_b = texts_spec("text_a"), texts_spec("text_b")
+        return {TEXT: (self.single, [text_a]), "pair": (self.pair, [text_a, text_b])}
+
 
 # The tokenizer drops both. The first marks the parts of a text. The second replaces it in the text:
 # without any character there, "[MA\0SK]" would become [MASK].
@@ -35,21 +101,11 @@ class ServedMaskedLM(Served):
 
     Args:
         top_k: K; at most the size of the vocabulary is used.
-
-    Raises:
-        ValueError: the vocabulary has no [MASK].
     """
 
     top_k: int = 5
 
     kind = "maskfiller"
-
-    def __post_init__(self) -> None:
-        if "[MASK]" not in self._special:
-            raise ValueError(
-                "The vocabulary has no [MASK]. Give the vocab_file of the model's training, or use "
-                "head=encoder."
-            )
 
     @cached_property
     def _special(self) -> dict[str, int]:
