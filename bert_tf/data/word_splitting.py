@@ -6,7 +6,7 @@
     basic                Yahoo  !  left  Baden  -  Baden  .  as BERT's tokenizer; also each ideograph
     characters           Y  a  h  o  o  !  l  e  f  t ...
 
-`export.text_words.split_words` does the same in a graph.
+`serving.text_tokenizer.graph_split_words` does the same in a graph.
 """
 
 from __future__ import annotations

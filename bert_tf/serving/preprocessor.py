@@ -64,7 +64,11 @@ class TextPreprocessor(keras.layers.Layer):
         self.do_lower_case = do_lower_case
         self.pad_to_max_length = pad_to_max_length
         ids = {token: index for index, token in enumerate(vocabulary)}
-        self._special = {"cls_id": ids["[CLS]"], "sep_id": ids["[SEP]"], "pad_id": ids.get("[PAD]", 0)}
+        self._special = {
+            "cls_id": ids["[CLS]"],
+            "sep_id": ids["[SEP]"],
+            "pad_id": ids.get("[PAD]", 0),
+        }
         self._tokenizer = GraphTokenizer(self._vocabulary, do_lower_case)
 
     @classmethod

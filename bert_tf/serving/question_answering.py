@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_tf.prediction.runtimes import TEXT
 from bert_tf.serving.served import Outputs, Served, texts_spec
 from bert_tf.serving.text_packing import best_spans, graph_windows, map_in_parts
-from bert_tf.serving.text_words import replace_invalid_utf8
+from bert_tf.serving.text_tokenizer import replace_invalid_utf8
 from bert_tf.tasks.answer_decoding import CERTAINLY_NULL, AnswerSettings
 
 

@@ -276,3 +276,79 @@ def _among_best(
     count = tf.minimum(n_best_size, tf.shape(logits)[1])
     threshold = tf.math.top_k(logits, count).values[:, -1:]
     return tf.where(allowed & (logits >= threshold), logits, _NEVER)
+
+
+class WordWindows(NamedTuple):
+    """Windows of texts."""
+
+    pieces: tf.RaggedTensor  # int32 [W, None]
+    window: tf.Tensor  # int64 [N], window in which each word is predicted
+    position: tf.Tensor  # int64 [N], index of the word's first piece in that window
+
+
+def graph_word_windows(
+    pieces: tf.RaggedTensor, splits: tf.Tensor, max_tokens: int, stride: int | None = None
+) -> WordWindows:
+    """Make the windows of `windows.word_windows`. A text without words has one empty window.
+
+    Args:
+        pieces: int32 ragged [N, None], 1 to `max_tokens` for each word.
+        splits: int64 [B + 1], number of words before each text.
+        max_tokens: pieces per window.
+        stride: pieces between the starts of windows. Default: half a window.
+    """
+    stride = max(1, max_tokens // 2) if stride is None else stride
+    offsets = pieces.row_splits  # pieces before each word, and the total
+    first_word, last_word = splits[:-1], splits[1:]
+    starts, ends, is_window = _window_bounds(offsets, first_word, last_word, max_tokens, stride)
+    counts = tf.reduce_sum(tf.cast(is_window, tf.int64), axis=1)
+    owner = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)  # int64 [W]
+    starts, ends = tf.boolean_mask(starts, is_window), tf.boolean_mask(ends, is_window)
+
+    # Two windows share their overlap equally. The first and the last get the rest.
+    both = tf.gather(offsets, starts[1:]) + tf.gather(offsets, ends[:-1])
+    middle = _first_at_least(2 * offsets, both)
+    same_text = tf.equal(owner[1:], owner[:-1])
+    border = tf.where(same_text, middle, tf.gather(last_word, owner[:-1]))
+    border = tf.concat([border, last_word[-1:]], axis=0)[: tf.size(owner)]
+    predicted = border - tf.concat([[0], border], axis=0)[: tf.size(owner)]  # words of each window
+    window = tf.repeat(tf.range(tf.size(owner, tf.int64)), predicted)
+    position = offsets[:-1] - tf.gather(offsets, tf.gather(starts, window))
+    indexes = tf.ragged.range(tf.gather(offsets, starts), tf.gather(offsets, ends))
+    values = tf.gather(pieces.values, indexes.values)
+    return WordWindows(indexes.with_values(values), window, position)
+
+
+def _window_bounds(offsets, first_word, last_word, max_tokens: int, stride: int):
+    """Return starts and ends of windows in words, int64 [B, windows], and a mask of them."""
+
+    def step(number, start, is_open, starts, ends, are_windows):
+        piece = tf.gather(offsets, start)
+        total = tf.gather(offsets, last_word)
+        is_last = total - piece <= max_tokens
+        # The last window begins as far left as fits.
+        leftmost = tf.maximum(first_word, _first_at_least(offsets, total - max_tokens))
+        end = tf.where(is_last, last_word, _first_at_least(offsets, piece + max_tokens + 1) - 1)
+        starts = starts.write(number, tf.where(is_last, leftmost, start))
+        ends = ends.write(number, end)
+        are_windows = are_windows.write(number, is_open)
+        following = tf.maximum(start + 1, _first_at_least(offsets, piece + stride))
+        is_open &= ~is_last
+        start = tf.where(is_open, tf.minimum(end, following), start)
+        return number + 1, start, is_open, starts, ends, are_windows
+
+    arrays = [
+        tf.TensorArray(dtype, size=0, dynamic_size=True, element_shape=[None])
+        for dtype in (tf.int64, tf.int64, tf.bool)
+    ]
+    state = (0, first_word, tf.ones_like(first_word, tf.bool), *arrays)
+    state = tf.while_loop(  # at least once, because arrays cannot be empty
+        lambda number, _, is_open, *__: tf.equal(number, 0) | tf.reduce_any(is_open), step, state
+    )
+    batch = tf.size(first_word)
+    return [tf.transpose(tf.reshape(array.stack(), [-1, batch])) for array in state[3:]]
+
+
+def _first_at_least(values: tf.Tensor, bounds: tf.Tensor) -> tf.Tensor:
+    """Return `bisect_left` of each bound."""
+    return tf.searchsorted(values, bounds, out_type=tf.int64)

@@ -1,4 +1,4 @@
-"""FullTokenizer as TensorFlow operations, for tf.data and for SavedModels that take raw text.
+"""FullTokenizer and the words of NER as TensorFlow operations, for tf.data and SavedModels.
 
 tensorflow-text's own BERT tokenizers split differently from the checkpoints' tokenizer: they case-fold,
 and their Unicode tables are not Python's. Here a text becomes a vector of code points. Tables made from
@@ -208,6 +208,8 @@ class GraphTokenizer(tf.Module):
     def __init__(self, vocab: Sequence[str], do_lower_case: bool = True):
         super().__init__()
         self.do_lower_case = do_lower_case
+        sizes = [0 if piece == "[UNK]" else len(piece.removeprefix("##")) for piece in vocab]
+        self._sizes = np.array(sizes, np.int64)  # in letters
         self._trie = tensorflow_text.FastWordpieceTokenizer(
             vocab=_trie_tokens(vocab),
             suffix_indicator="##",
@@ -222,8 +224,7 @@ class GraphTokenizer(tf.Module):
         """Return the ids of each text, without [CLS] and [SEP]: string [B] -> int32 ragged [B, None]."""
         with tf.device("/CPU:0"):  # like the string operations
             _, words = self._words(texts)
-            pieces = self._trie.tokenize(_as_strings(words.letters))  # int32 ragged [W, None]
-            return _by_text(pieces.values, pieces.row_splits, words)
+            return _by_text(self._pieces(words), words)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")], autograph=False)
     def with_offsets(
@@ -236,17 +237,26 @@ class GraphTokenizer(tf.Module):
         """
         with tf.device("/CPU:0"):
             decoded, words = self._words(texts)
-            pieces, starts, ends = self._trie.tokenize_with_offsets(_as_strings(words.letters))
-            first, last = _find_letters(
-                words.letters, pieces.row_splits, starts.values, ends.values
-            )
-            start, end = tf.gather(words.source, first), tf.gather(words.source, last) + 1
+            pieces = self._pieces(words)
+            # The pieces are all letters in order. [UNK] is a whole word.
+            whole = tf.gather(words.letters.row_lengths(), pieces.value_rowids())
+            sizes = tf.gather(self._sizes, pieces.values)
+            sizes = tf.where(sizes == 0, whole, sizes)
+            behind = tf.cumsum(sizes)
+            start = tf.gather(words.source, behind - sizes)
+            end = tf.gather(words.source, behind - 1) + 1
             if self.do_lower_case:  # stripped accents belong to the letter before them
                 unmarked = tf.where(accents().look_up(decoded.values) == 0)[:, 0]
                 end = tf.gather(unmarked, tf.searchsorted(unmarked, end, out_type=tf.int64))
-            ids = _by_text(pieces.values, pieces.row_splits, words)
+            ids = _by_text(pieces, words)
             text_start = tf.gather(decoded.row_splits, ids.value_rowids())
             return ids, ids.with_values(start - text_start), ids.with_values(end - text_start)
+
+    def _pieces(self, words: Words) -> tf.RaggedTensor:
+        """Return the ids of each word, int32 [W, None]."""
+        strings = tf.strings.unicode_encode(words.letters, "UTF-8")
+        is_too_long = words.letters.row_lengths() > MAX_INPUT_CHARS_PER_WORD
+        return self._trie.tokenize(tf.where(is_too_long, _TOO_LONG, strings))
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, Words]:
         """Return the code points of the texts, each with a space after it, and their words."""
@@ -258,28 +268,10 @@ class GraphTokenizer(tf.Module):
         return decoded, split_letters(chars, ends, source)
 
 
-def _by_text(values: tf.Tensor, row_splits: tf.Tensor, words: Words) -> tf.RaggedTensor:
-    """Regroup values of pieces from rows of words to rows of texts."""
-    splits = tf.gather(row_splits, words.splits)
-    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
-
-
-def _find_letters(
-    letters: tf.RaggedTensor, row_splits: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the first and the last letter of each piece, int64, from its bytes in its word."""
-    sizes = 1 + tf.add_n(
-        [tf.cast(letters.values >= bound, tf.int64) for bound in (0x80, 0x800, 0x10000)]
-    )
-    bytes_before = tf.concat([[0], tf.cumsum(sizes)], axis=0)  # [L + 1]
-    word_starts = tf.gather(bytes_before, letters.row_splits)  # [W + 1]
-    word = tf.RaggedTensor.from_row_splits(starts, row_splits, validate=False).value_rowids()
-    start = tf.gather(word_starts, word) + starts
-    # The trie saw a placeholder for a word that is too long.
-    end = tf.minimum(tf.gather(word_starts, word) + ends, tf.gather(word_starts, word + 1))
-    first = tf.searchsorted(bytes_before, start, out_type=tf.int64)
-    last = tf.searchsorted(bytes_before, end, out_type=tf.int64) - 1
-    return first, last
+def _by_text(pieces: tf.RaggedTensor, words: Words) -> tf.RaggedTensor:
+    """Regroup pieces from rows of words to rows of texts."""
+    splits = tf.gather(pieces.row_splits, words.splits)
+    return tf.RaggedTensor.from_row_splits(pieces.values, splits, validate=False)
 
 
 def _normalize(
@@ -349,15 +341,6 @@ def _reorder(chars: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
     return tf.gather(chars, tf.argsort(key, stable=True))
 
 
-def _as_strings(letters: tf.RaggedTensor) -> tf.Tensor:
-    """Return words [W] as input of the trie."""
-    return tf.where(
-        letters.row_lengths() > MAX_INPUT_CHARS_PER_WORD,
-        _TOO_LONG,
-        tf.strings.unicode_encode(letters, "UTF-8"),
-    )
-
-
 def _trie_tokens(vocab: Sequence[str]) -> list[str]:
     """Return the tokens, with placeholders for those that match no word.
 
@@ -370,3 +353,75 @@ def _trie_tokens(vocab: Sequence[str]) -> list[str]:
         is_valid = letters and "\0" not in letters and len(letters) <= MAX_INPUT_CHARS_PER_WORD
         tokens.append(token if is_valid else f" no token {index} ")
     return tokens
+
+
+def replace_invalid_utf8(texts: tf.Tensor) -> tf.Tensor:
+    """Replace bytes that are not UTF-8 by U+FFFD, one character each, as in the offsets."""
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+
+
+class LocatedWords(NamedTuple):
+    """Words of texts, with positions."""
+
+    words: tf.RaggedTensor  # string [B, None]
+    starts: tf.Tensor  # int64 [N], in characters of the word's text
+    ends: tf.Tensor
+
+
+def graph_split_words(
+    texts: tf.Tensor, rule: str = "basic", whole_words: Sequence[str] = ()
+) -> LocatedWords:
+    """Split texts, string [B], as `word_splitting.split_words`. Invalid UTF-8 counts as U+FFFD."""
+    with tf.device("/CPU:0"):
+        decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
+        bits = decoded.values + rules(do_lower_case=False).first_offset.look_up(decoded.values)
+        bits -= tf.bitwise.bitwise_and(bits, CODE_POINT)
+        separators = tf.bitwise.bitwise_and(bits, SEPARATOR)
+        indexes, ends = tf.range(tf.size(bits, tf.int64)), decoded.row_splits[1:] - 1
+        if rule == "characters":
+            bits = tf.where(separators == 0, PUNCTUATION, SEPARATOR)
+        elif rule == "whitespace":
+            bits = separators
+        elif rule == "outer_punctuation":
+            chunks = split_letters(tf.bitwise.bitwise_or(decoded.values, separators), ends, indexes)
+            marks = tf.gather(tf.bitwise.bitwise_and(bits, PUNCTUATION), chunks.source)
+            marks = tf.where(
+                _is_outer_mark(chunks.letters, marks != 0, whole_words), PUNCTUATION, 0
+            )
+            bits = tf.tensor_scatter_nd_update(separators, chunks.source[:, None], marks)
+        split = split_letters(tf.bitwise.bitwise_or(decoded.values, bits), ends, indexes)
+        words = tf.strings.unicode_encode(split.letters, "UTF-8")
+        words = tf.RaggedTensor.from_row_splits(words, split.splits, validate=False)
+        text_starts = tf.gather(decoded.row_starts(), words.value_rowids())
+        starts = tf.gather(split.source, split.letters.row_starts())
+        ends = tf.gather(split.source, split.letters.row_limits() - 1) + 1
+        return LocatedWords(words, starts - text_starts, ends - text_starts)
+
+
+def _is_outer_mark(
+    letters: tf.RaggedTensor, is_mark: tf.Tensor, whole_words: Sequence[str]
+) -> tf.Tensor:
+    """Return which letters are outer punctuation, bool [L], of chunks between whitespace [N, None]."""
+    chunk, number = letters.value_rowids(), letters.nrows()
+    index = tf.ragged.range(letters.row_lengths()).values
+    last = tf.math.unsorted_segment_max(
+        tf.where(is_mark, tf.zeros_like(index), index + 1), chunk, number
+    )
+    first = tf.math.unsorted_segment_min(tf.where(is_mark, index.dtype.max, index), chunk, number)
+    first = tf.minimum(first, last)  # 0, 0 without a letter
+    if whole_words:
+        texts = tf.strings.unicode_encode(letters, "UTF-8")
+        known = tf.sort(_hashes(whole_words))
+
+        def is_whole(start, end):
+            hashes = _hashes(tf.strings.substr(texts, start, end - start, unit="UTF8_CHAR"))
+            index = tf.minimum(tf.searchsorted(known, hashes), len(whole_words) - 1)
+            return tf.cast(tf.gather(known, index) == hashes, tf.int64)
+
+        last += is_whole(first, last + 1)
+        first -= is_whole(tf.maximum(first - 1, 0), last) * tf.sign(first)
+    return (index < tf.gather(first, chunk)) | (index >= tf.gather(last, chunk))
+
+
+def _hashes(words) -> tf.Tensor:
+    return tf.strings.to_hash_bucket_fast(words, 2**63 - 1)

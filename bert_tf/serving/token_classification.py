@@ -33,8 +33,8 @@ from bert_tf.data.label_schemes import find_entities
 from bert_tf.modeling.crf import best_labels, sentence_chains
 from bert_tf.prediction.runtimes import TEXT
 from bert_tf.serving.served import Outputs, Served, texts_spec
-from bert_tf.serving.text_packing import first_values, map_in_parts
-from bert_tf.serving.text_words import graph_word_windows, replace_invalid_utf8, split_words
+from bert_tf.serving.text_packing import first_values, graph_word_windows, map_in_parts
+from bert_tf.serving.text_tokenizer import graph_split_words, replace_invalid_utf8
 from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS
 
 
@@ -106,7 +106,7 @@ class ServedTokenClassification(Served):
 
     def text(self, text) -> Outputs:
         text = replace_invalid_utf8(text)
-        located = split_words(text, self.task.word_splitting, sorted(self.task.whole_words))
+        located = graph_split_words(text, self.task.word_splitting, sorted(self.task.whole_words))
         labels, certain = self._label(located.words)
         entities = self._rules.find(labels, located.words.row_splits)
         start = tf.gather(located.starts, entities.first)

@@ -20,7 +20,7 @@ from bert_tf.data.windows import (
     tokenize_passage,
     word_windows,
 )
-from bert_tf.serving.text_words import graph_word_windows
+from bert_tf.serving.text_packing import graph_word_windows
 from bert_tf.tokenization import FullTokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzσςß0189éĳ한ᄒ"

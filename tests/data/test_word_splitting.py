@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data.word_splitting import RULES, choose_rule, join_words, split_words
-from bert_tf.serving.text_words import split_words as graph_split_words
+from bert_tf.serving.text_tokenizer import graph_split_words
 
 WHOLE = ("U.S.", "Yahoo!", "'s", "@a", "日本.")
 OFFICES = "Yahoo! and AT&T left the U.S. for Baden-Baden , not ( for ) Kiel ."

@@ -13,19 +13,15 @@ import pytest
 import tensorflow as tf
 import tiny_text_models as tiny
 from export_kinds import TEXTS
-from helpers import cause_of, python, refused
+from helpers import python, refused
 from models import golden
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-from tiny_checkpoints import arrays_of, write_tf1
 
 import bert_tf
 from bert_tf.modeling.bert import BertModel
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.serving.pretrained import ServedEncoder
-from bert_tf.serving.formats import write_file
 from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.serving.token_classification import ServedTokenClassification
-from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import pack_texts
 from bert_tf.training.checkpoints import latest_checkpoint
 
