@@ -43,8 +43,7 @@ class TextPreprocessor(keras.layers.Layer):
         text and padding, 1 = second). With `y`, a tuple of that dict, `y` and `sample_weight`.
 
     Raises:
-        ValueError: the vocabulary has no [UNK], [CLS] or [SEP] or a token twice, or `max_length` has no
-            room for a text.
+        ValueError: the vocabulary has no [UNK], or a token twice.
         TypeError: `y` are strings.
     """
 
