@@ -49,19 +49,13 @@ def write_file(
 
     Args:
         served: the model, in float32.
-        export_dir: missing or empty.
-        format: "tflite", "onnx" or "openvino".
         precision: "float32". Of TFLite "float16": half-size weights, computed in float32; "int8": 8-bit
             weights of the products, whose inputs are quantized at run time (dynamic range). Of OpenVINO
             "bfloat16": weights in 16 bits (as float16, which has more digits), computed in bfloat16 if
             the processor has it, else in float32; "int8": 8-bit weights and inputs of the products,
             whose ranges NNCF measures.
         calibration: for "int8" of OpenVINO, batches of ids, of `quantization.calibration_ids`.
-        source: facts about the checkpoint and the command of the export.
-        check: gets the file before its folder appears; returns more metadata, or raises.
-
-    Raises:
-        ValueError: the folder is not empty.
+        source, check: as of `write_saved_model`.
     """
     convert = {"tflite": _to_tflite, "onnx": _to_onnx, "openvino": _to_openvino}[format]
     with atomic_folder(export_dir, "export_dir") as folder, tempfile.TemporaryDirectory() as local:

@@ -50,15 +50,10 @@ def write_saved_model(
     this machine has a GPU, for which TensorFlow lacks its LayerNorm.
 
     Args:
-        export_dir: missing or empty.
         names: of the signatures; None exports those on text and `tokens`.
-        precision: of the weights.
         quantization: for "int8", products that replace those of the model.
         source: facts about the checkpoint and the command of the export.
         check: gets the folder before it appears; returns more metadata, or raises.
-
-    Raises:
-        ValueError: the folder is not empty.
     """
     is_bfloat16 = served.model.dtype_policy.name == "bfloat16"
     for_cpu = quantization is not None or not tf.config.list_physical_devices("GPU")
@@ -91,12 +86,13 @@ def write_saved_model(
             values |= check(folder)
         write_files(served, extra, values)
         requests = sample_requests(served)
-        _write_warm_up(extra, _model_name(export_dir), {name: requests[name] for name in functions})
+        with tf.io.TFRecordWriter(os.path.join(extra, WARMUP_FILE)) as writer:
+            for name, request in [(n, request) for n in functions for request in requests[n]]:
+                writer.write(prediction_log(_model_name(export_dir), name, request))
     return values
 
 
 def metadata(served: Served, precision: str, source: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the metadata that all export formats have."""
     trained = served.trained
     return {
         "bert_tf_version": __version__,
@@ -117,7 +113,6 @@ def metadata(served: Served, precision: str, source: Mapping[str, Any] | None) -
 
 
 def write_files(served: Served, folder: str, values: Mapping[str, Any]) -> None:
-    """Write the files for people and clients, which the served functions do not read."""
     tf.io.gfile.makedirs(folder)
     texts = {
         METADATA_FILE: json.dumps(values, indent=2) + "\n",
@@ -148,24 +143,11 @@ def describe(function: ConcreteFunction) -> dict[str, Any]:
     def spec(tensor: tf.TensorSpec) -> dict[str, Any]:
         return {"dtype": tensor.dtype.name, "shape": tensor.shape.as_list()}
 
-    inputs, outputs = function.structured_input_signature[1], function.structured_outputs
-    if not inputs:  # the function has positional arguments
-        inputs = {tensor.name: tensor for tensor in function.structured_input_signature[0]}
+    inputs = tf.nest.flatten(function.structured_input_signature)
     return {
-        "inputs": {name: spec(tensor) for name, tensor in inputs.items()},
-        "outputs": {name: spec(tensor) for name, tensor in outputs.items()},
+        "inputs": {tensor.name: spec(tensor) for tensor in inputs},
+        "outputs": {name: spec(tensor) for name, tensor in function.structured_outputs.items()},
     }
-
-
-def _write_warm_up(
-    folder: str, model_name: str, requests: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> None:
-    """Write the requests of each signature into `folder`."""
-    with tf.io.TFRecordWriter(os.path.join(folder, WARMUP_FILE)) as writer:
-        for signature, rows in requests.items():
-            for request in rows:
-                inputs = {name: tf.make_tensor_proto(value) for name, value in request.items()}
-                writer.write(prediction_log(model_name, signature, inputs))
 
 
 def _model_name(export_dir: str) -> str:
@@ -178,9 +160,8 @@ def _vocabulary_text(served: Served) -> str:
     return "".join(f"{token}\n" for token in served.pieces)
 
 
-# When it loads a model, TensorFlow Serving reads this file: TFRecords, each a
-# `tensorflow.serving.PredictionLog`. The package tensorflow-serving-api has these messages. What follows
-# encodes the few fields that it needs:
+# When it loads a model, TensorFlow Serving reads this file: TFRecords, each a `PredictionLog` of the
+# package tensorflow-serving-api. What follows encodes the few fields that it needs:
 #
 #     PredictionLog    6: PredictLog
 #     PredictLog       1: PredictRequest
@@ -188,17 +169,17 @@ def _vocabulary_text(served: Served) -> str:
 #     ModelSpec        1: name         3: signature_name
 #     entry of a map   1: key          2: value
 #
-# Source: tensorflow_serving/apis/prediction_log.proto, predict.proto and model.proto;
-# https://protobuf.dev/programming-guides/encoding for the wire format.
+# Source: tensorflow_serving/apis/prediction_log.proto, predict.proto and model.proto.
 WARMUP_FILE = "tf_serving_warmup_requests"
 
 
 def prediction_log(model_name: str, signature: str, inputs: Mapping[str, Any]) -> bytes:
-    """Serialize a `PredictionLog` of one request; `inputs` maps names to `TensorProto`s."""
+    """Serialize a `PredictionLog` of one request: arrays or lists by name."""
     model_spec = _field(1, model_name.encode()) + _field(3, signature.encode())
     request = _field(1, model_spec)
     for name, value in inputs.items():
-        request += _field(2, _field(1, name.encode()) + _field(2, value.SerializeToString()))
+        tensor = tf.make_tensor_proto(value).SerializeToString()
+        request += _field(2, _field(1, name.encode()) + _field(2, tensor))
     return _field(6, _field(1, request))
 
 

@@ -28,14 +28,11 @@ def pack_ragged(
     pad_id: int = 0,
     length_step: int = 1,
 ) -> dict[str, tf.Tensor]:
-    """Truncate sentences or pairs, add [CLS] and [SEP], and pad to the longest of the batch.
+    """Do `pack`, and pad to the longest of the batch.
 
     Args:
-        ids_a: int32 [B, None], the first (or only) sentences.
-        ids_b: int32 [B, None], the second ones, or None. An empty row marks a single sentence.
-        max_seq_length: tokens with [CLS] and [SEP], 3 or more. Longer inputs are truncated as in `pack`.
-        length_step: S is rounded up to a multiple of this (at most `max_seq_length`), for fewer
-            different shapes.
+        ids_a, ids_b: int32 [B, None]. `ids_b` is None, or a row is empty, for single sentences.
+        length_step: S is rounded up to a multiple of this (at most `max_seq_length`).
 
     Returns:
         `input_ids`, `input_mask`, `segment_ids`, int32 [B, S].
@@ -78,13 +75,7 @@ def first_values(ids: tf.RaggedTensor, length) -> tf.RaggedTensor:
 def map_in_parts(
     function: Callable[..., dict[str, tf.Tensor]], inputs: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """Call `function` on any number of rows, few at a time, so that long texts need little memory.
-
-    Args:
-        function: inputs [R, S] -> float32 [R, ...] by name. The dimensions after R are static or equal
-            to S.
-        inputs: int32 [W, S].
-    """
+    """Call `function` on int32 [W, S], few rows at a time, so that long texts need little memory."""
     rows, length = tf.unstack(tf.shape(inputs["input_ids"]))
     size = tf.clip_by_value(rows, 1, _ROWS_AT_ONCE)
     padding = tf.maximum(-rows % size, 1 - rows)  # at least one part
@@ -120,10 +111,7 @@ def graph_document_windows(
     cls_id: int,
     sep_id: int,
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """Make and pack the windows of `packing.window_pairs` for a batch.
-
-    Args:
-        ids_a, ids_b: int32 ragged [B, None]; for single sentences `ids_b` is omitted (None).
+    """Make and pack the windows of `packing.window_pairs` for int32 ragged [B, None] ids.
 
     Returns:
         `input_ids`, `input_mask`, `segment_ids`, int32 [W, S]; and int64 [B], windows per text.
@@ -208,9 +196,8 @@ def graph_windows(
     )
     offset = tf.gather(query_ids.row_lengths(), owner) + 2
     width = tf.shape(inputs["input_ids"], tf.int64)[1]
-    position = (
-        tf.range(width)[None, :] - offset[:, None]
-    )  # [W, S], in the window's part of the passage
+    # [W, S], in the window's part of the passage
+    position = tf.range(width)[None, :] - offset[:, None]
     is_passage = (position >= 0) & (position < length[:, None])
     context = tf.minimum(position, length[:, None] - 1 - position)
     # The first of equal windows wins. Other scores differ by more.
@@ -289,64 +276,50 @@ class WordWindows(NamedTuple):
 def graph_word_windows(
     pieces: tf.RaggedTensor, splits: tf.Tensor, max_tokens: int, stride: int | None = None
 ) -> WordWindows:
-    """Make the windows of `windows.word_windows`. A text without words has one empty window.
+    """Make the windows of `windows.word_windows`. A text without words has none.
 
     Args:
         pieces: int32 ragged [N, None], 1 to `max_tokens` for each word.
         splits: int64 [B + 1], number of words before each text.
-        max_tokens: pieces per window.
         stride: pieces between the starts of windows. Default: half a window.
     """
     stride = max(1, max_tokens // 2) if stride is None else stride
     offsets = pieces.row_splits  # pieces before each word, and the total
-    first_word, last_word = splits[:-1], splits[1:]
-    starts, ends, is_window = _window_bounds(offsets, first_word, last_word, max_tokens, stride)
-    counts = tf.reduce_sum(tf.cast(is_window, tf.int64), axis=1)
-    owner = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)  # int64 [W]
-    starts, ends = tf.boolean_mask(starts, is_window), tf.boolean_mask(ends, is_window)
+    counts = splits[1:] - splits[:-1]
+    text = tf.repeat(tf.range(tf.size(counts)), counts)  # int32 [N]
+    last_word, piece = tf.gather(splits[1:], text), offsets[:-1]
+    total = tf.gather(offsets, last_word)
+
+    # The window that would begin at each word: the last one of a text begins as far left as fits.
+    is_last = total - piece <= max_tokens
+    number = tf.range(tf.size(piece, tf.int64))
+    leftmost = tf.maximum(tf.gather(splits, text), _first_at_least(offsets, total - max_tokens))
+    start = tf.where(is_last, leftmost, number)
+    end = tf.where(is_last, last_word, _first_at_least(offsets, piece + max_tokens + 1) - 1)
+    following = tf.minimum(end, tf.maximum(number + 1, _first_at_least(offsets, piece + stride)))
+
+    def step(words, is_start):
+        is_start = tf.tensor_scatter_nd_update(is_start, words[:, None], tf.ones_like(words))
+        words = tf.boolean_mask(words, ~tf.gather(is_last, words))
+        return tf.gather(following, words), is_start
+
+    state = tf.boolean_mask(splits[:-1], counts > 0), tf.zeros_like(number)
+    shapes = tf.TensorShape([None]), tf.TensorShape([None])
+    _, is_start = tf.while_loop(lambda words, _: tf.size(words) > 0, step, state, shapes)
+    first = tf.where(is_start > 0)[:, 0]  # int64 [W]
+    owner, start, end = (tf.gather(values, first) for values in (text, start, end))
 
     # Two windows share their overlap equally. The first and the last get the rest.
-    both = tf.gather(offsets, starts[1:]) + tf.gather(offsets, ends[:-1])
+    both = tf.gather(offsets, start[1:]) + tf.gather(offsets, end[:-1])
     middle = _first_at_least(2 * offsets, both)
-    same_text = tf.equal(owner[1:], owner[:-1])
-    border = tf.where(same_text, middle, tf.gather(last_word, owner[:-1]))
-    border = tf.concat([border, last_word[-1:]], axis=0)[: tf.size(owner)]
-    predicted = border - tf.concat([[0], border], axis=0)[: tf.size(owner)]  # words of each window
+    border = tf.where(tf.equal(owner[1:], owner[:-1]), middle, end[:-1])
+    border = tf.concat([[0], border, end[-1:]], axis=0)
+    predicted = border[1:] - border[:-1]  # words of each window
     window = tf.repeat(tf.range(tf.size(owner, tf.int64)), predicted)
-    position = offsets[:-1] - tf.gather(offsets, tf.gather(starts, window))
-    indexes = tf.ragged.range(tf.gather(offsets, starts), tf.gather(offsets, ends))
+    position = piece - tf.gather(offsets, tf.gather(start, window))
+    indexes = tf.ragged.range(tf.gather(offsets, start), tf.gather(offsets, end))
     values = tf.gather(pieces.values, indexes.values)
     return WordWindows(indexes.with_values(values), window, position)
-
-
-def _window_bounds(offsets, first_word, last_word, max_tokens: int, stride: int):
-    """Return starts and ends of windows in words, int64 [B, windows], and a mask of them."""
-
-    def step(number, start, is_open, starts, ends, are_windows):
-        piece = tf.gather(offsets, start)
-        total = tf.gather(offsets, last_word)
-        is_last = total - piece <= max_tokens
-        # The last window begins as far left as fits.
-        leftmost = tf.maximum(first_word, _first_at_least(offsets, total - max_tokens))
-        end = tf.where(is_last, last_word, _first_at_least(offsets, piece + max_tokens + 1) - 1)
-        starts = starts.write(number, tf.where(is_last, leftmost, start))
-        ends = ends.write(number, end)
-        are_windows = are_windows.write(number, is_open)
-        following = tf.maximum(start + 1, _first_at_least(offsets, piece + stride))
-        is_open &= ~is_last
-        start = tf.where(is_open, tf.minimum(end, following), start)
-        return number + 1, start, is_open, starts, ends, are_windows
-
-    arrays = [
-        tf.TensorArray(dtype, size=0, dynamic_size=True, element_shape=[None])
-        for dtype in (tf.int64, tf.int64, tf.bool)
-    ]
-    state = (0, first_word, tf.ones_like(first_word, tf.bool), *arrays)
-    state = tf.while_loop(  # at least once, because arrays cannot be empty
-        lambda number, _, is_open, *__: tf.equal(number, 0) | tf.reduce_any(is_open), step, state
-    )
-    batch = tf.size(first_word)
-    return [tf.transpose(tf.reshape(array.stack(), [-1, batch])) for array in state[3:]]
 
 
 def _first_at_least(values: tf.Tensor, bounds: tf.Tensor) -> tf.Tensor:

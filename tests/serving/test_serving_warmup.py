@@ -63,6 +63,6 @@ def test_warm_up_asks_each_signature(exported):
 def test_prediction_log_takes_texts_of_any_length():
     for length in (0, 1, 127, 128, 300, 20000):
         text = "ä" * length
-        record = prediction_log("m", "s", {"text": tf.make_tensor_proto([text])})
+        record = prediction_log("m", "s", {"text": [text]})
         name, signature, inputs = decoded(record)
         assert (name, signature, inputs["text"].tolist()) == ("m", "s", [text.encode()])
