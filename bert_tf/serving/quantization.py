@@ -37,19 +37,27 @@ logger = logging.getLogger(__name__)
 
 
 MAX_TEXTS = 300  # NNCF's usual number of samples
+INT8 = "int8"
+MAX_ERROR = 0.1  # of a product, relative; products above stay in floats
+
+_ROWS = 512  # inputs of a product on which its error is measured
+_PARTS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.2)  # of the smallest and the largest value
+_POWERS = (0.5, 0.65, 0.8)  # of SmoothQuant; the product after an activation has no factors
+# Product -> the next one, whose inputs are its outputs, or sums of its outputs.
+_AFTER = {"query_key_value": "attention_output", "intermediate": "output"}
 
 Ids = dict[str, np.ndarray]
 
 
 def calibration_ids(served: Served, requests: Iterable[Mapping[str, Any]]) -> list[Ids]:
-    """Return the ids of at most MAX_TEXTS requests. The sample is the same in every call.
+    """Return the ids of a sample of requests, which is the same in every call.
 
     Args:
         requests: inputs of `serving_default` by name, one row each.
 
     Returns:
-        Inputs of the model by name: int32 [1, S] or [1, K, S], trimmed to the (longest) text. Long
-        texts have a row for each window, and at most MAX_TEXTS rows are returned.
+        At most MAX_TEXTS inputs of the model: int32 [1, S] or [1, K, S], without padding. Long texts
+        have one for each window.
     """
     texts = list(requests)
     count = len(texts)
@@ -94,16 +102,6 @@ def _split_rows(inputs: Ids) -> Iterator[Ids]:
             }
 
 
-INT8 = "int8"
-MAX_ERROR = 0.1  # of a product, relative; products above stay in floats
-
-_ROWS = 512  # inputs of a product on which its error is measured
-_PARTS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.2)  # of the smallest and the largest value
-_POWERS = (0.5, 0.65, 0.8)  # of SmoothQuant; the product after an activation has no factors
-# Product -> the next one, whose inputs are its outputs, or sums of its outputs.
-_AFTER = {"query_key_value": "attention_output", "intermediate": "output"}
-
-
 class _Recorder:
     """A product that stores some of its inputs, and the range of each column."""
 
@@ -128,18 +126,11 @@ class _Recorder:
 
 @dataclass(frozen=True)
 class Quantization:
-    """The products of an encoder, and its table of words, in 8-bit integers.
+    """The products of an encoder, and its table of words, in 8-bit integers."""
 
-    Args:
-        replacements: name in `inference.products`, or `WORDS` -> its replacement.
-        errors: name of each, replaced or not -> root of the mean squared error of its outputs from 8-bit
-            integers, divided by that of the outputs. The bias is not yet corrected.
-        largest_weight: the largest integer of the kernels.
-    """
-
-    replacements: dict[str, QuantizedAffine | QuantizedTable]
-    errors: dict[str, float]
-    largest_weight: int
+    replacements: dict[str, QuantizedAffine | QuantizedTable]  # by name in `inference.products`
+    errors: dict[str, float]  # of each, replaced or not: relative, of the outputs, before the bias
+    largest_weight: int  # the largest integer of the kernels
 
 
 def largest_weight() -> int:
@@ -151,12 +142,7 @@ def largest_weight() -> int:
 
 
 def quantize(served: Served, batches: Sequence[Ids]) -> Quantization:
-    """Return the products of a model in 8-bit integers, except those with an error above MAX_ERROR.
-
-    Args:
-        served: the model, in float32.
-        batches: of `calibration_ids`.
-    """
+    """Return the products of a float32 model in int8, except those with an error above MAX_ERROR."""
     layers, hidden_act = products(served.model), served.config.hidden_act
     table, words_error = _quantize_words(served.model)
     rows = max(1, -(-_ROWS // len(batches)))
@@ -225,13 +211,7 @@ def _link(affines: dict[str, QuantizedAffine]) -> dict[str, QuantizedAffine]:
 def _quantize(
     recorder: _Recorder, powers: Sequence[float], fused: Sequence[str], max_weight: int
 ) -> tuple[QuantizedAffine, float]:
-    """Return the product with the smallest error on the recorded rows, and this error.
-
-    Args:
-        max_weight: the largest integer of the kernel.
-        powers: of SmoothQuant, to try in addition to no factors.
-        fused: operations after the bias.
-    """
+    """Return the product with the smallest error on the recorded rows, and this error."""
     kernel, bias = recorder.affine.kernel.numpy(), recorder.affine.bias.numpy()
     rows = recorder.rows()
     expected = rows @ kernel

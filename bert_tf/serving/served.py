@@ -97,8 +97,7 @@ class Served(abc.ABC):
     @cached_property
     def pieces(self) -> list[str]:
         """WordPieces in the order of their ids."""
-        tokenizer = self.trained.tokenizer
-        return tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab)))
+        return list(self.trained.tokenizer.vocab)
 
     @cached_property
     def packing(self) -> dict[str, int]:
@@ -117,7 +116,6 @@ class Served(abc.ABC):
 
 
 def trace_signatures(served: Served, names: Sequence[str]) -> dict[str, ConcreteFunction]:
-    """Return the signatures with these names, which check their inputs."""
     traced = {}
     for name in names:
         if name == TOKENS:
@@ -141,21 +139,18 @@ def check_texts(function: Function, specs: Sequence[tf.TensorSpec]) -> Function:
     @functools.wraps(function)
     def checked(*inputs: tf.Tensor) -> Outputs:
         # `ensure_shape` is computed, because servers accept other shapes than those of the signature.
-        inputs = [tf.ensure_shape(v, s.shape, s.name) for v, s in zip(inputs, specs, strict=True)]
-        rows = [tf.shape(value)[0] for value in inputs]
+        texts = [tf.ensure_shape(v, s.shape, s.name) for v, s in zip(inputs, specs, strict=True)]
+        rows = [tf.shape(value)[0] for value in texts]
         rule = f"{message} need one row of each for every example."
         checks = [tf.debugging.assert_equal(number, rows[0], rule) for number in rows[1:]]
         with tf.control_dependencies(checks):  # before another operation fails on the sizes
-            return function(*map(tf.identity, inputs))
+            return function(*map(tf.identity, texts))
 
     return checked
 
 
 def check_ids(function: Function, config: BertConfig) -> Function:
-    """Wrap a function on ids, asserting that they have one shape and are in the tables of the model.
-
-    Inputs that are not in INPUT_NAMES are positions in their rows.
-    """
+    """Wrap a function on ids, asserting that they have one shape and are in the tables of the model."""
 
     def checked(**ids: tf.Tensor) -> Outputs:
         shape = tf.shape(ids["input_ids"])
@@ -171,7 +166,7 @@ def check_ids(function: Function, config: BertConfig) -> Function:
             if name in INPUT_NAMES:
                 rule = f"`{name}` must have the shape of `input_ids`: pad all to one."
                 checks.append(tf.debugging.assert_equal(tf.shape(value), shape, rule))
-            else:
+            else:  # positions in the rows
                 rule = f"`{name}` must have as many rows as `input_ids`."
                 checks.append(tf.debugging.assert_equal(tf.shape(value)[0], shape[0], rule))
                 limits[name] = shape[1]

@@ -166,8 +166,8 @@ def split_letters(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> Words
     """Split code points into words.
 
     Args:
-        chars: int32 [C], code points with bits. A separator follows each text.
-        ends: int64 [B], indexes of those separators in `chars`.
+        chars: int32 [C], code points with bits.
+        ends: int64 [B], indexes in `chars` of the separator after each text.
         source: int64 [C], index of each code point in the texts.
     """
     is_separator = _has_bits(chars, SEPARATOR)
@@ -284,8 +284,7 @@ def _normalize(
         ends: int64 [B], indexes in `chars` of the space after each text.
 
     Returns:
-        int32 [C'], code points with bits; int64 [B], the new `ends`; int64 [C'], indexes in the old
-        `chars`.
+        The arguments of `split_letters`.
     """
     context = rules.sigma_context
     if context is not None:
