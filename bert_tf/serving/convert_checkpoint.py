@@ -123,7 +123,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     config = find_config(options.model.bert_config_file, source)
     checkpoint, head, task, dropped = _select(source, config, options)
     vocab, do_lower_case = None, options.model.do_lower_case
-    if options.model.vocab_file is None and checkpoint.vocab is None:
+    if options.model.vocab_file is None and checkpoint.tokenizer.vocab is None:
         logger.warning("There is no vocabulary next to %s: give --vocab_file.", checkpoint.source)
     else:
         files, do_lower_case = find_tokenizer(
