@@ -7,6 +7,7 @@ A TFRecord file is a sequence of [length uint64][checksum][data][checksum]. The 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import math
@@ -306,10 +307,10 @@ def read_records(
 CHUNK_SIZE = 1000  # examples that become records at once
 
 
-def split_chunks(examples: Sequence[Part], size: int = CHUNK_SIZE) -> Iterator[Sequence[Part]]:
-    """Yield the examples in chunks of `size`; the last may be smaller."""
-    for start in range(0, len(examples), size):
-        yield examples[start : start + size]
+def split_chunks(examples: Iterable[Part]) -> Iterator[list[Part]]:
+    """Yield the examples in chunks; the last may be smaller."""
+    iterator = iter(examples)
+    return iter(lambda: list(itertools.islice(iterator, CHUNK_SIZE)), [])
 
 
 def write_parts(

@@ -23,9 +23,6 @@ from bert_tf.tasks.setup import select_files
 
 logger = logging.getLogger(__name__)
 
-# Labels of rows without one: of SNLI, whose annotators did not agree, and of a ClassLabel of `datasets`.
-NO_LABEL = ("-", "-1")
-
 LENGTH_OF_START: ModelOptions = changes(
     max_seq_length={
         "help": "WordPieces of a text, in run_reranker of a query with its document, with [CLS] and "
@@ -336,13 +333,13 @@ def _require(is_valid: object, row: TableRow, column: str | None, rule: str) -> 
 def _without_unlabelled(
     examples: list[EmbeddingExample], classes: dict[str, int], path: str
 ) -> list[EmbeddingExample]:
-    """Return the examples but those of NO_LABEL if two or more classes remain."""
-    missing = {float(classes[name]) for name in NO_LABEL if name in classes}
+    """Return the examples but those of - (SNLI) and -1 (`datasets`) if two or more classes remain."""
+    missing = {float(classes[name]) for name in ("-", "-1") if name in classes}
     if len(classes) - len(missing) > 1 and missing:
         labelled = [example for example in examples if example.label not in missing]
         logger.warning(
-            "%s: %d of %d rows have no class (%s), and are left out",
-            *(path, len(examples) - len(labelled), len(examples), " or ".join(NO_LABEL)),
+            "%s: %d of %d rows have no class (- or -1), and are left out",
+            *(path, len(examples) - len(labelled), len(examples)),
         )
         return labelled
     if len(classes) == 1:

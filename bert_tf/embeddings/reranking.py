@@ -120,7 +120,9 @@ class RerankingTask(ExampleTask):
         names, num_documents = self.record_names, self.num_documents
         return ChoiceRecords(tokenizer, self.max_seq_length, names, num_documents, "float32")
 
-    def rows(self, examples: Sequence[EmbeddingExample]) -> list[ChoiceRow]:
+    def rows(
+        self, examples: Sequence[EmbeddingExample], tokenizer: FullTokenizer
+    ) -> list[ChoiceRow]:
         return [ChoiceRow(e.texts[0], e.texts[1:], e.label) for e in examples]
 
     def texts(self, example: EmbeddingExample) -> Iterable[str]:

@@ -204,7 +204,9 @@ class EmbeddingTask(ExampleTask):
     def record_maker(self, tokenizer: FullTokenizer) -> TextsRecords:
         return TextsRecords(tokenizer, self.max_seq_length, self.record_names, self.num_texts)
 
-    def rows(self, examples: Sequence[EmbeddingExample]) -> list[TextsRow]:
+    def rows(
+        self, examples: Sequence[EmbeddingExample], tokenizer: FullTokenizer
+    ) -> list[TextsRow]:
         rows = []
         for index, example in enumerate(examples):
             self._check(example, index)

@@ -44,9 +44,6 @@ class AnswerSettings:
         version_2_with_negative: True if a question may have no answer.
         null_score_diff_threshold: the answer is empty if `null_odds` is greater.
         answer_spans: one of `ANSWER_SPANS`.
-
-    Raises:
-        ValueError: a number is not positive, so no question would have an answer.
     """
 
     n_best_size: int = 20
@@ -272,8 +269,6 @@ def join_pieces(pieces: Sequence[str]) -> str:
 
 def get_final_text(predicted: str, original: str, tokenizer: BasicTokenizer) -> str:
     """Return the part of `original` that matches `predicted`, or all of it if they do not align.
-
-    Logs the latter at level DEBUG.
 
     Args:
         predicted: from `join_pieces`.

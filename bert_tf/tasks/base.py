@@ -159,20 +159,25 @@ class ExampleTask(Task):
             TypeError: an example is of another type.
             ValueError: an example does not fit the task; the message names its line.
         """
-        rows = self.rows(list(of_type(examples, self.example_type)))
+        rows = self.rows(list(of_type(examples, self.example_type)), tokenizer)
         parts, make = split_chunks(rows), self.record_maker(tokenizer)
-        count, num_truncated = write_parts(path, self.record_features, make, parts, num_workers)
+        count, num_truncated = write_parts(path, self.written_features, make, parts, num_workers)
         if num_truncated:
             num_texts = self.num_sequences(examples)
             logger.warning(self.truncation, num_truncated, num_texts, self.max_seq_length)
         return count
 
     @property
-    def record_names(self) -> tuple[str, ...]:
-        """Names of `record_features`."""
-        return tuple(spec.name for spec in self.record_features)
+    def written_features(self) -> Sequence[FeatureSpec]:
+        """Features in the record files; those beside `record_features` are not read."""
+        return self.record_features
 
-    def rows(self, examples: Sequence[Any]) -> Sequence[Any]:
+    @property
+    def record_names(self) -> tuple[str, ...]:
+        """Names of `written_features`."""
+        return tuple(spec.name for spec in self.written_features)
+
+    def rows(self, examples: Sequence[Any], tokenizer: FullTokenizer) -> Iterable[Any]:
         """Return the examples as `record_maker` takes them; default: as they are."""
         return examples
 

@@ -290,7 +290,7 @@ class ClassificationTask(ExampleTask):
                 f"the label is {label!r}, but the labels of this task are {valid}.",
             ) from error
 
-    def rows(self, examples: Sequence[InputExample]) -> list[SentenceRow]:
+    def rows(self, examples: Sequence[InputExample], tokenizer: FullTokenizer) -> list[SentenceRow]:
         unlabeled = [example for example in examples if example.label is None]
         if 0 < len(unlabeled) < len(examples):  # they would be learned as the first label
             problem = f"no label, as {len(unlabeled)} of {len(examples)} examples: leave them out."

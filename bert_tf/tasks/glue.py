@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
-from bert_tf.characters import is_blank
 from bert_tf.data.tables import Row, read_tsv
 from bert_tf.limits import DataError
 from bert_tf.tasks.classification import InputExample, Label
@@ -27,24 +26,15 @@ ENTAILMENT = ("entailment", "not_entailment")
 
 @dataclass(frozen=True)
 class Split:
-    """One file of a data set. Columns are counted from 0; -1 is the last.
+    """One file of a data set. Columns are counted from 0; -1 is the last."""
 
-    Args:
-        file: its name; "{language}" is replaced by the language of XNLI.
-        text_a, text_b: columns of the sentences; `text_b` is None for single sentences.
-        label: column of the label; None for a test set.
-        header: True if the first line is a header.
-        language: column of the language; rows in other languages are skipped.
-        submission: name of the split's file for the GLUE leaderboard.
-    """
-
-    file: str
+    file: str  # "{language}" is the language of XNLI
     text_a: int
-    text_b: int | None = None
-    label: int | None = None
+    text_b: int | None = None  # None for single sentences
+    label: int | None = None  # None for a test set
     header: bool = True
-    language: int | None = None
-    submission: str | None = None
+    language: int | None = None  # rows in other languages are skipped
+    submission: str | None = None  # the split's file for the GLUE leaderboard
 
 
 @dataclass(frozen=True)
@@ -56,11 +46,8 @@ class GlueTask:
         splits: "train", "dev", "test"; others are named "dev_..." and "test_...".
         labels: in the order of the output units; empty for a regression.
         metrics: to report, the official ones first.
-        problem_type: key of `tasks.classification.PROBLEM_TYPES`.
-        spellings: label in the files -> label in `labels`.
         has_broken_rows: True if the official files have rows with too few columns. Such rows are then
             counted and skipped instead of rejected.
-        range: minimum and maximum of a regression. The leaderboard's file clips predictions to it.
         label_names: names of `labels` in models on Hugging Face's hub, in the same order. Source: the
             `ClassLabel`s of the data set `nyu-mll/glue`.
     """
@@ -69,11 +56,12 @@ class GlueTask:
     splits: Mapping[str, Split]
     labels: tuple[str, ...] = TWO
     metrics: tuple[str, ...] = ("accuracy",)
-    problem_type: str = "single_label"
-    spellings: Mapping[str, str] = field(default_factory=dict)
     has_broken_rows: bool = False
-    range: tuple[float, float] | None = None
     label_names: tuple[str, ...] = ()
+
+    @property
+    def problem_type(self) -> str:
+        return "single_label" if self.labels else "regression"
 
     @property
     def is_pair(self) -> bool:
@@ -121,8 +109,6 @@ GLUE_TASKS = {
             _splits("STS-B.tsv", (7, 8, 9), (7, 8)),
             labels=(),
             metrics=("pearson", "spearman"),
-            problem_type="regression",
-            range=(0.0, 5.0),
         ),
         GlueTask(
             "mnli",
@@ -151,18 +137,13 @@ GLUE_TASKS = {
                 "test": Split("xnli.test.tsv", 6, 7, language=0),
             },
             labels=NLI,
-            spellings={"contradictory": "contradiction"},
         ),
     )
 }
 
 
 def find_glue_task(name: str) -> GlueTask:
-    """Return the task named `name`, in any case, with or without hyphens.
-
-    Raises:
-        ValueError: the name is unknown; the message lists the known ones.
-    """
+    """Return the task named `name`, in any case, with or without hyphens."""
     for task in GLUE_TASKS.values():
         if task.name.replace("-", "") == name.lower().replace("-", ""):
             return task
@@ -172,14 +153,7 @@ def find_glue_task(name: str) -> GlueTask:
 
 
 def list_splits(task: GlueTask, data_dir: str, name: str) -> list[str]:
-    """Return the splits that a run uses: `name`, and existing variants such as "dev_mismatched".
-
-    Args:
-        name: "train", "dev" or "test".
-
-    Raises:
-        ValueError: the task has no such split.
-    """
+    """Return the splits that a run uses: `name`, and existing variants such as "dev_mismatched"."""
     if name not in task.splits:
         raise ValueError(
             f"task_name={task.name} has no {name} set. Predict it with a model of another (mnli for ax)."
@@ -194,21 +168,12 @@ def list_splits(task: GlueTask, data_dir: str, name: str) -> list[str]:
 def read_glue(
     task: GlueTask, data_dir: str, split: str, language: str = ""
 ) -> Iterator[InputExample]:
-    """Yield the examples of one split; test examples have no label.
-
-    Args:
-        split: key of `task.splits`.
-        language: of XNLI, e.g. "zh".
-
-    Raises:
-        ValueError: a row has too few columns, or a score is not a number; the message has file and line.
-    """
+    """Yield the examples of one split; test examples have no label."""
     layout = task.splits[split]
     path = os.path.join(data_dir, layout.file.format(language=language))
     columns = (layout.text_a, layout.text_b, layout.label, layout.language)
     needed = max(column for column in columns if column is not None) + 1
     broken: list[Row] = []
-    blank: list[Row] = []
     for index, row in enumerate(read_tsv(path)):
         if layout.header and index == 0:
             continue
@@ -223,26 +188,18 @@ def read_glue(
         if layout.language is not None and row[layout.language] != language:
             continue
         texts = (row[layout.text_a], None if layout.text_b is None else row[layout.text_b])
-        if any(text is not None and is_blank(text) for text in texts):
-            blank.append(row)
         yield InputExample(f"{split}-{index}", *texts, _read_label(task, layout, row), row.location)
-    faults = {"have too few columns and are skipped": broken, "are empty texts": blank}
-    for fault, rows in faults.items():
-        if rows:
-            logger.warning("%d rows of %s %s, first %s", len(rows), path, fault, rows[0].location)
+    if broken:
+        text = "%d rows of %s have too few columns and are skipped, first %s"
+        logger.warning(text, len(broken), path, broken[0].location)
 
 
 def format_submission(task: GlueTask, predictions: list) -> list[str]:
-    """Return the lines for the GLUE leaderboard: a header, then example number and prediction.
-
-    Args:
-        predictions: index of the label of each test example, or the number of a regression.
-    """
+    """Return the lines for the GLUE leaderboard: a header, then example number and prediction."""
     if task.labels:
         values = [task.labels[index] for index in predictions]
     else:
-        low, high = task.range or (float("-inf"), float("inf"))
-        values = [f"{min(max(float(number), low), high):.3f}" for number in predictions]
+        values = [f"{min(max(float(number), 0.0), 5.0):.3f}" for number in predictions]
     return ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(values))]
 
 
@@ -250,8 +207,8 @@ def _read_label(task: GlueTask, layout: Split, row: Row) -> Label:
     if layout.label is None:
         return None
     label = row[layout.label]
-    if task.problem_type != "regression":
-        return task.spellings.get(label, label)
+    if task.labels:
+        return "contradiction" if label == "contradictory" else label  # XNLI's training set
     try:
         return float(label)
     except ValueError as error:

@@ -73,7 +73,7 @@ class MultipleChoiceTask(ExampleTask):
     def num_sequences(self, questions: Sequence[Question]) -> int:
         return sum(len(question.choices) for question in questions)
 
-    def rows(self, questions: Sequence[Question]) -> list[ChoiceRow]:
+    def rows(self, questions: Sequence[Question], tokenizer: FullTokenizer) -> list[ChoiceRow]:
         for question in questions:
             if len(question.choices) > self.num_choices:
                 problem = f"{len(question.choices)} choices, but the task has {self.num_choices}."

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.parallel import WindowRecords, WindowRow
 from bert_tf.data.question_answering import Findings, SquadExample, TrainingExample
-from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
+from bert_tf.data.records import content_key
 from bert_tf.data.windows import (
     FIRST_UNIQUE_ID,
     Passage,
@@ -35,7 +35,7 @@ from bert_tf.data.windows import (
 from bert_tf.modeling.models import BertForQuestionAnswering
 from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
-from bert_tf.tasks.base import ExampleTask, Tensors, check_argument, of_type
+from bert_tf.tasks.base import ExampleTask, Tensors, check_argument
 from bert_tf.tasks.squad_metrics import evaluate_v1, evaluate_v2
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import span_loss, without_padding
@@ -61,7 +61,6 @@ def label_questions(
 
     Args:
         findings: receives the skipped questions, whose answer has no tokens.
-        answer_spans: one of `ANSWER_SPANS`.
     """
     passages = tokenize_passages((example for example, _ in examples), tokenizer)
     labeled: list[LabeledQuestion] = []
@@ -108,6 +107,7 @@ class QuestionAnsweringTask(ExampleTask):
     name = "question_answering"
     uses_pooler = False
     best_metric = "f1"
+    example_type = tuple  # from `label_questions`
 
     def __init__(
         self,
@@ -189,36 +189,18 @@ class QuestionAnsweringTask(ExampleTask):
             unique_id += len(windows)
 
     @property
-    def _written_features(self) -> tuple[FeatureSpec, ...]:
+    def written_features(self) -> tuple[FeatureSpec, ...]:
         return (*self.features, *([IS_IMPOSSIBLE] if self.is_labeled else []))
 
     def record_maker(self, tokenizer: FullTokenizer) -> WindowRecords:
-        names = tuple(spec.name for spec in self._written_features)
-        return WindowRecords(tokenizer, self.max_seq_length, names)
+        return WindowRecords(tokenizer, self.max_seq_length, self.record_names)
 
-    def write_records(
-        self,
-        examples: Sequence[LabeledQuestion],
-        tokenizer: FullTokenizer,
-        path: str,
-        num_workers: int = 1,
-    ) -> int:
-        """Write a record for each window of the questions, and return the number of windows.
-
-        Raises:
-            TypeError: an example is not the tuple that `label_questions` returns.
-        """
-        windows = chain.from_iterable(self.windows_by_question(of_type(examples, tuple), tokenizer))
-        rows = (
-            WindowRow(
-                w.unique_id, w.query_ids, w.passage_ids, *w.answer_positions, w.answer is None
-            )
-            for w in windows
-        )
-        parts = iter(lambda: list(islice(rows, CHUNK_SIZE)), [])
-        make = self.record_maker(tokenizer)
-        count, _ = write_parts(path, self._written_features, make, parts, num_workers)
-        return count
+    def rows(
+        self, examples: Sequence[LabeledQuestion], tokenizer: FullTokenizer
+    ) -> Iterator[WindowRow]:
+        for window in chain.from_iterable(self.windows_by_question(examples, tokenizer)):
+            ids, positions = (window.query_ids, window.passage_ids), window.answer_positions
+            yield WindowRow(window.unique_id, *ids, *positions, window.answer is None)
 
     def texts(self, example: LabeledQuestion) -> Iterable[str]:
         return (example[0].question_text, example[0].passage.text)
@@ -263,12 +245,7 @@ class QuestionSet:
         return [example for example, _, _ in self.questions]
 
     def predict(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Prediction]:
-        """Return question -> answer.
-
-        Args:
-            outputs: `unique_ids` [N], `start_logits` and `end_logits` [N, S] of the windows, in
-                any order.
-        """
+        """Return question -> answer, from the `eval_outputs` of the windows in any order."""
         row_by_id = {unique_id: row for row, unique_id in enumerate(outputs["unique_ids"].tolist())}
         windows_by_question = self.task.windows_by_question(self.questions, self.tokenizer)
         predictions = {}

@@ -186,17 +186,11 @@ def read_data(
 ) -> tuple[ClassificationTask, Splits]:
     """Return the task, and the examples of the splits that the run needs.
 
+    The splits are "train", "dev" and "test"; for MNLI also "dev_mismatched" and "test_mismatched".
+
     Args:
         trained: task that the model was trained for, None for a new model.
-        max_seq_length: S.
         known_labels: of the initial weights, for data without a training table.
-
-    Returns:
-        The splits are "train", "dev" and "test"; for MNLI also "dev_mismatched" and "test_mismatched".
-
-    Raises:
-        ValueError: a table cannot be read or is empty, a label is unknown, or the task differs from
-            `trained`.
     """
     files, glue_task = select_files(options), options.glue_task
     known_type = "single_label" if trained is None else trained.problem_type

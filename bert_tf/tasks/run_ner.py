@@ -213,10 +213,6 @@ def read_data(
 
     Args:
         trained: task that the model was trained for, None for a new model.
-        max_seq_length: S.
-
-    Raises:
-        ValueError: a file is unreadable or empty, or a label is unknown.
     """
     scheme = options.label_scheme
     if trained is not None and trained.word_labels and scheme == "auto":

@@ -213,11 +213,7 @@ _SHUFFLE_SEED = 12345  # the reference's, for the order of the questions in trai
 def read_training_set(
     options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
 ) -> list[LabeledQuestion]:
-    """Return the training questions in the reference's random order. Log the skipped ones.
-
-    Raises:
-        ValueError: the file cannot be read, or has no usable question.
-    """
+    """Return the training questions in the reference's random order. Log the skipped ones."""
     path, findings = str(options.fine_tuning.train_file), Findings()
     examples = read_squad(path)
     usable = examples_to_train(examples, task.version_2_with_negative, findings)
@@ -230,11 +226,7 @@ def read_training_set(
 def read_questions(
     options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
 ) -> QuestionSet:
-    """Return the questions of --predict_file with their windows. Log the malformed ones.
-
-    Raises:
-        ValueError: the file cannot be read, lacks answers for an evaluation, or has only empty passages.
-    """
+    """Return the questions of --predict_file. Log the malformed ones."""
     path, findings = str(options.fine_tuning.predict_file), Findings()
     examples = read_squad(path)
     passages = tokenize_passages(examples, tokenizer)

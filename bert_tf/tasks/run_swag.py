@@ -76,11 +76,7 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
 
 
 def read_data(options: SwagOptions) -> Splits:
-    """Return the questions of the splits that the run needs.
-
-    Raises:
-        ValueError: a file cannot be read or is empty, has invalid rows, or lacks required answers.
-    """
+    """Return the questions of the splits that the run needs."""
     splits = {}
     for split, file in select_files(options).items():
         questions = read_questions(str(file))

@@ -35,11 +35,7 @@ def read_examples(
     label_column: str | None = None,
     problem_type: str = "single_label",
 ) -> Iterator[InputExample]:
-    """Yield the rows of a table as examples, without labels if `label_column` is None.
-
-    Raises:
-        ValueError: a column is missing, or a text or label is invalid; the message has file and line.
-    """
+    """Yield the rows of a table as examples, without labels if `label_column` is None."""
     text_a, text_b = str(table.text_a_column), table.text_b_column
     for index, row in enumerate(read_table(path, separator=table.column_separator), start=1):
         yield InputExample(

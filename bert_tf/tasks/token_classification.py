@@ -31,7 +31,7 @@ from bert_tf.data.label_schemes import (
     parse_label,
 )
 from bert_tf.data.parallel import NUM_SPECIAL_TOKENS, LabelledDocument, WordRecords
-from bert_tf.data.records import CHUNK_SIZE, content_key, write_parts
+from bert_tf.data.records import content_key
 from bert_tf.data.token_classification import Sentence
 from bert_tf.limits import DataError
 from bert_tf.modeling.crf import best_labels, log_likelihood, log_marginals, sentence_chains
@@ -39,7 +39,7 @@ from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClass
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.modeling.transitions import allowed_transitions
 from bert_tf.registry import TaskType, register_task
-from bert_tf.tasks.base import ExampleTask, Tensors, check_argument, of_type
+from bert_tf.tasks.base import ExampleTask, Tensors, check_argument
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import (
     chains_of_words,
@@ -76,6 +76,7 @@ class TokenClassificationTask(ExampleTask):
 
     name = "token_classification"
     uses_pooler = False
+    example_type = Sentence
 
     def __init__(
         self,
@@ -137,26 +138,19 @@ class TokenClassificationTask(ExampleTask):
     def texts(self, example: Sentence) -> Iterable[str]:
         return example.words
 
-    def count_windows(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> int:
+    def count_windows(self, sentences: Sequence[Sentence], tokenizer: FullTokenizer) -> int:
         """Return how many records `write_records` makes of the sentences."""
-        return sum(map(self.record_maker(tokenizer).count, self._documents(sentences)))
+        return sum(map(self.record_maker(tokenizer).count, self.rows(sentences, tokenizer)))
 
-    def write_records(
-        self,
-        sentences: Sequence[Sentence],
-        tokenizer: FullTokenizer,
-        path: str,
-        num_workers: int = 1,
-    ) -> int:
-        """Write the windows of `sentences` as a TFRecord file. Return their number.
-
-        Every word is predicted in exactly one window, in the order of the sentences. With a CRF, labels
-        that break its scheme become those of the same entities.
-        """
-        parts = _group_documents(self._documents(of_type(sentences, Sentence)))
-        make = self.record_maker(tokenizer)
-        count, _ = write_parts(path, self.features, make, parts, num_workers)
-        return count
+    def rows(
+        self, sentences: Sequence[Sentence], tokenizer: FullTokenizer
+    ) -> Iterator[LabelledDocument]:
+        """Yield the texts to be split into windows: documents, or single sentences."""
+        if not self.document_context:
+            yield from ([(s.words, self.label_ids(s))] for s in sentences)
+            return
+        for _, document in groupby(sentences, key=lambda sentence: sentence.document):
+            yield [(s.words, self.label_ids(s)) for s in document]
 
     def records_key(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> str:
         settings = [self.labels, self.max_seq_length, self.document_context, self.doc_stride]
@@ -165,22 +159,18 @@ class TokenClassificationTask(ExampleTask):
         return content_key(tokenizer, settings, rows)
 
     def records(
-        self, sentences: Iterable[Sentence], tokenizer: FullTokenizer
+        self, sentences: Sequence[Sentence], tokenizer: FullTokenizer
     ) -> Iterator[dict[str, Any]]:
-        """Yield the windows of `sentences`: values of `features`."""
+        """Yield the windows of `sentences`: values of `features`.
+
+        Every word is predicted in exactly one window, in the order of the sentences. With a CRF, labels
+        that break its scheme become those of the same entities.
+        """
         make = self.record_maker(tokenizer)
-        return chain.from_iterable(map(make.rows, self._documents(sentences)))
+        return chain.from_iterable(map(make.rows, self.rows(sentences, tokenizer)))
 
     def record_maker(self, tokenizer: FullTokenizer) -> WordRecords:
         return WordRecords(tokenizer, self.max_seq_length, self.record_names, self.doc_stride)
-
-    def _documents(self, sentences: Iterable[Sentence]) -> Iterator[LabelledDocument]:
-        """Yield the texts to be split into windows: documents, or single sentences."""
-        if not self.document_context:
-            yield from ([(s.words, self.label_ids(s))] for s in sentences)
-            return
-        for _, document in groupby(sentences, key=lambda sentence: sentence.document):
-            yield [(s.words, self.label_ids(s)) for s in document]
 
     def label_ids(self, sentence: Sentence) -> list[int]:
         """Return the label of each word as in the records; zeros without labels.
@@ -295,15 +285,11 @@ _SENTENCES_AT_ONCE = 64
 def decode_sentences(
     sentences: Sequence[tuple[np.ndarray, np.ndarray]], transitions: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the best labels of whole sentences by a CRF.
+    """Return the best labels by a CRF, with their probabilities and losses, over all words in order.
 
     Args:
         sentences: logits float32 [W, L] and actual labels int32 [W] of each.
         transitions: float32 [L + 1, L + 1].
-
-    Returns:
-        Arrays over the words of all sentences in order: `predictions` int32, `probabilities` of these
-            labels, `losses`, whose sum over a sentence is -log p(actual labels).
     """
     lengths = [len(labels) for _, labels in sentences]
     results: list[dict[str, np.ndarray]] = [{}] * len(sentences)
@@ -350,20 +336,6 @@ def _list_features(max_seq_length: int, with_ends: bool = False) -> tuple[Featur
         FeatureSpec("sentence_starts", (num_words,), role="id"),
         *([FeatureSpec("sentence_ends", (num_words,), role="id")] if with_ends else []),
     )
-
-
-def _group_documents(documents: Iterable[LabelledDocument]) -> Iterator[list[LabelledDocument]]:
-    """Yield lists of documents with at least CHUNK_SIZE sentences, and the rest."""
-    part: list[LabelledDocument] = []
-    num_sentences = 0
-    for document in documents:
-        part.append(document)
-        num_sentences += len(document)
-        if num_sentences >= CHUNK_SIZE:
-            yield part
-            part, num_sentences = [], 0
-    if part:
-        yield part
 
 
 register_task(
