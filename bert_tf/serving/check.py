@@ -15,7 +15,15 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.prediction.runtimes import RUNTIMES, TEXT, TOKENS
-from bert_tf.serving.served import Outputs, Served
+from bert_tf.serving.served import (
+    EXAMPLES,
+    HUGGING_FACE,
+    HUGGING_FACE_NAMES,
+    TF_EXAMPLE,
+    Outputs,
+    Served,
+    make_signatures,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -39,16 +47,16 @@ class ExportCheck:
         self._format, self._precision = format, precision
         self._texts = sample_texts(served)
         self._ids = [served.trained.tokenizer.encode(text) for text in self._texts]
-        requests, functions = sample_requests(served), served.text_functions()
+        requests, signatures = sample_requests(served), make_signatures(served)
         self._expected: list[tuple[str, Mapping[str, Any], dict[str, np.ndarray]]] = []
         for name in names:
             if name == TEXT and served.has_spans and precision != "float32":
                 continue  # there may be other entities, and another number of them
             for request in requests[name]:
-                if name == TOKENS:
-                    outputs = served.tokens(**{n: tf.constant(v) for n, v in request.items()})
-                else:
-                    outputs = functions[name][0](*map(tf.constant, request.values()))
+                function, _ = signatures[name]
+                outputs = function(**{n: tf.constant(value) for n, value in request.items()})
+                if name == HUGGING_FACE:
+                    outputs.pop("pooler_output", None)  # random for a checkpoint without a pooler
                 self._expected.append((name, request, _floats(outputs)))
 
     def __call__(self, path: str) -> dict[str, Any]:
@@ -103,7 +111,19 @@ def sample_requests(served: Served) -> dict[str, list[dict[str, Any]]]:
         ids = {name: rows[None] for name, rows in ids.items()}
     positions = np.full((len(texts), 2), [1, 2])
     rows = {name: np.asarray(ids.get(name, positions), np.int32) for name in served.ids_specs()}
-    return {**requests, TOKENS: [rows]}
+    renamed = {name: rows[own] for own, name in HUGGING_FACE_NAMES.items()}
+    examples = [{EXAMPLES: [_serialize_example(request)]} for request in requests[TEXT]]
+    return {**requests, TOKENS: [rows], HUGGING_FACE: [renamed], TF_EXAMPLE: examples}
+
+
+def _serialize_example(request: Mapping[str, Any]) -> bytes:
+    """Return the `tf.train.Example` of a request of one row."""
+    features = {}
+    for name, (value,) in request.items():
+        texts = [value] if isinstance(value, str) else value
+        values = tf.train.BytesList(value=[text.encode() for text in texts])
+        features[name] = tf.train.Feature(bytes_list=values)
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
 def _floats(outputs: Outputs) -> dict[str, np.ndarray]:

@@ -45,7 +45,7 @@ from bert_tf.serving.pretrained import ServedEncoder, ServedMaskedLM
 from bert_tf.serving.quantization import INT8, Ids, calibration_ids, quantize
 from bert_tf.serving.question_answering import ServedQuestionAnswering
 from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.serving.served import Served
+from bert_tf.serving.served import HUGGING_FACE, TF_EXAMPLE, Served
 from bert_tf.serving.token_classification import ServedTokenClassification
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
@@ -101,7 +101,8 @@ class ExportOptions:
     )
     signature: str | None = option(
         "Signatures of a SavedModel, comma-separated. Default: those on text and tokens. "
-        "--signature=tokens takes ids and needs only operations of TensorFlow itself.",
+        "--signature=tokens takes ids and needs only operations of TensorFlow itself. For code that was "
+        "written for TFX or Hugging Face: tf_example, hugging_face.",
         default=None,
     )
     format: str = option(
@@ -245,11 +246,11 @@ def _check_environment(options: ExportOptions) -> None:
 def _choose_signatures(options: ExportOptions, served: Served) -> list[str]:
     if options.format != "saved_model":
         return [TOKENS]
-    known = served.signature_names()
+    known = [*served.signature_names(), TF_EXAMPLE, HUGGING_FACE]
     for name in options.signatures or ():
         if name not in known:
             raise OptionError("signature", f"the model has {', '.join(known)}, but no {name!r}.")
-    return list(options.signatures or known)
+    return list(options.signatures or served.signature_names())
 
 
 def load_served(options: ExportOptions, dtype: str = "float32") -> Served:

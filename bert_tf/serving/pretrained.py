@@ -61,6 +61,13 @@ class ServedEncoder(Served):
         check_pooling(self.pooling, self.config.num_hidden_layers)
         check_pooler(self.pooling, self.model)
 
+    def hugging_face(self, **ids) -> Outputs:
+        encoded = self.call_model(**ids)
+        return {
+            "last_hidden_state": tf.cast(encoded["sequence_output"], tf.float32),
+            "pooler_output": tf.cast(encoded["pooled_output"], tf.float32),
+        }
+
     def tokens(self, **ids) -> Outputs:
         encoded = self.call_model(**ids)
         embedding = sentence_embedding(encoded, ids["input_mask"], self.pooling)
@@ -116,6 +123,11 @@ class ServedMaskedLM(Served):
     def ids_specs(self) -> dict[str, tf.TensorSpec]:
         name = "masked_lm_positions"
         return {**super().ids_specs(), name: tf.TensorSpec([None, None], tf.int32, name)}
+
+    def hugging_face(self, **ids) -> Outputs:
+        shape = tf.shape(ids["input_ids"])
+        positions = tf.broadcast_to(tf.range(shape[1]), shape)
+        return {"logits": self.call_model(**ids, masked_lm_positions=positions)["masked_lm_logits"]}
 
     def tokens(self, **ids) -> Outputs:
         logits = self.call_model(**ids)["masked_lm_logits"]

@@ -28,10 +28,16 @@ from bert_tf.checkpoints.write import model_files
 from bert_tf.data.parallel import varint
 from bert_tf.files import atomic_folder, write_text
 from bert_tf.modeling.inference import InferenceEncoder, Layout
-from bert_tf.prediction.runtimes import EXTRA, METADATA_FILE, TOKENS
+from bert_tf.prediction.runtimes import EXTRA, METADATA_FILE, TEXT, TOKENS
 from bert_tf.serving.check import sample_requests
 from bert_tf.serving.quantization import Quantization
-from bert_tf.serving.served import ConcreteFunction, Served, trace_signatures
+from bert_tf.serving.served import (
+    HUGGING_FACE,
+    TF_EXAMPLE,
+    ConcreteFunction,
+    Served,
+    trace_signatures,
+)
 
 
 def write_saved_model(
@@ -62,18 +68,21 @@ def write_saved_model(
     encoder = InferenceEncoder(served.model, layout, replacements)
     served = replace(served, network=encoder)
     functions = trace_signatures(served, names or served.signature_names())
+    of_others = [functions[name] for name in functions if name in (TF_EXAMPLE, HUGGING_FACE)]
+    # Their clients often name no signature.
+    default = {TEXT: of_others[0]} if of_others and TEXT not in functions else {}
     module = tf.Module()
     # TensorFlow's own variables: of Keras' it would restore copies that no function reads, and servers
     # and the C API would find variables without values (Keras 3.15, `_export_to_saved_model_graph`).
     module.weights = [variable.value for variable in encoder.variables]
-    if functions.keys() != {TOKENS}:
+    if not functions.keys() <= {TOKENS, HUGGING_FACE}:
         module.tokenizer = served.tokenizer
     with atomic_folder(export_dir, "export_dir") as folder:
-        tf.saved_model.save(module, folder, signatures=functions)
+        tf.saved_model.save(module, folder, signatures=default | functions)
         extra = os.path.join(folder, EXTRA)
         values = metadata(served, precision, source) | {
             "format": "saved_model",
-            "signatures": {n: describe(function) for n, function in functions.items()},
+            "signatures": {n: describe(function) for n, function in (default | functions).items()},
             "custom_ops": custom_operations(os.path.join(folder, "saved_model.pb")),
         }
         if quantization is not None:

@@ -5,6 +5,11 @@
 
     serving_default   texts -> the outputs
     tokens            input_ids, input_mask, segment_ids: int32 [B, S] -> the outputs
+    tf_example        examples: string [B], serialized `tf.train.Example`s with the inputs of
+                      `serving_default` -> its outputs
+    hugging_face      input_ids, attention_mask, token_type_ids: int32 [B, S] -> the outputs of
+                      Hugging Face's TensorFlow classes: logits, start_logits and end_logits, or
+                      last_hidden_state [B, S, H] and pooler_output [B, H]
 
 Shapes: B batch, S sequence.
 """
@@ -12,7 +17,6 @@ Shapes: B batch, S sequence.
 from __future__ import annotations
 
 import abc
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +28,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.batching import length_step
 from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.runtimes import TOKENS
+from bert_tf.prediction.runtimes import TEXT, TOKENS
 from bert_tf.serving.text_packing import pack_ragged
 from bert_tf.serving.text_tokenizer import GraphTokenizer
 
@@ -33,6 +37,11 @@ Outputs = dict[str, tf.Tensor]
 Function = Callable[..., Outputs]
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
+TF_EXAMPLE, HUGGING_FACE = "tf_example", "hugging_face"
+EXAMPLES = "examples"  # the input of TF_EXAMPLE
+HUGGING_FACE_NAMES = dict(
+    zip(INPUT_NAMES, ("input_ids", "attention_mask", "token_type_ids"), strict=True)
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +77,13 @@ class Served(abc.ABC):
     def ids_specs(self) -> dict[str, tf.TensorSpec]:
         return {name: tf.TensorSpec(self.ids_shape, tf.int32, name) for name in INPUT_NAMES}
 
+    def hugging_face(self, **ids: tf.Tensor) -> Outputs:
+        """Return the outputs of Hugging Face's TensorFlow classes for INPUT_NAMES."""
+        outputs = self.tokens(**ids)
+        return {name: value for name, value in outputs.items() if name.endswith("logits")}
+
     def signature_names(self) -> list[str]:
+        """Return the signatures on text, and `TOKENS`: those of an export by default."""
         return [*self.text_functions(), TOKENS]
 
     @property
@@ -115,17 +130,53 @@ class Served(abc.ABC):
         return self.network(inputs) if self.network else self.model(inputs, training=False)
 
 
+def make_signatures(served: Served) -> dict[str, tuple[Function, Sequence[tf.TensorSpec]]]:
+    """Return signature -> the function that checks its inputs, by name, and answers; and its inputs."""
+    signatures = {
+        name: (check_texts(function, specs), specs)
+        for name, (function, specs) in served.text_functions().items()
+    }
+    checked = check_ids(served.hugging_face, served.config)
+    names = HUGGING_FACE_NAMES.values()
+    return {
+        **signatures,
+        TOKENS: (check_ids(served.tokens, served.config), list(served.ids_specs().values())),
+        TF_EXAMPLE: parse_examples(*signatures[TEXT]),
+        HUGGING_FACE: (
+            lambda **ids: checked(**{own: ids[name] for own, name in HUGGING_FACE_NAMES.items()}),
+            [tf.TensorSpec(served.ids_shape, tf.int32, name) for name in names],
+        ),
+    }
+
+
 def trace_signatures(served: Served, names: Sequence[str]) -> dict[str, ConcreteFunction]:
-    traced = {}
+    traced, signatures = {}, make_signatures(served)
     for name in names:
-        if name == TOKENS:
-            graph = tf.function(check_ids(served.tokens, served.config), autograph=False)
-            traced[name] = graph.get_concrete_function(**served.ids_specs())
-        else:
-            function, specs = served.text_functions()[name]
-            graph = tf.function(check_texts(function, specs), autograph=False)
-            traced[name] = graph.get_concrete_function(*specs)
+        function, specs = signatures[name]
+        graph = tf.function(function, autograph=False)
+        traced[name] = graph.get_concrete_function(**{spec.name: spec for spec in specs})
     return traced
+
+
+def parse_examples(
+    function: Function, specs: Sequence[tf.TensorSpec]
+) -> tuple[Function, list[tf.TensorSpec]]:
+    """Return a function on serialized `tf.train.Example`s, and its input.
+
+    Args:
+        specs: inputs of `function`, the features to read: [B], one text; or [B, K], one or more.
+    """
+    one, several = tf.io.FixedLenFeature([], tf.string), tf.io.RaggedFeature(tf.string)
+    features = {spec.name: one if spec.shape.rank == 1 else several for spec in specs}
+
+    def parsed(examples: tf.Tensor) -> Outputs:
+        columns = tf.io.parse_example(examples, features)
+        for name in features:
+            if features[name] is several:
+                columns[name] = columns[name].to_tensor("")
+        return function(**columns)
+
+    return parsed, [tf.TensorSpec([None], tf.string, EXAMPLES)]
 
 
 def texts_spec(name: str) -> tf.TensorSpec:
@@ -136,10 +187,9 @@ def check_texts(function: Function, specs: Sequence[tf.TensorSpec]) -> Function:
     """Wrap `function`, asserting that its inputs have the ranks of `specs` and one number of rows."""
     message = " and ".join(f"`{spec.name}`" for spec in specs)
 
-    @functools.wraps(function)
-    def checked(*inputs: tf.Tensor) -> Outputs:
+    def checked(**inputs: tf.Tensor) -> Outputs:
         # `ensure_shape` is computed, because servers accept other shapes than those of the signature.
-        texts = [tf.ensure_shape(v, s.shape, s.name) for v, s in zip(inputs, specs, strict=True)]
+        texts = [tf.ensure_shape(inputs[spec.name], spec.shape, spec.name) for spec in specs]
         rows = [tf.shape(value)[0] for value in texts]
         rule = f"{message} need one row of each for every example."
         checks = [tf.debugging.assert_equal(number, rows[0], rule) for number in rows[1:]]
