@@ -30,7 +30,7 @@ from bert_tf.tasks.glue import (
 from bert_tf.tasks.metrics import largest_class
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import FineTuningOptions, check_data, resolve, select_files
-from bert_tf.tasks.tables import infer_labels, read_examples, split_label_columns
+from bert_tf.tasks.tables import drop_unlabeled, infer_labels, read_examples, split_label_columns
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
@@ -262,4 +262,5 @@ def _read_tables(
         else:
             rows = splits.get("train") or read(options.fine_tuning.train_file)
             labels = infer_labels(rows)
+        splits = {split: drop_unlabeled(rows, labels, split) for split, rows in splits.items()}
     return {"labels": labels, "is_pair": options.table.text_b_column is not None}, splits

@@ -11,15 +11,23 @@ The columns of labels depend on the problem type:
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from bert_tf.characters import is_blank
 from bert_tf.data.tables import TableOptions, TableRow, read_table
 from bert_tf.limits import DataError
+from bert_tf.options import OptionError
 from bert_tf.tasks.classification import InputExample, Label
 
+logger = logging.getLogger(__name__)
+
+# Labels of rows without one: of SNLI, whose annotators did not agree, and of a ClassLabel of `datasets`.
+NO_LABEL = ("-", "-1")
+_MAX_UNLABELED = 0.1  # fraction of -1, above which it may be a class, as in -1, 0, 1
 _TRUTH = {"0": False, "1": True, "false": False, "true": True}
 
 
@@ -48,19 +56,42 @@ def read_examples(
 
 
 def infer_labels(examples: Sequence[InputExample]) -> list[str]:
-    """Return the distinct labels in order; numbers by their value.
+    """Return the distinct labels in order; numbers by their value. NO_LABEL is none beside two others.
+
+    Raises:
+        ValueError: -1 may be a class or mark rows without a label.
 
     >>> infer_labels([InputExample("1", "a", label="10"), InputExample("2", "b", label="9")])
     ['9', '10']
     """
     labels = sorted({name for example in examples for name in example.names})
-    try:
+    with suppress(ValueError):
         values = {label: float(label) for label in labels}
-    except ValueError:
+        if all(map(math.isfinite, values.values())):  # not the words "nan" and "infinity"
+            labels.sort(key=values.__getitem__)  # stable: "01" before "1"
+    named = [label for label in labels if label not in NO_LABEL]
+    if len(named) < 2 or not isinstance(examples[0].label, str):  # multi-label
         return labels
-    if not all(map(math.isfinite, values.values())):  # the words "nan" and "infinity"
-        return labels
-    return sorted(labels, key=values.__getitem__)  # stable: "01" before "1"
+    share = sum(example.label == "-1" for example in examples) / len(examples)
+    if share > _MAX_UNLABELED:
+        text = f"-1 is the label of {share:.0%} of the rows: name all labels, with -1 or without."
+        raise OptionError("labels", text)
+    return named
+
+
+def drop_unlabeled(
+    examples: Sequence[InputExample], labels: Sequence[str], split: str
+) -> list[InputExample]:
+    """Return the examples but those of NO_LABEL, unless that is one of the labels. Log their number."""
+    missing = set(NO_LABEL).difference(labels)
+    labeled = [example for example in examples if example.label not in missing]
+    if num_unlabeled := len(examples) - len(labeled):
+        logger.warning(
+            "%d of %d rows of the %s set have no label (%s), and are left out. If it is a class, list "
+            "all with --labels.",
+            *(num_unlabeled, len(examples), split, " or ".join(sorted(missing))),
+        )
+    return labeled
 
 
 def _read_text(row: TableRow, column: str, flag: str) -> str:

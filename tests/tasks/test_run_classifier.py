@@ -53,11 +53,39 @@ def test_read_data_rejects_tables_and_flags(tmp_path):
         (" ", {"problem_type": "multi_label"}, "labels"),
         ("", {}, "train.tsv"),
         ("neg pos", {"labels": "pos,mixed"}, "train.tsv:2"),
+        ("-1 0 1 0", {}, "labels"),
     ):
         labels = rows.split(" ") if rows else []
         given = table_options(tmp_path, [("x", label) for label in labels], **changes)
         with refused(name):
             read_data(given)
+
+
+@pytest.mark.parametrize(
+    "train, dev, labels",
+    [
+        (["neutral", "-", "entailment", "neutral"], ["-", "neutral"], ("entailment", "neutral")),
+        ([1, -1, 0, 2, *([1] * 7)], [-1, 2], ("0", "1", "2")),
+    ],
+)
+def test_rows_without_a_label_are_left_out(tmp_path, caplog, train, dev, labels):
+    caplog.set_level(logging.INFO)
+    files = {}
+    for name, split, found in (("train", "train_file", train), ("dev", "eval_file", dev)):
+        rows = (
+            {"sentence1": f"a{n}", "sentence2": "b", "gold_label": y} for n, y in enumerate(found)
+        )
+        files[split] = write_json_lines(tmp_path / f"{name}.jsonl", rows)
+    columns = {"text_a_column": "sentence1", "text_b_column": "sentence2"}
+    columns["label_column"] = "gold_label"
+    given = table_options(tmp_path, [], do_eval=True, **files, **columns)
+    task, splits = read_data(given)
+    assert task.labels == labels
+    assert [example.text_a for example in splits["train"]][:3] == ["a0", "a2", "a3"]
+    assert [example.text_a for example in splits["dev"]] == ["a1"]
+    assert f"1 of {len(train)} rows" in caplog.text and "1 of 2 rows" in caplog.text
+    evaluation = with_values(given, do_train=False)
+    assert len(read_data(evaluation, task)[1]["dev"]) == 1  # by the trained model
 
 
 def test_labels_that_no_file_states_are_needed(tmp_path):
@@ -77,6 +105,13 @@ def test_labels_are_of_the_table_the_flag_or_the_model(tmp_path):
     assert task.labels == ("pos", "neg")
     without = with_values(given, labels=None)
     assert read_data(without, known_labels=("POS", "NEG"))[0].labels == ("neg", "pos")
+    for names, labels in (  # two, or those of the flag, are classes whatever their names
+        (("-1", "1"), None),
+        (("+", "-"), None),
+        (("-1", "0", "1"), "-1,0,1"),
+    ):
+        task, splits = read_data(table_options(tmp_path, [("x", y) for y in names], labels=labels))
+        assert task.labels == names and len(splits["train"]) == len(names)
 
 
 def test_the_log_shows_classes_with_counts(tmp_path, caplog):
