@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -86,9 +86,11 @@ def rules(do_lower_case: bool) -> Rules:
     code_points = np.arange(0x110000, dtype=np.int32)
     images = {}  # of the code points that change
     sigma_context = np.full_like(code_points, NEITHER)
-    rank = _rank_combining_classes()
+    # Of characters that are not dropped as accents; their ranks have 3 bits.
+    others = [char for char in _characters() if unicodedata.category(char) != "Mn"]
+    classes = sorted(set(map(unicodedata.combining, others)))
     for char in _characters():
-        image = _image(char, do_lower_case, rank)
+        image = _image(char, do_lower_case, classes)
         if image != [ord(char)]:
             images[ord(char)] = image
         if do_lower_case:
@@ -107,14 +109,7 @@ def rules(do_lower_case: bool) -> Rules:
     )
 
 
-def _rank_combining_classes() -> dict[int, int]:
-    """Rank the combining classes of characters that are not dropped as accents, from 0 (3 bits)."""
-    chars = [char for char in _characters() if unicodedata.category(char) != "Mn"]
-    classes = set(map(unicodedata.combining, chars))
-    return {combining_class: rank for rank, combining_class in enumerate(sorted(classes))}
-
-
-def _image(char: str, do_lower_case: bool, rank: Mapping[int, int]) -> list[int]:
+def _image(char: str, do_lower_case: bool, classes: Sequence[int]) -> list[int]:
     """Return the characters that result from one, with the bits."""
     if is_dropped(char):
         return []
@@ -132,7 +127,7 @@ def _image(char: str, do_lower_case: bool, rank: Mapping[int, int]) -> list[int]
                 if combining_class:
                     continue
                 bits |= MARK
-            bits |= rank[combining_class] << ORDER_SHIFT
+            bits |= classes.index(combining_class) << ORDER_SHIFT
         image.append(ord(result) | bits)
     if len(image) > 1:
         image[0] |= MORE

@@ -46,8 +46,8 @@ class ServedTokenClassification(Served):
     has_spans = True
 
     @cached_property
-    def _rules(self) -> _EntityRules:
-        return _EntityRules.make(self.task.entity_label_names)
+    def _tables(self) -> _EntityTables:
+        return _entity_tables(self.task.entity_label_names)
 
     def tokens(self, **ids) -> Outputs:
         return self.call_model(**ids)
@@ -108,31 +108,33 @@ class ServedTokenClassification(Served):
         text = replace_invalid_utf8(text)
         located = graph_split_words(text, self.task.word_splitting, sorted(self.task.whole_words))
         labels, certain = self._label(located.words)
-        entities = self._rules.find(labels, located.words.row_splits)
-        start = tf.gather(located.starts, entities.first)
-        end = tf.gather(located.ends, entities.last)
-        part = tf.strings.substr(
-            tf.gather(text, entities.text),
-            tf.cast(start, tf.int32),
-            tf.cast(end - start, tf.int32),
-            unit="UTF8_CHAR",
+        # Entities: int64 [entities]; that of each word, int64 [N], -1 for none.
+        splits, number = located.words.row_splits, tf.range(tf.size(labels, tf.int64))
+        owner = located.words.value_rowids()
+        before = tf.concat([[0], labels], axis=0)[: tf.size(labels)]
+        is_first = tf.equal(number, tf.gather(splits, owner))
+        before = tf.where(is_first, tf.constant(len(self._tables.types), tf.int64), before)
+        begins = tf.gather_nd(self._tables.begins, tf.stack([before, labels], axis=1))
+        is_inside = tf.gather(self._tables.is_inside, labels)
+        entity = tf.boolean_mask(tf.cumsum(tf.cast(begins, tf.int64)) - 1, is_inside)
+        first = tf.boolean_mask(number, begins)
+        last = tf.math.unsorted_segment_max(
+            tf.boolean_mask(number, is_inside), entity, tf.size(first)
         )
-        probability = tf.math.unsorted_segment_min(
-            tf.boolean_mask(certain, entities.entity >= 0),
-            tf.boolean_mask(entities.entity, entities.entity >= 0),
-            tf.size(entities.first),
-        )
-        counts = tf.math.bincount(
-            tf.cast(entities.text, tf.int32), minlength=tf.size(text), dtype=tf.int64
-        )
+        certain = tf.boolean_mask(certain, is_inside)
+        probability = tf.math.unsorted_segment_min(certain, entity, tf.size(first))
+        start, end = tf.gather(located.starts, first), tf.gather(located.ends, last)
+        owner = tf.gather(owner, first)
+        position, length = tf.cast(start, tf.int32), tf.cast(end - start, tf.int32)
+        part = tf.strings.substr(tf.gather(text, owner), position, length, unit="UTF8_CHAR")
 
         def table(values, padding):
-            ragged = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)
+            ragged = tf.RaggedTensor.from_value_rowids(values, owner, tf.size(text, tf.int64))
             return ragged.to_tensor(padding)
 
         kind, part_name = ("label", "word") if self.task.word_labels else ("type", "entity")
         return {
-            kind: table(tf.gather(self._rules.types, tf.gather(labels, entities.first)), ""),
+            kind: table(tf.gather(self._tables.types, tf.gather(labels, first)), ""),
             "start": table(start, -1),
             "end": table(end, -1),
             part_name: table(part, ""),
@@ -144,63 +146,22 @@ class ServedTokenClassification(Served):
         return {TEXT: (self.text, [texts_spec("text")]), "words": (self.words, [words])}
 
 
-class _Entities(NamedTuple):
-    """Entities of texts.
+class _EntityTables(NamedTuple):
+    """`label_schemes.find_entities` as tables over labels and pairs of consecutive ones."""
 
-    first, last: int64 [entities], first and last word of each, counted over all texts.
-    text: int64 [entities], index of its text.
-    entity: int64 [N], index of each word's entity; -1 if it has none.
-    """
-
-    first: tf.Tensor
-    last: tf.Tensor
-    text: tf.Tensor
-    entity: tf.Tensor
+    begins: np.ndarray  # bool [L + 1, L], does an entity begin at the second; label L is "no word"
+    is_inside: np.ndarray  # bool [L], is a word with the label in an entity
+    types: np.ndarray  # string [L], of an entity that begins with the label
 
 
-@dataclass(frozen=True)
-class _EntityRules:
-    """`label_schemes.entities` as tables over pairs of consecutive labels.
+def _entity_tables(labels: Sequence[str]) -> _EntityTables:
+    def begins(before: Sequence[str], label: str) -> bool:
+        return any(e.start == len(before) for e in find_entities([*before, label]))
 
-    begins: bool [L + 1, L], whether an entity begins at the second label; label L is "no word".
-    is_inside: bool [L], whether a word with the label is in an entity.
-    types: string [L], of an entity that begins with the label.
-    """
-
-    begins: np.ndarray
-    is_inside: np.ndarray
-    types: np.ndarray
-
-    @classmethod
-    def make(cls, labels: Sequence[str]) -> _EntityRules:
-        alone = [find_entities([label]) for label in labels]  # at most one entity each
-        rows = [
-            [
-                any(entity.start == 1 for entity in find_entities([before, label]))
-                for label in labels
-            ]
-            for before in labels
-        ]
-        return cls(
-            np.array([*rows, [bool(entities) for entities in alone]]),
-            np.array([bool(entities) for entities in alone]),
-            np.array([entities[0].type if entities else "" for entities in alone], object),
-        )
-
-    def find(self, labels: tf.Tensor, splits: tf.Tensor) -> _Entities:
-        """Find the entities in labels int64 [N] of texts that begin at word `splits` int64 [B + 1]."""
-        number = tf.range(tf.size(labels, tf.int64))
-        text = tf.searchsorted(splits, number, side="right", out_type=tf.int64) - 1
-        is_first = tf.equal(number, tf.gather(splits, text))
-        before = tf.concat([[0], labels], axis=0)[: tf.size(labels)]
-        before = tf.where(is_first, tf.constant(len(self.types), tf.int64), before)
-        begins = tf.gather_nd(self.begins, tf.stack([before, labels], axis=1))
-        is_inside = tf.gather(self.is_inside, labels)
-        entity = tf.where(is_inside, tf.cumsum(tf.cast(begins, tf.int64)) - 1, -1)
-        first = tf.boolean_mask(number, begins)
-        last = tf.math.unsorted_segment_max(
-            tf.boolean_mask(number, is_inside),
-            tf.boolean_mask(entity, is_inside),
-            tf.size(first, tf.int64),
-        )
-        return _Entities(first, last, tf.gather(text, first), entity)
+    befores = [*([label] for label in labels), []]
+    alone = [find_entities([label]) for label in labels]  # at most one entity each
+    return _EntityTables(
+        np.array([[begins(before, label) for label in labels] for before in befores]),
+        np.array([bool(entities) for entities in alone]),
+        np.array([entities[0].type if entities else "" for entities in alone], object),
+    )
