@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import keras
@@ -43,8 +44,6 @@ MAX_ERROR = 0.1  # of a product, relative; products above stay in floats
 _ROWS = 512  # inputs of a product on which its error is measured
 _PARTS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.2)  # of the smallest and the largest value
 _POWERS = (0.5, 0.65, 0.8)  # of SmoothQuant; the product after an activation has no factors
-# Product -> the next one, whose inputs are its outputs, or sums of its outputs.
-_AFTER = {"query_key_value": "attention_output", "intermediate": "output"}
 
 Ids = dict[str, np.ndarray]
 
@@ -157,8 +156,8 @@ def quantize(served: Served, batches: Sequence[Ids]) -> Quantization:
     errors = {} if table is None else {WORDS: words_error}
     progress = Progress("quantize", len(layers), unit="products")
     for number, name in enumerate(layers, start=1):
-        activation = ACTIVATIONS.get(hidden_act) if name.endswith("/intermediate") else None
-        fused = () if activation is None else (activation,)
+        is_fused = name.endswith("/intermediate") and hidden_act in ACTIVATIONS
+        fused = (ACTIVATIONS[hidden_act],) if is_fused else ()
         powers = () if name.endswith("/output") else _POWERS
         affines[name], errors[name] = _quantize(recorders.pop(name), powers, fused, max_weight)
         progress.update(number)
@@ -186,25 +185,12 @@ def _quantize_words(model: keras.Model) -> tuple[QuantizedTable | None, float]:
 
 
 def _link(affines: dict[str, QuantizedAffine]) -> dict[str, QuantizedAffine]:
-    """Return the products, each of which writes what the next one reads, where that is possible.
-
-    * The product before the activation writes the integers of the product after it.
-    * The factors of the attention's output are those of the values, so the values have them at once.
-    """
+    """Let a product with an activation write the integers that the product after it reads."""
     linked = dict(affines)
     for name, affine in affines.items():
-        layer, _, part = name.rpartition("/")
-        after = affines.get(f"{layer}/{_AFTER.get(part)}")
-        if after is None:
-            continue
-        if part == "intermediate" and affine.fused:
+        after = affines.get(f"{name.removesuffix('intermediate')}output")
+        if affine.fused and after is not None:
             linked[name] = replace(affine, result=(after.low, after.high))
-        if part == "query_key_value" and after.factors is not None:
-            factors = np.ones_like(affine.largest)
-            factors[-len(after.factors) :] = after.factors
-            bias = keras.Variable(affine.bias.numpy() * factors, name="bias")
-            linked[name] = replace(affine, bias=bias, largest=affine.largest * factors)
-            linked[f"{layer}/attention_output"] = replace(after, factors=None)
     return linked
 
 
@@ -215,17 +201,18 @@ def _quantize(
     kernel, bias = recorder.affine.kernel.numpy(), recorder.affine.bias.numpy()
     rows = recorder.rows()
     expected = rows @ kernel
-    best = np.inf
-    for factors in (None, *(_factors(recorder, kernel, power) for power in powers)):
-        scale = np.float32(1) if factors is None else factors
-        integers, largest = quantize_kernel((kernel.T / scale).T, max_weight)
-        rounded = integers * (largest / 127)
-        ends = float((recorder.low * scale).min()), float((recorder.high * scale).max())
-        error, low, high = _best_range(rows * scale, rounded, expected, *ends)
-        if error < best:
-            best, choice = error, (integers, largest, rounded, low, high, factors)
-    integers, largest, rounded, low, high, factors = choice
-    seen = quantize_inputs(rows * (1 if factors is None else factors), low, high)
+
+    def attempt(factors):
+        integers, largest = quantize_kernel((kernel.T / factors).T, max_weight)
+        ends = float((recorder.low * factors).min()), float((recorder.high * factors).max())
+        found = _best_range(rows * factors, integers * (largest / 127), expected, *ends)
+        return *found, factors, integers, largest
+
+    one = np.float32(1)
+    attempts = map(attempt, (one, *(_factors(recorder, kernel, power) for power in powers)))
+    best, low, high, factors, integers, largest = min(attempts, key=itemgetter(0))
+    rounded = integers * (largest / 127)
+    seen = quantize_inputs(rows * factors, low, high)
     bias_error = (seen.astype(np.float32) @ rounded - expected).mean(axis=0)
     affine = QuantizedAffine(
         keras.Variable(integers, dtype="int8", trainable=False, name="kernel"),
@@ -233,7 +220,7 @@ def _quantize(
         largest,
         low,
         high,
-        factors,
+        None if factors is one else factors,
         fused,
     )
     return affine, best / float(np.linalg.norm(expected + bias))
