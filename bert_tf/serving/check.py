@@ -34,14 +34,7 @@ _WORDS = (3, 20)  # lengths of the texts from the vocabulary
 
 
 class ExportCheck:
-    """Compares a file or SavedModel with the model. The model's answers are computed at once.
-
-    Args:
-        served: the model in float32, which no export has changed yet.
-        names: of the signatures to compare.
-        format: key of `RUNTIMES`.
-        precision: of the export.
-    """
+    """Compares a file or SavedModel with the model in float32, whose answers are computed at once."""
 
     def __init__(self, served: Served, names: Sequence[str], format: str, precision: str):
         self._format, self._precision = format, precision

@@ -156,7 +156,7 @@ class ExportOptions:
 
     def __post_init__(self) -> None:
         precisions = FORMATS[self.format]
-        takes_ids = self.format == "saved_model" or self.signatures in (None, (TOKENS,))
+        takes_ids = self.format == "saved_model" or self.signature in (None, TOKENS)
         for name, is_valid, rule in (
             ("precision", self.precision in precisions, f"must be {' or '.join(precisions)}"),
             ("signature", takes_ids, "must be omitted: the file takes ids"),
@@ -166,11 +166,9 @@ class ExportOptions:
                 raise OptionError(name, f"{rule}, for {self.precision} as {self.format}.")
 
     @property
-    def signatures(self) -> tuple[str, ...] | None:
-        """Names in `signature`; None for the default."""
-        if self.signature is None:
-            return None
-        return tuple(dict.fromkeys(name.strip() for name in self.signature.split(",")))
+    def signatures(self) -> list[str]:
+        """Names in `signature`; [] for the default."""
+        return self.signature.split(",") if self.signature else []
 
     @property
     def is_calibrated(self) -> bool:
@@ -247,21 +245,14 @@ def _choose_signatures(options: ExportOptions, served: Served) -> list[str]:
     if options.format != "saved_model":
         return [TOKENS]
     known = [*served.signature_names(), TF_EXAMPLE, HUGGING_FACE]
-    for name in options.signatures or ():
+    for name in options.signatures:
         if name not in known:
             raise OptionError("signature", f"the model has {', '.join(known)}, but no {name!r}.")
-    return list(options.signatures or served.signature_names())
+    return options.signatures or served.signature_names()
 
 
 def load_served(options: ExportOptions, dtype: str = "float32") -> Served:
-    """Return the model to export, with its weights.
-
-    Args:
-        dtype: Keras precision policy.
-
-    Raises:
-        ValueError: the folder lacks the head, or a flag does not fit the model.
-    """
+    """Return the model to export, with its weights, in a precision policy of Keras."""
     read = partial(
         load_model,
         options.model_dir,
@@ -304,11 +295,7 @@ def load_served(options: ExportOptions, dtype: str = "float32") -> Served:
 
 
 def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
-    """Return the ids of the texts in `calibration_file`.
-
-    Raises:
-        ValueError: a line is not an input of the model, or there is no text.
-    """
+    """Return the ids of the texts in `calibration_file`."""
     names = [spec.name for spec in served.text_functions()[TEXT][1]]
     predictor = Predictor(served.trained)
     is_encoder = isinstance(served, ServedEncoder)
@@ -332,14 +319,7 @@ def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
 
 
 def _describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:
-    """Return the facts that trace an export to its model, for export.json.
-
-    Args:
-        checkpoint: path of the weights.
-
-    Returns:
-        The name of the checkpoint; size and SHA-256 of its files; its step; the time in UTC; the flags.
-    """
+    """Return the facts that trace an export to the path of its weights, for export.json."""
     name = os.path.basename(checkpoint)
     is_ours = re.fullmatch(r"model\.ckpt-\d+", name)
     return {

@@ -4,11 +4,8 @@
         input_ids, input_mask, segment_ids: int32 [B, S] -> the numeric outputs of `tokens`
     export.json, task.json, bert_config.json, vocab.txt, labels.txt     next to it
 
-The files contain no tokenizer: finding WordPieces needs an operation of tensorflow-text, and TFLite has
-no operations for the code points of strings. Clients make the ids with `FullTokenizer` (standard library
-only) or any other WordPiece tokenizer with the same vocabulary and rules.
-
-The extra [onnx] has tf2onnx, which converts the model; the extra [openvino] has NNCF, which quantizes.
+The files contain no tokenizer: clients make the ids with `FullTokenizer` (standard library only) or any
+other WordPiece tokenizer with the same vocabulary and rules.
 
 On a processor with bfloat16 instructions, OpenVINO computes in bfloat16 unless the program that loads a
 file sets INFERENCE_PRECISION_HINT. A float32 file contains the hint "f32", which our runtime obeys
@@ -79,8 +76,7 @@ def numeric_tokens(
 ) -> Any:
     """Return `tokens`, computed by `encoder`, as a graph without strings and variables.
 
-    It takes the inputs of `ids_specs` by position, then the weights if they are inputs, for formats that
-    store them separately; else they are constants.
+    It takes the inputs of `ids_specs` by position, then the weights, which are else constants.
     """
     served, weights = replace(served, network=encoder), encoder.variables
     ids_specs = served.ids_specs()
@@ -131,10 +127,9 @@ def _to_onnx(served: Served, path: str, *_: Any) -> Any:
 
 
 def _convert_to_onnx(function: Any, weights: Sequence[keras.Variable]) -> Any:
-    """Return the ModelProto.
+    """Convert a graph whose weights are inputs, and make these initializers.
 
-    tf2onnx copies each array of a graph many times (21.7 GB for BERT-Base, which has 0.4). It gets a
-    graph whose weights are inputs, which become initializers afterwards.
+    tf2onnx copies each array of a graph many times (21.7 GB for BERT-Base, which has 0.4).
     """
     import tf2onnx
     from onnx import numpy_helper

@@ -143,10 +143,10 @@ def graph_document_windows(
 def _slide(
     num_tokens: tf.Tensor, size: tf.Tensor, stride: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Lay windows of at most `size` tokens over texts of `num_tokens`, int64 [B] each.
+    """Lay windows of at most `size` tokens over texts of `num_tokens`, int64 [B] each, one or more.
 
     Returns:
-        int64 [B], windows of each text, at least one; int64 [W], text, start and length of each window.
+        int64 [B], windows of each text; int64 [W], text, start and length of each window.
     """
     step = tf.minimum(size, stride)
     counts = 1 - tf.minimum(size - num_tokens, 0) // step

@@ -306,8 +306,7 @@ def _normalize(
 def _lower_final_sigmas(chars: tf.Tensor, sigma_context: CodePointTable) -> tf.Tensor:
     """Replace Σ by ς at the end of a word. The look-up turns every other Σ into σ.
 
-    The end is that of `str.lower` (Unicode, Final_Sigma): the character before is cased, and the one
-    after is not. Case-ignorable characters are skipped.
+    As in `str.lower`, the character before is cased, and the one after is not, without ignorable ones.
     """
     context = sigma_context.look_up(chars)
     position = tf.where(context != IGNORABLE)[:, 0]
