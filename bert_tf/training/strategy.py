@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-import socket
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import keras
 import tensorflow as tf
@@ -14,9 +12,6 @@ import tensorflow as tf
 logger = logging.getLogger(__name__)
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
-
-
-_TPU_SECONDS = 20.0  # to connect
 
 
 def check_backend() -> None:
@@ -39,12 +34,15 @@ def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.S
         tpu: name or address of a TPU, for "tpu"; "" or "local" is the TPU of this machine.
 
     Raises:
-        ValueError: the TPU does not answer, or Keras' backend is not TensorFlow. This process has
-            trained on other devices.
+        ValueError: Keras' backend is not TensorFlow.
     """
     check_backend()
     if name == "tpu":
-        return _tpu_strategy(tpu or "")
+        logger.info("Connecting to the TPU %s ...", tpu or "of this machine")
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu or "")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
     if name == "multi_worker_mirrored" or (name == "auto" and _num_workers() > 1):
         return _multi_worker_strategy()
     gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
@@ -52,22 +50,6 @@ def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.S
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
         return mirrored_strategy(tuple(devices))
     return tf.distribute.OneDeviceStrategy(devices[0])
-
-
-def _tpu_strategy(tpu: str) -> tf.distribute.TPUStrategy:
-    logger.info("Connecting to the TPU %s ...", tpu or "of this machine")
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
-    _check_answers(resolver.master())
-    tf.config.experimental_connect_to_cluster(resolver)
-    tf.tpu.experimental.initialize_tpu_system(resolver)
-    return tf.distribute.TPUStrategy(resolver)
-
-
-def _check_answers(address: str) -> None:
-    """Raise OSError if nothing listens at grpc://host:port, for which TensorFlow would wait."""
-    parts = urlsplit(address)
-    if parts.scheme == "grpc" and parts.port:
-        socket.create_connection((parts.hostname, parts.port), _TPU_SECONDS).close()
 
 
 def distribute(
@@ -89,28 +71,19 @@ def distribute(
     return strategy.experimental_distribute_dataset(dataset.with_options(options))
 
 
-_MIRRORED: dict[tuple[str, ...], tf.distribute.MirroredStrategy] = {}
-
-
+@functools.cache
 def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
     """Return the strategy with a copy of the model on each device, one object per process.
 
     TensorFlow remembers the numbers, devices and shapes of its reductions until the process ends, and
     every `MirroredStrategy` counts from the same start, so a second one in a process would fail.
     """
-    if devices not in _MIRRORED:
-        if _MIRRORED:
-            raise ValueError(f"This process has used other devices than {', '.join(devices)}.")
-        _MIRRORED[devices] = tf.distribute.MirroredStrategy(devices)
-    return _MIRRORED[devices]
+    return tf.distribute.MirroredStrategy(devices)
 
 
 @functools.cache
 def _multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
-    """Return the strategy of this process; blocks until all processes have called it.
-
-    TensorFlow requires this call before it computes anything.
-    """
+    """Return the strategy of this process; blocks until all processes have called it."""
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
@@ -141,21 +114,10 @@ def needs_static_shapes(strategy: tf.distribute.Strategy) -> bool:
 
 
 def describe(strategy: tf.distribute.Strategy, global_batch_size: int) -> str:
-    """Return one line for the log: devices, replicas, batch of each."""
+    """Return a text for the log: devices of this process, and the batch over all replicas."""
+    devices = ", ".join(d.rpartition("device:")[2] for d in strategy.extended.worker_devices)
     replicas = strategy.num_replicas_in_sync
-    devices = ", ".join(
-        tf.DeviceSpec.from_string(device).device_type
-        + f":{tf.DeviceSpec.from_string(device).device_index}"
-        for device in strategy.extended.worker_devices
-    )
-    name = type(strategy).__name__
-    if is_multi_worker(strategy):
-        name = "MultiWorkerMirroredStrategy"  # the class has an older name
-        devices += f" of each of {replicas // len(strategy.extended.worker_devices)} processes"
-    return (
-        f"{name} on {devices}; batch {global_batch_size} = {replicas} x "
-        f"{global_batch_size / replicas:g}"
-    )
+    return f"{devices}; batch {global_batch_size} = {replicas} x {global_batch_size / replicas:g}"
 
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "auto")
@@ -164,14 +126,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")  # the faster first
 INT8_FLAGS = ("avx512_vnni", "avx_vnni", "amx_int8")
 _GPU_CAPABILITY = (8, 0)  # NVIDIA's Ampere, the first with bfloat16
-# Compute capability -> first CUDA version with its PTX, the newest first. Older GPUs: any version.
-_OLDEST_CUDA = {
-    (12, 1): (12, 9),
-    (12, 0): (12, 8),
-    (11, 0): (13, 0),  # Jetson Thor, which CUDA 12 numbered 10.1
-    (10, 3): (12, 9),
-    (10, 0): (12, 8),
-}
+_NEW_GPU, _ITS_CUDA = (10, 0), (12, 9)  # Blackwell, and the first CUDA with PTX for all of it
 
 
 @functools.cache
@@ -199,23 +154,16 @@ def gpu_compiler_problem() -> str | None:
     ends the process, so that no error can be caught. Source: tensorflow/tensorflow issue 111958.
     """
     built = tf.sysconfig.get_build_info().get("cuda_version")
-    if built is None:
+    if built is None or max(_gpu_capabilities(), default=(0, 0)) < _NEW_GPU:
         return None
-    version = tuple(int(part) for part in built.split(".")[:2])
-    for capability in _gpu_capabilities():
-        needed = next((cuda for first, cuda in _OLDEST_CUDA.items() if capability >= first), (0, 0))
-        if version < needed:
-            return (
-                f"XLA of TensorFlow {tf.__version__}, which was built for CUDA {built}, does not "
-                f"support GPUs of compute capability {capability[0]}.{capability[1]}"
-            )
-    return None
+    if tuple(int(part) for part in built.split(".")[:2]) >= _ITS_CUDA:
+        return None
+    return f"XLA of TensorFlow {tf.__version__}, built for CUDA {built}, is older than the GPU"
 
 
 def precision_for_cpu() -> str:
     """Choose by the processor's instructions; float32 on systems that do not name them."""
-    has_bfloat16 = set(BFLOAT16_FLAGS) & set(cpu_flags() or ())
-    return "mixed_bfloat16" if has_bfloat16 else "float32"
+    return "float32" if set(BFLOAT16_FLAGS).isdisjoint(cpu_flags() or ()) else "mixed_bfloat16"
 
 
 def int8_instruction() -> str | None:
