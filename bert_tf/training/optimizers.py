@@ -55,9 +55,6 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         learning_rate_factors: regular expression -> fraction of the rate for variables with a match in
             their path. The first match counts; the default is 1. See `layer_learning_rate_factors`.
         skip_nonfinite: change nothing where a gradient is not finite. For loss scaling.
-
-    Raises:
-        ValueError: a number is out of its range.
     """
 
     default_name: str
@@ -75,14 +72,6 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         name: str | None = None,
         **kwargs,
     ):
-        for parameter, value, is_valid, rule in (
-            ("weight_decay_rate", weight_decay_rate, weight_decay_rate >= 0, "0 or more"),
-            ("beta_1", beta_1, 0 <= beta_1 < 1, "0 or more and below 1"),
-            ("beta_2", beta_2, 0 <= beta_2 < 1, "0 or more and below 1"),
-            ("epsilon", epsilon, epsilon > 0, "above 0"),
-        ):
-            if not is_valid:
-                raise ValueError(f"`{parameter}` is {value}, but must be {rule}.")
         super().__init__(learning_rate=learning_rate, name=name or self.default_name, **kwargs)
         self.weight_decay_rate = weight_decay_rate
         self.beta_1 = beta_1
@@ -94,16 +83,12 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self.skip_nonfinite = skip_nonfinite
 
     @abc.abstractmethod
-    def direction(self, m, v):
-        """Return the direction of the update, a tensor like `m`."""
+    def direction(self, path: str, gradient, m, v):
+        """Return the direction of the update of the variable at `path`, a tensor like `m`."""
 
     def first_moment(self, path: str, m, gradient):
         """Return the next `m`."""
         return self.beta_1 * m + (1.0 - self.beta_1) * gradient
-
-    def direction_at(self, path: str, gradient, m, v):
-        """Return `direction`, or another one for some paths."""
-        return self.direction(m, v)
 
     def trust(self, path: str, variable, update):
         """Return the factor of the whole variable's update."""
@@ -142,13 +127,11 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         path = self._paths[self._get_variable_index(variable)]
         self._update(path, gradient, variable, self.slots(variable), learning_rate)
 
-    def _update(
-        self, path: str, gradient, variable, slots: Mapping[str, Any], learning_rate
-    ) -> None:
+    def _update(self, path: str, gradient, variable, slots: Mapping[str, Any], learning_rate):
         m, v = slots["adam_m"], slots["adam_v"]
         next_m = self.first_moment(path, m, gradient)
         next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
-        update = self.direction_at(path, gradient, next_m, next_v)
+        update = self.direction(path, gradient, next_m, next_v)
         if self.decays(path):
             update = update + self.weight_decay_rate * variable
         rate = ops.cast(learning_rate, variable.dtype) * self.learning_rate_factor(path)
@@ -164,9 +147,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self.assign_sub(variable, change)
 
     def apply_compiled(self, gradients, variables, scale, by_shape: bool) -> None:
-        """Do `apply` with `scale` times the gradients, compiled by XLA.
-
-        Only on the TensorFlow backend. Variables must be on one device; use `apply` for mirrored ones.
+        """Do `apply` with `scale` times the gradients, compiled by XLA; not for mirrored variables.
 
         Args:
             by_shape: compile one function for each shape, and call it for each of its variables.
@@ -192,10 +173,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         return True
 
     def _function(self, paths: Sequence[str], states) -> Callable:
-        """Return a function that updates these variables, or others of the same shapes and rules.
-
-        It must not depend on the path otherwise: `Muon` updates its matrices elsewhere.
-        """
+        """Return a function that updates these variables, or others of the same shapes and rules."""
         kinds = tuple(
             (variable.shape, self.decays(path), self.learning_rate_factor(path))
             for path, (_, variable, _) in zip(paths, states, strict=True)
@@ -206,8 +184,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
                 for path, (gradient, variable, slots) in zip(paths, states, strict=True):
                     self._update(path, gradient * scale, variable, slots, rate)
 
-            compiled = tf.function(update, jit_compile=True, autograph=False)
-            self._functions[kinds] = compiled
+            self._functions[kinds] = tf.function(update, jit_compile=True, autograph=False)
         return self._functions[kinds]
 
     def bias_corrections(self, dtype) -> tuple[Any, Any]:
@@ -239,7 +216,7 @@ class AdamWeightDecay(AdamByPath):
 
     default_name = "adam_weight_decay"
 
-    def direction(self, m, v):
+    def direction(self, path: str, gradient, m, v):
         return m / (ops.sqrt(v) + self.epsilon)
 
 
@@ -256,7 +233,7 @@ class AdamW(AdamByPath):
 
     default_name = "adamw"
 
-    def direction(self, m, v):
+    def direction(self, path: str, gradient, m, v):
         first, second = self.bias_corrections(m.dtype)
         return m * (ops.sqrt(second) / first) / (ops.sqrt(v) + self.epsilon)
 
@@ -278,7 +255,7 @@ class Lamb(AdamByPath):
 
     default_name = "lamb"
 
-    def direction(self, m, v):
+    def direction(self, path: str, gradient, m, v):
         first, second = self.bias_corrections(m.dtype)
         return m / first / (ops.sqrt(v / second) + self.epsilon)
 
@@ -325,9 +302,9 @@ class Muon(AdamW):
             return self.momentum * m + gradient
         return super().first_moment(path, m, gradient)
 
-    def direction_at(self, path: str, gradient, m, v):
+    def direction(self, path: str, gradient, m, v):
         if not self._is_matrix(path):
-            return self.direction(m, v)
+            return super().direction(path, gradient, m, v)
         scale = 0.2 * max(m.shape) ** 0.5
         return scale * orthogonal(gradient + self.momentum * m, self.product_dtype)
 
@@ -381,32 +358,8 @@ def layer_learning_rate_factors(num_hidden_layers: int, decay: float) -> dict[st
     >>> layer_learning_rate_factors(num_hidden_layers=2, decay=0.5)
     {'/embeddings/': 0.125, '/layer_0/': 0.25, '/layer_1/': 0.5}
     """
-    factors = {_match_path("embeddings"): decay ** (num_hidden_layers + 1)}
-    for layer in range(num_hidden_layers):
-        factors[_match_path(layer)] = decay ** (num_hidden_layers - layer)
-    return factors
-
-
-def parse_frozen(text: str) -> tuple[str | tuple[int, int], ...]:
-    """Parse a list of frozen parts; the number of layers is checked later, by `freeze`.
-
-    >>> parse_frozen("embeddings, 0-5, 7")
-    ('embeddings', (0, 5), (7, 7))
-
-    Raises:
-        OptionError: a part is not "embeddings", "encoder", "pooler", a layer, or a range of layers.
-    """
-    parts: list[str | tuple[int, int]] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        layers = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if layers and int(layers[1]) <= int(layers[2] or layers[1]):
-            parts.append((int(layers[1]), int(layers[2] or layers[1])))
-        elif part in ("embeddings", "encoder", "pooler"):
-            parts.append(part)
-        else:
-            text = f"{part!r} is none of embeddings, encoder, pooler, and layers such as 7 or 0-5."
-            raise OptionError("freeze", text)
-    return tuple(parts)
+    parts = ["embeddings", *(f"layer_{layer}" for layer in range(num_hidden_layers))]
+    return {f"/{part}/": decay ** (len(parts) - depth) for depth, part in enumerate(parts)}
 
 
 def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
@@ -414,7 +367,8 @@ def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
 
     Args:
         model: with a `BertModel` in it.
-        text: list for `parse_frozen`, such as "embeddings,0-5"; layers are counted from 0.
+        text: comma list of embeddings, encoder, pooler, layers and ranges of layers, from 0:
+            "embeddings,0-5,7".
 
     Returns:
         Paths of the frozen variables.
@@ -423,21 +377,17 @@ def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
         OptionError: a part or layer does not exist.
     """
     paths: list[str] = []
-    for part in parse_frozen(text):
-        if isinstance(part, tuple):
-            first, last = part
-            if last >= num_hidden_layers:
-                text = f"layer {last} does not exist: the last one is {num_hidden_layers - 1}."
-                raise OptionError("freeze", text)
-            paths += [_match_path(layer) for layer in range(first, last + 1)]
+    for part in filter(None, map(str.strip, text.split(","))):
+        numbers = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        layers = range(int(numbers[1]), int(numbers[2] or numbers[1]) + 1) if numbers else ()
+        if part in ("embeddings", "encoder", "pooler"):
+            paths.append(f"/{part}/")
+        elif layers and layers[-1] < num_hidden_layers:
+            paths += [f"/layer_{layer}/" for layer in layers]
         else:
-            paths.append(_match_path(part))
+            valid = f"embeddings, encoder, pooler, and layers from 0 to {num_hidden_layers - 1}"
+            raise OptionError("freeze", f"{part!r} is none of {valid}, such as 7 or 0-5.")
     frozen = [v for v in model.weights if any(path in v.path for path in paths)]
     for variable in frozen:
         variable.trainable = False
     return [variable.path for variable in frozen]
-
-
-def _match_path(part: str | int) -> str:
-    """Return the substring that only the paths of this part of the encoder contain."""
-    return f"/layer_{part}/" if isinstance(part, int) else f"/{part}/"

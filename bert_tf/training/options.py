@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import OptionError, option, require_packages
 from bert_tf.training import strategy
-from bert_tf.training.optimizers import OPTIMIZERS, parse_frozen
+from bert_tf.training.optimizers import OPTIMIZERS
 from bert_tf.training.schedules import SHAPES
 from bert_tf.training.step import COMPILATIONS
 from bert_tf.training.strategy import PRECISIONS, choose_precision
@@ -204,7 +204,6 @@ class TrainingOptions:
         if self.tensorboard:
             require_packages("tensorboard", ["tensorboard"], "tensorboard")
         parse_layers(self.init_layers or "0", name="init_layers")
-        parse_frozen(self.freeze or "")
 
     @property
     def dropouts(self) -> dict[str, Any]:

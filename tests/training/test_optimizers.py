@@ -356,11 +356,3 @@ def test_parts_that_do_not_exist_are_refused():
     for text in ("0-2", "embeddings,5", "1-0", "-1", "layer_0"):
         assert cause_of(freeze, model, text, num_hidden_layers=2) == "freeze"
         assert all(variable.trainable for variable in model.weights), text
-
-
-def test_a_number_out_of_its_range_is_rejected():
-    wrong = {"weight_decay_rate": [-0.1], "beta_1": [2], "beta_2": [1.0], "epsilon": [0.0, np.nan]}
-    for name, values in wrong.items():
-        for value in values:
-            with pytest.raises(ValueError, match=name):
-                AdamW(0.1, **{name: value})
