@@ -251,9 +251,8 @@ _SPEED: _Names = {"train tokens_per_second": "tokens per second"}
 def _points(record: dict[str, Any]) -> list[tuple[str, int, float]]:
     """Return (name, step, value) of each value of a record of the metrics file."""
     kind, step = record.pop("kind"), int(record.pop("step"))
-    rates = record.pop("learning_rates", {}).items()
-    points = [(f"{kind} learning_rate", int(between), float(rate)) for between, rate in rates]
-    return points + [(f"{kind} {name}", step, float(value)) for name, value in record.items()]
+    record.pop("learning_rates", None)  # of older logs
+    return [(f"{kind} {name}", step, float(value)) for name, value in record.items()]
 
 
 def learning_curve(metrics_file: str, results: Mapping[str, float]) -> list[Section]:

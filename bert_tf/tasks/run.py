@@ -313,7 +313,6 @@ class Run(Generic[AnyTask, AnyOptions]):
                 self.last_step,
                 hooks,
                 max_steps_per_call=training.iterations_per_loop,
-                batch_size=size,
             )
         if trainer.is_chief and (not is_over or described_step(self.output_dir) != trainer.step):
             self._write_card()

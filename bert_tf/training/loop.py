@@ -24,13 +24,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints.tf1 import latest_checkpoint
 from bert_tf.modeling.inference import check_no_kept_kernels
 from bert_tf.training import checkpoints
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimizers import AdamByPath
 from bert_tf.training.predict_batches import PredictStep, predict_batches
 from bert_tf.training.progress import MetricsLog, Progress, Speed, values_to_show
-from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.step import Compilation, LossScale, TrainStep, sum_of_replicas
 from bert_tf.training.strategy import distribute, is_chief, is_multi_worker
 
@@ -46,12 +46,11 @@ class Call:
     """What one call of the compiled steps has done.
 
     Args:
-        first, last: its steps, from 1.
+        last: the last of its steps, from 1.
         values: means of `TrainStep.reported`; of rate and loss scale the last value.
         stop_requested: any worker has received a signal to end.
     """
 
-    first: int
     last: int
     values: dict[str, float]
     seconds_per_step: float
@@ -123,7 +122,6 @@ class TrainLoop:
         self.train_step: Any = None  # a TrainStep, if there is an optimizer
         self.checkpoint: str | None = None
         self.last_step = 0
-        self._num_micro_batches = gradient_accumulation_steps
         if optimizer is not None:
             with strategy.scope():
                 optimizer.build(model.trainable_variables)
@@ -165,13 +163,14 @@ class TrainLoop:
         Args:
             source: folder, for its latest checkpoint, or the path of a `model.ckpt-N`.
         """
-        prefix = checkpoints.find_checkpoint(source)
+        prefix = source
+        if not tf.io.gfile.exists(source + ".index"):
+            prefix = latest_checkpoint(source)
         if prefix is None:
             return None
         checkpoints.restore_checkpoint(prefix, self.variables, optional=LossScale.NAMES)
         self.checkpoint = prefix
-        what = "Loaded step" if self.optimizer is None else "Resumed at step"
-        logger.info("%s %d from %s", what, self.step, prefix)
+        logger.info("Loaded step %d from %s", self.step, prefix)
         return self.step
 
     def train(
@@ -181,7 +180,6 @@ class TrainLoop:
         hooks: Sequence[Hook],
         *,
         max_steps_per_call: int = 1000,
-        batch_size: int | None = None,
     ) -> None:
         """Train up to `num_train_steps`, from the current step.
 
@@ -190,22 +188,15 @@ class TrainLoop:
             num_train_steps: total optimizer steps, including those before a resume.
             hooks: what happens after each call of the compiled steps, in this order.
             max_steps_per_call: a call takes about two seconds, so that the loss is seen often.
-            batch_size: over all devices, for the error if memory is short.
 
         Raises:
             FloatingPointError: the loss is not finite.
-            ResourceExhaustedError: a step needs more memory.
             SystemExit: this process or another worker received SIGTERM. The current step is saved.
             KeyboardInterrupt: the same after Ctrl-C; at once after a second one.
             ValueError: another process trains in the folder of the checkpoints.
         """
         if self.step >= num_train_steps:
-            is_beyond = self.step > num_train_steps  # another folder or other data, by mistake
-            logger.log(
-                logging.WARNING if is_beyond else logging.INFO,
-                "Nothing to train: the checkpoint has step %d, and the training ends at %d",
-                *(self.step, num_train_steps),
-            )
+            logger.info("Nothing to train: step %d of %d", self.step, num_train_steps)
             return
         iterator = iter(distribute(self.strategy, dataset_from(self.step)))
         together = is_multi_worker(self.strategy)
@@ -216,10 +207,7 @@ class TrainLoop:
             while self.step < self.last_step and not stop_requested:
                 pauses = [hook.every - self.step % hook.every for hook in hooks if hook.every]
                 steps = min(call_size, self.last_step - self.step, *pauses)
-                try:
-                    call = self.take_steps(iterator, steps, bool(received))
-                except tf.errors.ResourceExhaustedError as error:
-                    raise self._out_of_memory(batch_size) from error
+                call = self.take_steps(iterator, steps, bool(received))
                 for hook in hooks:
                     hook.after(self, call)
                 call_size = max(1, int(_SECONDS_PER_CALL / call.seconds_per_step))
@@ -241,20 +229,19 @@ class TrainLoop:
         Raises:
             FloatingPointError: a loss or gradient was not finite, so that the weights are lost.
         """
-        start, first = time.monotonic(), self.step + 1
+        start = time.monotonic()
         values, first_nonfinite_step, num_stops = self._train_steps(
             iterator, tf.constant(steps), tf.constant(float(is_terminated))
         )
         values = {name: float(value) for name, value in values.items()}
         seconds = (time.monotonic() - start) / steps
         if first_nonfinite_step >= 0:
-            saved = f"{self.checkpoint} is from before."
             raise FloatingPointError(
                 f"The loss is {values['loss']} and the norm of its gradient {values['gradient_norm']} "
                 f"at step {int(first_nonfinite_step)}. Lower learning_rate, or raise the number of "
-                f"warm-up steps. {saved if self.checkpoint else 'No earlier checkpoint exists.'}"
+                f"warm-up steps. The last checkpoint is {self.checkpoint}."
             )
-        return Call(first, self.step, values, seconds, bool(num_stops > 0))
+        return Call(self.step, values, seconds, bool(num_stops > 0))
 
     def _loop(self, iterator, num_steps, stop_flag):
         """Take steps. Return their values, the first nonfinite step or -1, and whether to stop."""
@@ -290,23 +277,9 @@ class TrainLoop:
         meet = tf.function(lambda: self._sum_of_workers(tf.constant(float(flag))))
         return bool(meet() > 0)
 
-    def _out_of_memory(self, batch_size: int | None) -> tf.errors.ResourceExhaustedError:
-        return tf.errors.ResourceExhaustedError(
-            None,
-            None,
-            f"The memory of the device is too small for a step with train_batch_size={batch_size}, "
-            f"devices={self.strategy.num_replicas_in_sync}, "
-            f"gradient_accumulation_steps={self._num_micro_batches} and "
-            f"precision={self.model.dtype_policy.name}. Raise gradient_accumulation_steps, which takes "
-            "the same steps, or try precision=mixed_bfloat16 or a lower max_seq_length.",
-        )
-
     def _end(self, received: Sequence[int]) -> None:
         """End the process after these signals to it, or to another worker."""
-        saved = self.checkpoint
-        if not self.is_chief:
-            saved = f"the checkpoint of worker 0 at step {self.step}"
-        remedy = f"Run the same command again to resume from {saved}."
+        remedy = f"Run the same command again to resume from step {self.step}."
         if signal.SIGINT in received:
             raise KeyboardInterrupt(remedy)
         logger.warning("Ended. %s", remedy)
@@ -341,12 +314,10 @@ class LogHook(Hook):
     def after(self, loop: TrainLoop, call: Call) -> None:
         if not loop.is_chief:
             return
-        values, rates, schedule = dict(call.values), {}, loop.optimizer.schedule
+        values = dict(call.values)
         if self._speed is not None:
             values |= self._speed.values(call.seconds_per_step, values["tokens"])
-        if isinstance(schedule, WarmupDecay):
-            rates = schedule.points(call.first, call.last)
-        self._log.write("train", call.last, values, rates)
+        self._log.write("train", call.last, values)
         self._progress.update(call.last, values_to_show(values))
 
 

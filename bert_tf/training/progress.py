@@ -9,15 +9,12 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import IO, Any
 
 import tensorflow as tf
 
-# Redraw a terminal's line at most this often. Elsewhere print a new line this often.
-_SECONDS_BETWEEN_REDRAWS = 0.1
-_SECONDS_BETWEEN_LINES = 20.0
-_YEAR = 365 * 86_400.0
+_SECONDS_BETWEEN_REDRAWS = 0.1  # on a terminal
+_SECONDS_BETWEEN_LINES = 20.0  # elsewhere
 
 
 class Progress:
@@ -48,62 +45,43 @@ class Progress:
         self._stream = stream or sys.stderr
         self._clock = clock
         self._start = self._last_shown = clock()
-        self._warm: tuple[float, float] | None = None  # (done, seconds) after the first update
+        self._first: tuple[float, float] | None = None  # (done, time) of the first update
         self._live = self._stream.isatty()
 
     def update(self, done: float, values: Mapping[str, float] | None = None) -> None:
         """Show that `done` of `total` units are finished."""
         now = self._clock()
-        if self._warm is None:
-            self._warm = (done, now - self._start)
+        # The first update includes compilation, so it does not predict the rest.
+        self._first = self._first or (done, now)
         finished = done >= self.total
         pause = _SECONDS_BETWEEN_REDRAWS if self._live else _SECONDS_BETWEEN_LINES
         if not finished and now - self._last_shown < pause:
             return
         self._last_shown = now
-        line = self.line(done, values or {}, now - self._start)
+        done_before, time_before = self._first
+        rate = (done - done_before) / (now - time_before) if now > time_before else 0.0
+        speed = f"  {rate:,.2f} {self.unit}/s" if rate > 0 else ""
+        ending = f"took {duration(now - self._start)}"
+        if not finished:
+            ending = f"ETA {duration((self.total - done) / rate) if rate > 0 else '?'}"
+        fraction = done / self.total if self.total else 1.0
+        line = f"{self.label} {done:,.0f}/{self.total:,.0f} {fraction:4.0%}{speed}  {ending}"
+        line += "".join(f"  {name} {_format(value)}" for name, value in (values or {}).items())
         if self._live:
             # A line that wraps cannot be rewritten. metrics.jsonl contains the values cut off here.
             line = line[: shutil.get_terminal_size().columns - 1]
-            self._stream.write(f"\r\x1b[K{line}" + ("\n" if finished else ""))
-        else:
-            self._stream.write(line + "\n")
+            line = f"\r\x1b[K{line}"
+        self._stream.write(line + ("\n" if finished or not self._live else ""))
         self._stream.flush()
-
-    def line(self, done: float, values: Mapping[str, float], seconds: float) -> str:
-        """Return the line for `done` units after `seconds`."""
-        # The first update includes compilation, so it does not predict the rest.
-        done_before, seconds_before = self._warm or (done, seconds)
-        elapsed = seconds - seconds_before
-        rate = (done - done_before) / elapsed if elapsed > 0 else 0.0
-        left = "?"
-        if rate > 0:
-            to_do = (self.total - done) / rate
-            left = duration(to_do) if to_do <= _YEAR else "over a year"
-        text = "".join(f"  {name} {_format(value)}" for name, value in values.items())
-        fraction = done / self.total if self.total else 1.0
-        ending = f"ETA {left}"
-        if done >= self.total:
-            start = seconds_before - (done_before / rate if rate > 0 else 0.0)
-            note = " with start-up" if start >= 1 and done > 0 else ""
-            ending = f"took {duration(seconds)}{note}"
-        count = f"{done:,.0f}/{self.total:,.0f}"
-        return f"{self.label} {count} {fraction:4.0%}{self._speed(rate)}  {ending}{text}"
-
-    def _speed(self, rate: float) -> str:
-        if rate <= 0:
-            return ""
-        return f"  {rate:,.1f} {self.unit}/s" if rate >= 1 else f"  {1 / rate:,.1f} s each"
 
 
 class ByteProgress(Progress):
-    """Progress in bytes, shown as B, kB or MB, with the mean rate from the beginning."""
+    """Progress in bytes, shown as kB or MB, with the mean rate from the beginning."""
 
     def __init__(self, label: str, num_bytes: int, **arguments: Any):
-        units = ((1e6, "MB"), (1e3, "kB"), (1.0, "B"))
-        self._scale, unit = next((pair for pair in units if num_bytes >= 10 * pair[0]), units[-1])
+        self._scale, unit = (1e6, "MB") if num_bytes >= 1e7 else (1e3, "kB")
         super().__init__(label, num_bytes / self._scale, unit, **arguments)
-        self._warm = (0.0, 0.0)  # nothing is compiled
+        self._first = (0.0, self._start)  # nothing is compiled
 
     def update(self, done: float, values: Mapping[str, float] | None = None) -> None:
         """Show that `done` bytes are finished."""
@@ -185,24 +163,13 @@ class MetricsLog:
         self._directory = directory
         self._tensorboard = tensorboard
 
-    def write(
-        self,
-        kind: str,
-        step: int,
-        values: Mapping[str, float],
-        rates: Mapping[int, float] = MappingProxyType({}),
-    ) -> None:
-        """Append a line; `rates` are learning rates of other steps since the previous line."""
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Append a line."""
         record = {"kind": kind, "step": step, **{name: float(v) for name, v in values.items()}}
-        between = {number: rate for number, rate in rates.items() if number != step}
-        if between:
-            record["learning_rates"] = between
         with tf.io.gfile.GFile(self._path, "a") as file:
             file.write(json.dumps(record) + "\n")
         if self._tensorboard:
             with self._events.as_default():
-                for number, rate in between.items():
-                    tf.summary.scalar(f"{kind}/learning_rate", rate, step=number)
                 for name, value in values.items():
                     tf.summary.scalar(f"{kind}/{name}", value, step=step)
                 self._events.flush()

@@ -22,10 +22,7 @@ import math
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
-
-_POINTS = 100  # per chart of a whole training
 
 # Name -> function of the progress, float32 [] from 0 to 1, that falls from 1.
 SHAPES = {
@@ -88,26 +85,6 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         if self.num_warmup_steps:
             scale = ops.where(step < self.num_warmup_steps, step / self.num_warmup_steps, scale)
         return ops.cast(self.learning_rate, "float32") * scale
-
-    def points(self, first: int, last: int) -> dict[int, float]:
-        """Return the rates to plot for the steps `first` to `last`, counted from 1.
-
-        These are each hundredth of the training, each peak, and `last`. Step n has rate
-        `schedule(n - 1)`, because the first step is taken at 0.
-
-        >>> points = WarmupDecay(1.0, num_train_steps=1000, num_warmup_steps=4).points(2, 20)
-        >>> {step: round(rate, 3) for step, rate in points.items()}
-        {5: 0.996, 10: 0.991, 20: 0.981}
-        >>> list(WarmupDecay(1.0, num_train_steps=1000).points(1, 9))  # the peak is the first
-        [1, 9]
-        """
-        steps = np.arange(first, last + 1)
-        rates = ops.convert_to_numpy(self(np.arange(first - 2, last + 1)))  # with both neighbours
-        before, rates, after = rates[:-2], rates[1:-1], rates[2:]
-        is_plotted = steps % max(1, self.num_train_steps // _POINTS) == 0
-        rises = (steps == 1) | (rates > before)
-        is_plotted |= (rises & (rates >= after)) | (steps == last)
-        return dict(zip(steps[is_plotted].tolist(), rates[is_plotted].tolist(), strict=True))
 
     def get_config(self) -> dict[str, Any]:
         return dict(vars(self))  # the arguments are the attributes

@@ -252,8 +252,7 @@ class TrainStep:
         def forward_one(index):
             return forward(micro_batch(inputs, index, num_micro_batches), fold_in(seed, index))
 
-        size = next(iter(inputs.values())).shape[0]
-        outputs = concat_outputs(forward_one, num_micro_batches, size)
+        outputs = concat_outputs(forward_one, num_micro_batches)
         upstream, term = output_gradients(outputs, labels, loss, weights[loss.name])
 
         def backward(index):
@@ -361,12 +360,9 @@ def micro_batch(
         size = value.shape[0]
         if size is None or size % num_micro_batches:
             size = tf.shape(value)[0]
-            first = index * size // num_micro_batches
-            rows[name] = _rows(value, first, (index + 1) * size // num_micro_batches - first)
-        else:
-            rows[name] = _rows(
-                value, index * (size // num_micro_batches), size // num_micro_batches
-            )
+        first, end = (number * size // num_micro_batches for number in (index, index + 1))
+        count = size // num_micro_batches if isinstance(size, int) else end - first
+        rows[name] = _rows(value, first, count)
     return rows
 
 
@@ -389,36 +385,14 @@ def accumulate_gradients(
 
 
 def concat_outputs(
-    forward: Callable[[tf.Tensor], Mapping[str, Any]], num_micro_batches: int, size: int | None
+    forward: Callable[[tf.Tensor], Mapping[str, Any]], num_micro_batches: int
 ) -> dict[str, tf.Tensor]:
-    """Return the outputs of all micro-batches: `forward(index)` -> name -> [b, ...].
-
-    Args:
-        size: rows of all micro-batches. If `num_micro_batches` divides it, the shapes are static, as
-            for a TPU.
-    """
-    forward = _not_inlined(forward)
-    arrays, shapes = {}, {}
-    for name, value in forward(tf.constant(0)).items():
-        rows = None if size is None or size % num_micro_batches else size // num_micro_batches
-        shapes[name] = [rows and size, *value.shape[1:]]
-        element_shape = [rows, *value.shape[1:]]
-        array = tf.TensorArray(
-            value.dtype, num_micro_batches, infer_shape=False, element_shape=element_shape
-        )
-        arrays[name] = array.write(0, value)
-
-    def add(index, arrays):
-        values = forward(index)
-        return index + 1, {name: a.write(index, values[name]) for name, a in arrays.items()}
-
-    _, arrays = tf.while_loop(
-        lambda index, _: index < num_micro_batches,
-        add,
-        (tf.constant(1), arrays),
-        parallel_iterations=1,
-    )
-    return {n: tf.ensure_shape(array.concat(), shapes[n]) for n, array in arrays.items()}
+    """Return the outputs of all micro-batches: `forward(index)` -> name -> [b, ...]."""
+    forward, parts = _not_inlined(forward), []
+    for index in range(num_micro_batches):
+        with tf.control_dependencies(tf.nest.flatten(parts[-1:])):  # one in memory at a time
+            parts.append(forward(tf.constant(index)))
+    return {name: tf.concat([part[name] for part in parts], axis=0) for name in parts[0]}
 
 
 def _not_inlined(function: Callable) -> Callable:

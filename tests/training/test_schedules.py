@@ -61,16 +61,3 @@ def test_serialization_keeps_every_setting():
         copy = keras.optimizers.schedules.deserialize(saved)
         assert copy.get_config() == schedule.get_config()
         assert rates(copy, *range(10)) == rates(schedule, *range(10))
-
-
-@pytest.mark.parametrize("peak", [2, 7])
-def test_the_points_of_a_curve_are_a_hundredth_apart_and_have_the_peak_and_the_last_step(peak):
-    schedule = WarmupDecay(2.0, num_train_steps=1000, num_warmup_steps=peak)
-    found = {}
-    for first, last in ((1, 1), (2, 2), (3, 5), (6, 640), (641, 1000)):  # calls of the loop
-        found |= schedule.points(first, last)
-    steps = {1, 2, 5, 640, 1000, *range(10, 1000, 10)}
-    assert set(found) - steps <= {peak + 1}
-    assert max(found.values()) == max(float(schedule(step)) for step in range(10))
-    for step, rate in found.items():
-        assert rate == pytest.approx(float(schedule(step - 1)), rel=1e-6, abs=1e-9), step

@@ -138,19 +138,6 @@ def test_without_a_mask_all_tokens_are_counted():
     assert number_of_tokens({"x": tf.zeros((2, 2))}) == 0
 
 
-def test_a_run_without_memory_ends_with_the_remedy(tmp_path):
-    def rows():
-        yield {name: value[0] for name, value in linear_batches(2).items()}
-        raise MemoryError
-
-    def dataset_from(step):
-        specs = tf.data.Dataset.from_tensor_slices(linear_batches(2)).element_spec
-        return tf.data.Dataset.from_generator(rows, output_signature=specs)
-
-    with pytest.raises(tf.errors.ResourceExhaustedError, match="gradient_accumulation_steps"):
-        train(linear_trainer(), dataset_from, 3, tmp_path)
-
-
 def test_a_gpu_that_is_newer_than_xla_trains_without_it_unless_that_is_asked_for(pretend):
     pretend([(12, 0)], cuda="12.5.1")
     gpu = tf.distribute.OneDeviceStrategy("GPU:0")  # nothing is computed on it
