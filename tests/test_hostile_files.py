@@ -9,9 +9,9 @@ from tiny_checkpoints import arrays_of, write_json, write_tf1
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sentence_transformers import embedding_settings
 from bert_tf.checkpoints.tensor_files import open_tensors
+from bert_tf.checkpoints.tf1 import latest_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.limits import read_json
-from bert_tf.training.checkpoints import latest_checkpoint
 
 
 def test_nested_json_names_its_file(tmp_path):

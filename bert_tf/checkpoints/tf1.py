@@ -63,7 +63,7 @@ def write_tf1(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
         prefix=prefix,
         tensor_names=names,
         shape_and_slices=[""] * len(names),
-        tensors=[np.ascontiguousarray(arrays[name]) for name in names],
+        tensors=[arrays[name] for name in names],
     )
 
 
@@ -89,29 +89,32 @@ def prefixes_in(folder: str) -> list[str]:
     return sorted(name.removesuffix(".index") for name in names if name.endswith(".index"))
 
 
-def _prefix_in_folder(folder: str) -> str:
-    named, names = named_checkpoints(folder), prefixes_in(folder)
-    known = named or (names if len(names) == 1 else [])
-    newest = next((name for name in known if name in names), None)
-    if newest is None:
-        problem = f"{len(names)} checkpoints, and no file `checkpoint` that names the newest"
-        example = f", such as {folder}/{names[-1]}" if names else ""
-        raise DataError(folder, f"{problem}: name one{example}.")
-    if newest != known[0]:
-        logger.warning("%s: the file `checkpoint` names %s, which is missing", folder, known[0])
-    return checkpoint_prefix(tf.io.gfile.join(folder, newest))
+def latest_checkpoint(folder: str) -> str | None:
+    """Return the prefix of the newest checkpoint that the file `checkpoint` names, or None.
 
-
-def named_checkpoints(folder: str) -> list[str]:
-    """Return the names in a file `checkpoint`, the newest first; [] without one.
-
-    Its paths may be absolute and from another machine: only their last parts count.
+    Only the last parts of the paths in the file count: they may be of another machine.
     """
     state = tf.train.get_checkpoint_state(folder)
     if state is None:
-        return []
-    paths = [state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths)]
-    return list(dict.fromkeys(path.rsplit("/", 1)[-1] for path in paths))
+        return None
+    existing = prefixes_in(folder)
+    paths = state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths)
+    for name in dict.fromkeys(path.rsplit("/", 1)[-1] for path in paths):
+        if name in existing:
+            return tf.io.gfile.join(folder, name)
+        logger.warning("%s: the file `checkpoint` names %s, which is missing", folder, name)
+    return None
+
+
+def _prefix_in_folder(folder: str) -> str:
+    names = prefixes_in(folder)
+    if newest := latest_checkpoint(folder):
+        return newest
+    if len(names) == 1 and tf.train.get_checkpoint_state(folder) is None:
+        return tf.io.gfile.join(folder, names[0])
+    problem = f"{len(names)} checkpoints, and no file `checkpoint` that names the newest"
+    example = f", such as {folder}/{names[-1]}" if names else ""
+    raise DataError(folder, f"{problem}: name one{example}.")
 
 
 def _is_state(name: str, names: Collection[str]) -> bool:

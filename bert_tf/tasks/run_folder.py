@@ -18,6 +18,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
 from bert_tf.checkpoints.heads import HEADS
 from bert_tf.checkpoints.read import read_checkpoint
+from bert_tf.checkpoints.tf1 import latest_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records
 from bert_tf.files import file_facts, write_text
@@ -25,7 +26,7 @@ from bert_tf.limits import read_json
 from bert_tf.options import OptionError, flag_values, flags_of
 from bert_tf.report.model_card import changed_options, code, without_folders
 from bert_tf.tasks.load import make_task
-from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
+from bert_tf.training.checkpoints import checkpoint_step
 
 logger = logging.getLogger(__name__)
 

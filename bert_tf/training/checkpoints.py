@@ -11,7 +11,6 @@ data/records.py). No other state needs saving, but mixed_float16 adds the scale 
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -23,10 +22,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.tf1 import named_checkpoints
+from bert_tf.checkpoints.tf1 import prefixes_in, write_tf1
 from bert_tf.files import hold_lock, write_text
-
-logger = logging.getLogger(__name__)
 
 GLOBAL_STEP = "global_step"
 
@@ -61,26 +58,28 @@ def save_checkpoint(
         keep_max: number of checkpoints to keep; 0 keeps all.
 
     Raises:
-        ValueError: the path of `directory` contains "*", "?" or "[".
+        ValueError: the path of `directory` contains "*", "?" or "[", and could not be read back.
     """
-    _check_no_pattern(directory)
+    if any(character in directory for character in "*?["):
+        raise ValueError(
+            f"{directory} has *, ? or [, a pattern for TensorFlow: use another output_dir."
+        )
     tf.io.gfile.makedirs(directory)
     prefix = tf.io.gfile.join(directory, f"model.ckpt-{step}")
-    names = sorted(variables)
-    arrays = [np.asarray(variables[name]) for name in names]
-    if GLOBAL_STEP in variables:
-        arrays[names.index(GLOBAL_STEP)] = np.asarray(step, np.int64)
-    try:
-        tf.raw_ops.SaveV2(
-            prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=arrays
-        )
-        earlier = [path for path in list_checkpoints(directory) if path != prefix]
-        prefixes = [*earlier, prefix][-keep_max:]  # [-0:] is all
-        _write_state(directory, prefixes)
-    except (OSError, tf.errors.OpError):  # usually a full disk
-        _remove_others(directory, list_checkpoints(directory))
-        raise
-    _remove_others(directory, prefixes)
+    arrays = {name: np.asarray(variable) for name, variable in variables.items()}
+    if GLOBAL_STEP in arrays:
+        arrays[GLOBAL_STEP] = np.asarray(step, np.int64)
+    write_tf1(prefix, arrays)
+    earlier = [path for path in list_checkpoints(directory) if path != prefix]
+    names = [PurePath(path).name for path in (*earlier, prefix)][-keep_max:]  # [-0:] is all
+    # Relative paths, so that the folder can be moved.
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    write_text(tf.io.gfile.join(directory, "checkpoint"), "\n".join(lines) + "\n")
+    for name in tf.io.gfile.listdir(directory):  # of old checkpoints and of interrupted writes
+        match = re.match(r"(model\.ckpt-\d+)\.(index|meta|data-)", name)
+        if match and (match[1] not in names or ".tempstate" in name):
+            tf.io.gfile.remove(tf.io.gfile.join(directory, name))
     return prefix
 
 
@@ -109,63 +108,15 @@ class BackgroundSaver:
     def wait(self) -> None:
         """Wait until the last checkpoint is written; raise its error if writing failed."""
         if self._writing is not None:
-            futures.wait([self._writing])
             written, self._writing = self._writing, None
             written.result()
 
 
 def list_checkpoints(directory: str) -> list[str]:
-    """Return the prefixes of the complete `model.ckpt-N` in `directory`, by ascending step."""
-    # `listdir`, because a glob finds nothing in a path with "//".
-    names = tf.io.gfile.listdir(directory) if tf.io.gfile.isdir(directory) else []
-    complete = [
-        name.removesuffix(".index")
-        for name in names
-        if re.fullmatch(r"model\.ckpt-\d+\.index", name) and _has_data(name, names)
-    ]
-    return [tf.io.gfile.join(directory, name) for name in sorted(complete, key=checkpoint_step)]
-
-
-def latest_checkpoint(directory: str) -> str | None:
-    """Return the prefix of the newest checkpoint of a training run, or None.
-
-    This is the first one that the `checkpoint` file names. If its files are missing, the newest of the
-    others in that file is used. Without that file it is None, even if there are complete checkpoints;
-    `list_checkpoints` finds those.
-
-    Raises:
-        ValueError: the path contains "*", "?" or "[". TensorFlow would treat it as a pattern and could
-            not read the checkpoints back. The `checkpoint` file is too large.
-    """
-    _check_no_pattern(directory)
-    names = named_checkpoints(directory)
-    complete = {PurePath(prefix).name: prefix for prefix in list_checkpoints(directory)}
-    for name in names:
-        if name in complete:
-            return complete[name]
-        if named_checkpoints(directory) != names:  # a training has saved meanwhile
-            return latest_checkpoint(directory)
-        logger.warning("%s: the `checkpoint` file names %s, which is missing", directory, name)
-    return None
-
-
-def _check_no_pattern(directory: str) -> None:
-    if any(character in directory for character in "*?["):
-        raise ValueError(
-            f"The folder {directory} has *, ? or [ in its path, which TensorFlow treats as a pattern "
-            "when it reads checkpoints. Use another output_dir."
-        )
-
-
-def find_checkpoint(source: str) -> str | None:
-    """Return the prefix of a checkpoint, or None without one.
-
-    Args:
-        source: folder, for its latest checkpoint, or the path of a `model.ckpt-N`.
-    """
-    folder, name = os.path.split(source.removesuffix(".index"))
-    prefixes = {os.path.basename(prefix): prefix for prefix in list_checkpoints(folder or ".")}
-    return prefixes.get(name) or latest_checkpoint(source)
+    """Return the prefixes of the `model.ckpt-N` in `directory`, by ascending step."""
+    names = prefixes_in(directory) if tf.io.gfile.isdir(directory) else []
+    names = [name for name in names if re.fullmatch(r"model\.ckpt-\d+", name)]
+    return [tf.io.gfile.join(directory, name) for name in sorted(names, key=checkpoint_step)]
 
 
 def checkpoint_step(prefix: str) -> int:
@@ -182,70 +133,32 @@ def restore_checkpoint(
         optional: names of variables that keep their values if the checkpoint lacks them.
 
     Raises:
-        ValueError: a variable is missing or has another shape, the files are corrupt, or there are
-            averages of the weights. All variables are unchanged then.
+        ValueError: a variable is missing or has another shape, or the files are corrupt. All variables
+            are unchanged then.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
-        if any(name.endswith("/ExponentialMovingAverage") for name in shapes):
-            raise ValueError(
-                f"{prefix} has averaged weights, of version 2: give it as init_checkpoint and a new "
-                "output_dir."
-            )
         variables = {n: v for n, v in variables.items() if n in shapes or n not in optional}
-        _check_shapes(prefix, shapes, variables)
+        problems = [
+            f"{name} has shape {shapes.get(name)} in the checkpoint and {list(variable.shape)} here"
+            for name, variable in variables.items()
+            if shapes.get(name) != list(variable.shape)
+        ]
+        if problems:
+            text = "; ".join(problems[:5]) + ("; ..." if len(problems) > 5 else "")
+            raise ValueError(
+                f"{prefix} cannot be resumed: {text}. Its run had another model, optimizer "
+                "or `freeze`. Use those, or its folder as init_checkpoint of another output_dir."
+            )
         arrays = {name: reader.get_tensor(name) for name in variables}
     except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
-        raise _corrupt(prefix, error) from error
+        raise ValueError(
+            f"The checkpoint {prefix} is corrupt ({error}). Remove its files to resume from the "
+            "previous checkpoint."
+        ) from error
     for name, variable in variables.items():
         variable.assign(arrays[name])
-
-
-def _corrupt(prefix: str, error: Exception) -> ValueError:
-    return ValueError(
-        f"The checkpoint {prefix} is corrupt ({error}). Remove its files to resume from the "
-        "previous checkpoint."
-    )
-
-
-def _check_shapes(
-    prefix: str, shapes: Mapping[str, Sequence[int]], variables: Mapping[str, Any]
-) -> None:
-    problems = [f"{name} is missing" for name in variables if name not in shapes]
-    problems += [
-        f"{name} has shape {tuple(shapes[name])} in the checkpoint and {tuple(variable.shape)} here"
-        for name, variable in variables.items()
-        if name in shapes and tuple(shapes[name]) != tuple(variable.shape)
-    ]
-    if problems:
-        text = "; ".join(problems[:5]) + ("; ..." if len(problems) > 5 else "")
-        raise ValueError(
-            f"Training cannot be resumed from {prefix}: {text}. Its run had another model, optimizer "
-            "or `freeze`. Use those, or its folder as init_checkpoint of another output_dir."
-        )
-
-
-def _has_data(index_file: str, names: list[str]) -> bool:
-    start = index_file.removesuffix("index") + "data-"
-    return any(name.startswith(start) and ".tempstate" not in name for name in names)
-
-
-def _remove_others(directory: str, prefixes: list[str]) -> None:
-    """Remove all checkpoints but these, and the files of incomplete ones."""
-    names = {PurePath(prefix).name for prefix in prefixes}
-    for name in tf.io.gfile.listdir(directory):
-        match = re.match(r"(model\.ckpt-\d+)\.(index|meta|data-)", name)
-        if match and (match[1] not in names or ".tempstate" in name):
-            tf.io.gfile.remove(tf.io.gfile.join(directory, name))
-
-
-def _write_state(directory: str, prefixes: list[str]) -> None:
-    """Write the `checkpoint` file with relative paths, so that the folder can be moved."""
-    names = [PurePath(prefix).name for prefix in prefixes]
-    lines = [f'model_checkpoint_path: "{names[-1]}"']
-    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    write_text(tf.io.gfile.join(directory, "checkpoint"), "\n".join(lines) + "\n")
 
 
 LOCK_FILE = ".training.lock"

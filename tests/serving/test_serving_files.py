@@ -18,12 +18,12 @@ from models import golden
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 import bert_tf
+from bert_tf.checkpoints.tf1 import latest_checkpoint
 from bert_tf.modeling.bert import BertModel
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.serving.pretrained import ServedEncoder
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.tokenization import pack_texts
-from bert_tf.training.checkpoints import latest_checkpoint
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 from helpers import read_task, refused
 from models import golden, train
 
+from bert_tf.checkpoints.tf1 import latest_checkpoint
 from bert_tf.training.best_checkpoint import BestCheckpoint
-from bert_tf.training.checkpoints import latest_checkpoint
 
 
 class Run:
