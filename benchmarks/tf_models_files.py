@@ -95,7 +95,7 @@ def _outputs(checkpoint: Any, head: Any, batch: dict[str, np.ndarray]) -> dict[s
     model_class = getattr(models, head.architecture, models.BertForPreTraining)
     labels = {"num_labels": NUM_LABELS} if head.has_labels else {}
     model = (bert.BertModel if head.name == "encoder" else model_class)(checkpoint.config, **labels)
-    if "masked_lm_positions" in model.exported_inputs:
+    if hasattr(model, "masked_lm"):
         every = np.tile(np.arange(batch["input_ids"].shape[1], dtype=np.int32), (3, 1))
         batch = {**batch, "masked_lm_positions": every}
     initialize(model, checkpoint)

@@ -97,18 +97,15 @@ def align_labels(
     order = label_order(checkpoint_labels, labels, other_names)
     names = ", ".join(checkpoint_labels), ", ".join(labels)
     if order is None:
-        problem = "for the labels {}, but those of the data are {}".format(*names)
+        problem = "The checkpoint's head has the labels {}, the model's {}.".format(*names)
         if not will_train:
             raise ValueError(
-                f"{checkpoint.source} is a classifier {problem}. Use data with its labels, correct its "
-                "labels in task.json or `id2label` in config.json, or train with do_train."
+                f"{checkpoint.source}: {problem} Use data with its labels, correct its labels in "
+                "task.json or `id2label` in config.json, or train with do_train."
             )
-        logger.warning("%s is a classifier %s: a new one is trained.", checkpoint.source, problem)
-        return replace(
-            checkpoint,
-            arrays=drop_classifier(checkpoint.arrays),
-            unused_head=f"The checkpoint's head is for {len(checkpoint_labels)} other labels.",
-        )
+        others = {n: n for n in checkpoint.arrays if n not in (*CLASSIFIER, _TRANSITIONS)}
+        arrays = rename_arrays(checkpoint.arrays, others)
+        return replace(checkpoint, arrays=arrays, unused_head=problem)
     if are_unnamed(checkpoint_labels) and not are_unnamed(labels):
         logger.warning(
             "%s does not name its labels (%s). They are assumed to be %s, in this order. If that is "
@@ -129,8 +126,3 @@ def reorder_labels(arrays: Mapping[str, np.ndarray], order: Sequence[int]) -> La
 
     # The shapes are those of the file, so that other numbers of rows are found.
     return LazyArrays({name: shape_of(arrays, name) for name in arrays}, read)
-
-
-def drop_classifier(arrays: Mapping[str, np.ndarray]) -> LazyArrays:
-    """Return arrays without the classifier and its CRF."""
-    return rename_arrays(arrays, {n: n for n in arrays if n not in (*CLASSIFIER, _TRANSITIONS)})

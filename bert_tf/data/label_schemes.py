@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bert_tf.modeling.transitions import (
+from bert_tf.modeling.crf import (
     OUTSIDE,
     PREFIXES,
     SCHEMES,

@@ -26,8 +26,8 @@ from bert_tf.embeddings.losses import EMBEDDING_LOSSES, SCORES, embedding_loss
 from bert_tf.embeddings.retrieval import class_metrics, pair_metrics, ranking_metrics
 from bert_tf.embeddings.served import ServedEmbeddings
 from bert_tf.limits import DataError
+from bert_tf.modeling.heads import POOLINGS
 from bert_tf.modeling.models import BertForSentenceEmbedding
-from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import check_value
 from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.base import ExampleTask, Tensors

@@ -20,32 +20,21 @@ class ConfiguredModel(keras.Model):
     variable names.
 
     Attributes:
-        exported_inputs: name -> shape of the int32 inputs of an exported model.
         task: content of `task.json` of the checkpoint that the model was loaded from, which
             `save_pretrained` and `.keras` files keep; or None.
     """
 
-    exported_inputs: Mapping[str, tuple[None, ...]] = dict.fromkeys(
-        ("input_ids", "input_mask", "segment_ids"), (None, None)
-    )
     task: dict[str, Any] | None
 
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(**kwargs)
         self.config = config
         self.load_report, self.task = None, None
-        self.has_input_shapes = False
-
-    def build(self, input_shape=None):
-        """Let Keras record the shapes of the inputs, for exporters. The variables exist already."""
-        self.has_input_shapes = True
 
     def __call__(self, inputs, *args, **kwargs):
         if isinstance(inputs, Mapping):
             check_values(inputs, self.config)
             inputs = as_tensors(inputs)
-            if not self.has_input_shapes:
-                self.build({name: tuple(value.shape) for name, value in inputs.items()})
         return super().__call__(inputs, *args, **kwargs)
 
     @classmethod
@@ -106,28 +95,6 @@ class ConfiguredModel(keras.Model):
         """
         _check_loss(self.loss, y_pred)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
-
-    def export(
-        self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
-    ):
-        """Export the model as Keras does, by default with all of `exported_inputs`.
-
-        Lists of outputs are numbered: `all_encoder_layers_0`, `all_encoder_layers_1`, ...
-        """
-        model: keras.Model = self
-        if input_signature is None:
-            inputs = {
-                name: keras.Input(batch_shape=shape, dtype="int32", name=name)
-                for name, shape in self.exported_inputs.items()
-            }
-            outputs: dict[str, Any] = {}
-            for name, value in self(inputs).items():
-                if isinstance(value, list):
-                    outputs |= {f"{name}_{index}": part for index, part in enumerate(value)}
-                else:
-                    outputs[name] = value
-            model = keras.Model(inputs, outputs, name=self.name)
-        keras.Model.export(model, filepath, format, verbose, input_signature, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         frozen = [variable.path for variable in self.weights if not variable.trainable]

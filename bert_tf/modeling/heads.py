@@ -1,4 +1,4 @@
-"""Heads on top of the encoder, one layer for each task type.
+"""Heads on top of the encoder, one layer for each task type, and the pooling of sentence embeddings.
 
 Shapes: B batch, S sequence, H hidden, V vocabulary, P predictions, L labels.
 
@@ -9,6 +9,8 @@ root (`output_weights`, `output_bias`), the others below `cls/`.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 from keras import ops
@@ -18,7 +20,7 @@ from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.layers import dense, has_forms, layer_norm, truncated_normal
 
 
-class Head(keras.layers.Layer):
+class LinearHead(keras.layers.Layer):
     """A linear layer, [..., H] -> float32 logits [..., num_outputs].
 
     The paths of its variables begin with `scope` instead of its own name. They are made on construction,
@@ -61,7 +63,7 @@ class Head(keras.layers.Layer):
         return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
 
 
-class NextSentenceHead(Head):
+class NextSentenceHead(LinearHead):
     """pooled_output [B, H] -> next_sentence_logits [B, 2]; class 0 = is next, 1 = random."""
 
     scope = "cls/seq_relationship"
@@ -70,7 +72,7 @@ class NextSentenceHead(Head):
         super().__init__(config, num_outputs=2, **kwargs)
 
 
-class SpanHead(Head):
+class SpanHead(LinearHead):
     """sequence_output [B, S, H] -> start_logits [B, S], end_logits [B, S]."""
 
     scope = "cls/squad"
@@ -83,7 +85,7 @@ class SpanHead(Head):
         return logits[..., 0], logits[..., 1]
 
 
-class ClassificationHead(Head):
+class ClassificationHead(LinearHead):
     """Dropout and one linear layer, for vectors of sequences or tokens: [..., H] -> [..., L].
 
     L is 1 for regression and for the score of one choice. The dropout rate is 0.1 in any configuration,
@@ -99,7 +101,7 @@ class ClassificationHead(Head):
         return super().call(self.dropout(hidden, training=training))
 
 
-class ProjectionHead(Head):
+class ProjectionHead(LinearHead):
     """pooled vector [B, input_size] -> embedding [B, E]."""
 
     scope = "cls/embedding"
@@ -112,7 +114,7 @@ class ProjectionHead(Head):
         self.add_variables(self.input_size, "glorot_uniform")
 
 
-class MaskedLMHead(Head):
+class MaskedLMHead(LinearHead):
     """Scores over the vocabulary at the masked positions.
 
     dense, activation, LayerNorm, then a product with the ("tied") word embeddings.
@@ -153,3 +155,49 @@ def gather_positions(sequence, positions):
     first = ops.arange(batch, dtype="int32")[:, None] * length  # row of each example's position 0
     flat = ops.reshape(ops.cast(positions, "int32") + first, (-1,))
     return ops.take(ops.reshape(sequence, (-1, width)), flat, axis=0)
+
+
+# Name -> number of last layers that it uses.
+POOLINGS = {"mean": 1, "max": 1, "cls": 1, "pooled": 1, "concat_last_four": 4}
+
+
+def check_pooling(pooling: str, model: Any) -> None:
+    """Raise ValueError if the pooling needs layers or a pooler that the model does not have."""
+    limit = model.config.num_hidden_layers
+    valid = [name for name, needed in POOLINGS.items() if needed <= limit]
+    if any(name.startswith("bert/pooler/") for name in getattr(model.load_report, "missing", ())):
+        valid.remove("pooled")
+    if pooling not in valid:
+        raise ValueError(
+            f"`pooling` is {pooling!r}, but must be one of {', '.join(valid)} in this model."
+        )
+
+
+def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
+    """Return the embedding of each sequence.
+
+    Args:
+        outputs: of `BertModel`.
+        input_mask: int32 [B, S], 1 = real.
+        pooling: "cls": the last layer at [CLS]. "pooled": the tanh layer on it. "mean": the mean of
+            the last layer over real tokens with [CLS] and [SEP], as in sentence-transformers.
+            "max": the largest of each number over the same. "concat_last_four": the concatenated
+            means of the last four layers.
+
+    Returns:
+        float32 [B, H], or [B, 4 * H] for "concat_last_four". Zeros for "mean" and "max" of a sequence
+            without tokens.
+    """
+    if pooling == "pooled":
+        return ops.cast(outputs["pooled_output"], "float32")
+    if pooling == "cls":
+        return ops.cast(outputs["sequence_output"][:, 0], "float32")
+    layers = outputs["all_encoder_layers"][-POOLINGS[pooling] :]
+    weights = ops.expand_dims(ops.cast(input_mask, "float32"), 2)  # as a slice TFLite has no op
+    if pooling == "max":
+        vectors = ops.cast(layers[0], "float32")
+        largest = ops.max(ops.where(weights > 0, vectors, -1e9), axis=1)
+        return ops.where(ops.max(weights, axis=1) > 0, largest, 0.0)
+    count = ops.maximum(ops.sum(weights, axis=1), 1.0)
+    means = [ops.sum(ops.cast(layer, "float32") * weights, axis=1) / count for layer in layers]
+    return ops.concatenate(means, axis=-1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,23 +49,12 @@ def check_values(inputs: Mapping[str, Any], config: BertConfig) -> None:
     """Raise ValueError if ids, positions or masks in NumPy arrays or lists are out of range.
 
     The models would count negative ids from the end, and weaken a mask of other values than 0 and 1.
-    Warn of rows that end with 0 and have no mask. Tensors are not checked: their values may be on
-    another device, or unknown.
+    Tensors are not checked: their values may be on another device, or unknown.
     """
-    has_mask = any(
-        inputs.get(name) is not None for name in ("input_mask", "attention_mask", "sequence_ids")
-    )
     for name, value in inputs.items():
         if not isinstance(value, np.ndarray | list | tuple) or not np.size(value):
             continue
         values, our_name = np.asarray(value), OTHER_NAMES.get(name, name)
-        can_end_with_padding = our_name == "input_ids" and not has_mask and values.shape[-1] > 1
-        if can_end_with_padding and not values[..., -1].all():
-            warnings.warn(
-                "`input_ids` end with 0, but there is no `input_mask`, so padding is read as tokens. "
-                'Pass "input_mask": (input_ids != 0).',
-                stacklevel=3,
-            )
         if our_name == "input_mask":
             limit = 2
         elif our_name in _TABLES:

@@ -19,14 +19,16 @@ from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.configured_model import ConfiguredModel
 from bert_tf.modeling.crf import make_crf
 from bert_tf.modeling.heads import (
+    POOLINGS,
     ClassificationHead,
     MaskedLMHead,
     NextSentenceHead,
     ProjectionHead,
     SpanHead,
+    check_pooling,
+    sentence_embedding,
 )
 from bert_tf.modeling.inputs import normalize_inputs
-from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
 
 
 class _ModelWithHead(ConfiguredModel):
@@ -49,10 +51,6 @@ class BertForPreTraining(_ModelWithHead):
     Inputs: those of `BertModel` and `masked_lm_positions`, int32 [B, P].
     Outputs: `masked_lm_logits` [B, P, V]; `next_sentence_logits` [B, 2] (0 = is next, 1 = random).
     """
-
-    exported_inputs = dict.fromkeys(
-        (*ConfiguredModel.exported_inputs, "masked_lm_positions"), (None, None)
-    )
 
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
@@ -81,8 +79,6 @@ class BertForMaskedLM(_ModelWithHead):
     Inputs: those of `BertModel`; `masked_lm_positions`, int32 [B, P], default every position.
     Outputs: `masked_lm_logits` [B, P, V].
     """
-
-    exported_inputs = BertForPreTraining.exported_inputs
 
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
@@ -227,8 +223,6 @@ class BertForMultipleChoice(_ModelWithHead):
     Outputs: `logits` [B, K].
     """
 
-    exported_inputs = dict.fromkeys(ConfiguredModel.exported_inputs, (None, None, None))
-
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
         self.classifier = ClassificationHead(config, 1, dtype=self.dtype_policy)
@@ -264,7 +258,7 @@ class BertForSentenceEmbedding(_ModelWithHead):
     """A vector for each text.
 
     Args:
-        pooling: one of `pooling.POOLINGS`.
+        pooling: one of `heads.POOLINGS`.
         projection_size: E, of a linear layer on the pooled vector. Default: none.
 
     Inputs: those of `BertModel`, [B, S]; or K texts per example, `input_ids`, `input_mask` [B, K, S].
@@ -280,7 +274,7 @@ class BertForSentenceEmbedding(_ModelWithHead):
         **kwargs,
     ):
         super().__init__(config, **kwargs)
-        check_pooling(pooling, config.num_hidden_layers)
+        check_pooling(pooling, self)
         self.pooling, self.projection_size = pooling, projection_size
         self.projection = None
         if projection_size is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 from collections.abc import Mapping
@@ -15,14 +14,9 @@ from bert_tf.checkpoints.checkpoint import (
     find_config,
     shape_of,
 )
-from bert_tf.checkpoints.heads import (
-    BY_ARCHITECTURE,
-    Head,
-    head_of_model,
-    task_values,
-)
+from bert_tf.checkpoints.heads import Head, head_of_model, task_values
 from bert_tf.checkpoints.initial import check_path_of_encoder, initialize
-from bert_tf.checkpoints.labels import drop_classifier, label_order, reorder_labels
+from bert_tf.checkpoints.labels import align_labels, match_spelling
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sentence_transformers import CROSS_ENCODER_KEY
 from bert_tf.checkpoints.tokenizer_files import check_vocabulary
@@ -30,7 +24,8 @@ from bert_tf.checkpoints.write import write_folder
 from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig
 from bert_tf.files import atomic_folder
 from bert_tf.limits import join_names
-from bert_tf.modeling.transitions import allowed_transitions, scheme_of_transitions
+from bert_tf.modeling.crf import allowed_transitions, scheme_of_transitions
+from bert_tf.modeling.models import normalize_labels
 from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
@@ -61,33 +56,17 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
             task = None
         if head.name == "embeddings" and task is not None:
             kwargs = {name: task[name] for name in _OF_EMBEDDINGS if name in task} | kwargs
-        elif head.has_labels and _takes_labels(cls, kwargs, task):
+        elif head.has_labels:
             checkpoint, config, kwargs = _with_labels(checkpoint, config, task or {}, kwargs)
     model = cls(config, **kwargs)
     model.task = task
     report = model.load_report = initialize(model, checkpoint)
     if report.new_head:
-        is_partial = any(not name.startswith("bert/") for name in report.loaded)
         logger.warning(
-            "%s: %s of %s is new, with random values until it is trained. %s",
-            checkpoint.source,
-            "a part of the head" if is_partial else "the head",
-            cls.__name__,
-            report.new_head,
+            "%s: the head of %s is new or partly new, with random values until it is trained. %s",
+            *(checkpoint.source, cls.__name__, report.new_head),
         )
     return model
-
-
-def _takes_labels(cls: type, kwargs: Mapping[str, Any], task: Mapping[str, Any] | None) -> bool:
-    """Return True unless a subclass sets the number of labels itself.
-
-    One that passes on any arguments gets the labels of the folder, if it has some.
-    """
-    names = {"labels", "num_labels"}
-    accepted = inspect.signature(getattr(cls, "__init__")).parameters  # noqa: B009  (mypy)
-    takes_any = any(argument.kind is argument.VAR_KEYWORD for argument in accepted.values())
-    takes_any = takes_any and bool((task or {}).get("labels"))
-    return bool(names & kwargs.keys()) or takes_any or names <= accepted.keys()
 
 
 def _with_labels(
@@ -101,38 +80,29 @@ def _with_labels(
     Args:
         task: content of `task.json`; empty if unknown.
     """
-    labels, num_labels = kwargs.get("labels"), kwargs.get("num_labels")
-    labels = None if labels is None else tuple(map(str, labels))
     stated = tuple(map(str, task.get("labels", ())))  # numbers in folders of older versions
+    labels, num_labels = kwargs.get("labels"), kwargs.get("num_labels")
+    if labels is None and stated and num_labels in (None, len(stated)):
+        labels = stated
+        kwargs = {**kwargs, "labels": labels}
+    elif labels is None and num_labels is None and "output_weights" in checkpoint.arrays:
+        num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
+        kwargs = {**kwargs, "num_labels": num_labels}
+    labels = normalize_labels(labels) or ()
+    checkpoint = align_labels(checkpoint, stated, labels, will_train=True)
+    count, extra = num_labels or len(labels), dict(config.extra)
+    if checkpoint.unused_head or count != max(1, len(stated)):
+        extra.pop(CROSS_ENCODER_KEY, None)
     if task.get("task") == "classification":
         problem_type = HUGGINGFACE_PROBLEM_TYPES[task.get("problem_type", "single_label")]
-        config = replace(config, extra={**config.extra, "problem_type": problem_type})
-        stated = stated or ("LABEL_0",)  # a number
-    if not stated:
-        if labels is None and num_labels is None and "output_weights" in checkpoint.arrays:
-            rows = shape_of(checkpoint.arrays, "output_weights")[0]
-            kwargs = {**kwargs, "num_labels": rows}
-        return checkpoint, config, kwargs
-    if labels is None and num_labels in (None, len(stated)):
-        kwargs = {**kwargs, "labels": stated}
-        labels = stated
-    order = None if labels is None else label_order(stated, labels)
-    if order is None:  # a classifier for other labels
-        count = num_labels or len(labels or ())
-        reason = f"The checkpoint's head has {len(stated)} labels, the model's {count}."
-        if count == len(stated):
-            reason = f"The checkpoint's head has the labels {join_names(stated)}, the model's "
-            reason += f"{join_names(labels or ())}."
-        arrays, dropped = drop_classifier(checkpoint.arrays), {CROSS_ENCODER_KEY}
-        if (count == 1) != (config.extra.get("problem_type") == "regression"):
-            dropped.add("problem_type")
-        extra = {name: v for name, v in config.extra.items() if name not in dropped}
-        config = replace(config, extra=extra)
-        return replace(checkpoint, arrays=arrays, unused_head=reason), config, kwargs
-    if (scheme := task.get("crf")) is not None:
-        allowed = allowed_transitions([stated[index] for index in order], scheme)
+        extra["problem_type"] = problem_type
+        if (count == 1) != (problem_type == "regression"):
+            del extra["problem_type"]
+    scheme = task.get("crf")
+    if scheme is not None and labels and not checkpoint.unused_head:
+        allowed = allowed_transitions(match_spelling(labels, stated), scheme)
         kwargs = {"allowed_transitions": allowed, **kwargs}
-    return replace(checkpoint, arrays=reorder_labels(checkpoint.arrays, order)), config, kwargs
+    return checkpoint, replace(config, extra=extra), kwargs
 
 
 def save_pretrained(
@@ -150,20 +120,12 @@ def save_pretrained(
         check_vocabulary(len(tokenizer.vocab), model.config.vocab_size, "of `tokenizer`")
     arrays = {variable.path: as_float32(variable.numpy()) for variable in model.weights}
     check_path_of_encoder(arrays)
-    unknown = [name for name in arrays if not _is_storable(name, head)]
+    unknown = [name for name in arrays if head is None or not _is_storable(name, head)]
     if head is None or unknown:
         raise TypeError(
             f"These formats have no place for {join_names(unknown, 3)} of {cls.__name__}: use Keras' "
             "model.save()."
         )
-    if cls.__name__ not in BY_ARCHITECTURE and head.architecture:
-        base = next(base for base in cls.__mro__ if base.__name__ == head.architecture)
-        if getattr(cls, "call", None) is not getattr(base, "call", None):
-            logger.warning(
-                "%s is written as %s, and bert_tf.load makes a model of that class, without the `call` "
-                "of %s.",
-                *(cls.__name__, base.__name__, cls.__name__),
-            )
     checkpoint = PretrainedCheckpoint("the model", arrays, model.config)
     if head.has_labels:
         labels = model.labels or tuple(f"LABEL_{index}" for index in range(model.num_labels))
@@ -175,10 +137,9 @@ def save_pretrained(
         write_folder(temporary, checkpoint, model.config, head, task, vocab, do_lower_case, format)
 
 
-def _is_storable(name: str, head: Head | None) -> bool:
+def _is_storable(name: str, head: Head) -> bool:
     """Return True for a variable of the encoder or the head, without LoRAs of Keras."""
-    is_known = name.startswith(("bert/", "crf/")) or (head is not None and head.owns(name))
-    return is_known and "/lora_kernel_" not in name
+    return (name.startswith(("bert/", "crf/")) or head.owns(name)) and "/lora_kernel_" not in name
 
 
 def _make_task_values(
@@ -197,9 +158,8 @@ def _make_task_values(
         task = {"task": head.name, "labels": labels, "max_seq_length": length, "crf": scheme}
     if task is None or known is None or known["task"] != task["task"]:
         return task
-    for name, default in _OF_THE_HEAD.items():
-        if task.get(name, default) != known.get(name, default):
-            return task
+    if any(task.get(name, value) != known.get(name, value) for name, value in _OF_THE_HEAD.items()):
+        return task
     if dims := known.get("matryoshka_dims"):
         of_model["matryoshka_dims"] = [size for size in dims if size < model.width]
     model.config.check_sequence_length(known["max_seq_length"])

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.sentence_transformers import is_of_sentence_transformers
-from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
+from bert_tf.modeling.heads import check_pooling, sentence_embedding
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.runtimes import outputs_of_export
@@ -38,7 +38,7 @@ class EmbeddingPredictor(TextModel):
     Answers: {"embedding": [E numbers]}.
 
     Args:
-        pooling: key of `modeling.pooling.POOLINGS`. Default: that of a model of run_embeddings (with
+        pooling: key of `modeling.heads.POOLINGS`. Default: that of a model of run_embeddings (with
             its projection), else mean.
         normalize: scale vectors to length 1, so that their product is the cosine. Default: as a model
             of run_embeddings was trained, else True.
@@ -122,8 +122,7 @@ def _pooled(trained: TrainedModel, pooling: str | None) -> Network:
         logger.warning("%s Its embeddings are means over the tokens.", trained.unused_head)
     method = pooling or "mean"
     bert = getattr(trained.model, "bert", trained.model)
-    check_pooling(method, bert.config.num_hidden_layers)
-    check_pooler(method, trained.model)
+    check_pooling(method, trained.model)
     return lambda inputs: {
         "embedding": sentence_embedding(bert(inputs), inputs["input_mask"], method)
     }

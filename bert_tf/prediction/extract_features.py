@@ -24,13 +24,12 @@ import tensorflow as tf
 
 from bert_tf.files import atomic_write, check_not_an_input, count_lines, expand_files, read_lines
 from bert_tf.limits import DataError
-from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import ModelOptions, changes, option
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.prediction.text_model import SequenceRunner, without_padding
 from bert_tf.tokenization import FullTokenizer, pack_texts
-from bert_tf.training.options import DeviceOptions
+from bert_tf.training.options import DeviceOptions, parse_layers
 from bert_tf.training.progress import Progress
 
 logger = logging.getLogger(__name__)

@@ -32,8 +32,8 @@ from bert_tf.files import (
     read_lines,
 )
 from bert_tf.limits import DataError
+from bert_tf.modeling.heads import POOLINGS
 from bert_tf.modeling.inference import KEEP_KERNELS
-from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskedLMPredictor
 from bert_tf.prediction.predictor import Predictor

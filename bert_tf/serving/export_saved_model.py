@@ -20,9 +20,9 @@ from bert_tf.files import (
     list_checkpoint_files,
 )
 from bert_tf.modeling.compat import has_operation
+from bert_tf.modeling.heads import POOLINGS
 from bert_tf.modeling.int8 import OPERATION
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.modeling.pooling import POOLINGS, parse_layers
 from bert_tf.options import (
     ModelOptions,
     OptionError,
@@ -53,6 +53,7 @@ from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.run_folder import RunRecord
 from bert_tf.training.checkpoints import checkpoint_step
+from bert_tf.training.options import parse_layers
 from bert_tf.training.strategy import check_backend, precision_for_cpu
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ Encoder:
     pair              text_a, text_b: string [B]                           -> the same
     tokens            input_ids, input_mask, segment_ids: int32 [B, S]     -> the same without `token`
 
-    embedding         float32 [B, H], pooled by the chosen method (modeling/pooling.py); its length is 1
+    embedding         float32 [B, H], pooled by the chosen method (modeling/heads.py); its length is 1
                       if normalized
     layer_features    float32 [B, L, S, H], the chosen layers in that order; absent without layers
     token             string [B, S], only with `layer_features`: the WordPieces, "" in padding
@@ -35,7 +35,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
-from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
+from bert_tf.modeling.heads import check_pooling, sentence_embedding
 from bert_tf.prediction.runtimes import TEXT
 from bert_tf.serving.served import Outputs, Served, texts_spec
 from bert_tf.tokenization import SPECIAL_TOKENS
@@ -58,8 +58,7 @@ class ServedEncoder(Served):
     kind = "encoder"
 
     def __post_init__(self) -> None:
-        check_pooling(self.pooling, self.config.num_hidden_layers)
-        check_pooler(self.pooling, self.model)
+        check_pooling(self.pooling, self.model)
 
     def hugging_face(self, **ids) -> Outputs:
         encoded = self.call_model(**ids)

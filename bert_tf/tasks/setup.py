@@ -14,12 +14,12 @@ from bert_tf.checkpoints.heads import HEADS
 from bert_tf.checkpoints.initial import select_layers
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.config import BertConfig
-from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import OptionError, option
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.load import load_task
 from bert_tf.tasks.run_folder import RunFolder
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
+from bert_tf.training.options import parse_layers
 
 AnyOptions = TypeVar("AnyOptions", bound=Any)  # with groups `devices`, `training` and `model`
 

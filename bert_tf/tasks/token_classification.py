@@ -34,10 +34,15 @@ from bert_tf.data.parallel import NUM_SPECIAL_TOKENS, LabelledDocument, WordReco
 from bert_tf.data.records import content_key
 from bert_tf.data.token_classification import Sentence
 from bert_tf.limits import DataError
-from bert_tf.modeling.crf import best_labels, log_likelihood, log_marginals, sentence_chains
+from bert_tf.modeling.crf import (
+    allowed_transitions,
+    best_labels,
+    log_likelihood,
+    log_marginals,
+    sentence_chains,
+)
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification
-from bert_tf.modeling.transitions import allowed_transitions
 from bert_tf.registry import TaskType, register_task
 from bert_tf.tasks.base import ExampleTask, Tensors, check_argument
 from bert_tf.tokenization import FullTokenizer
@@ -66,7 +71,7 @@ class TokenClassificationTask(ExampleTask):
         bilstm_units: of each direction of that BiLSTM.
         word_labels: True if labels are of words, such as parts of speech, instead of entities. Default:
             True if no label marks an entity.
-        crf: scheme of the labels (a key of `modeling.transitions.PREFIXES`, or "words") for a CRF, which
+        crf: scheme of the labels (a key of `modeling.crf.PREFIXES`, or "words") for a CRF, which
             never takes a transition that the scheme forbids. None for no CRF.
         word_splitting: one of `data.word_splitting.RULES`, which splits raw text.
         whole_words: words that the rule outer_punctuation leaves whole.

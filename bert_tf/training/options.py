@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import OptionError, option, require_packages
 from bert_tf.training import strategy
 from bert_tf.training.optimizers import OPTIMIZERS
@@ -213,3 +214,26 @@ class TrainingOptions:
             "attention_probs_dropout_prob": self.attention_dropout,
         }
         return {name: value for name, value in values.items() if value is not None}
+
+
+def parse_layers(layers: str, num_layers: int | None = None, name: str = "layers") -> list[int]:
+    """Return the numbers in a comma list of layers; -1 is the last.
+
+    Args:
+        name: of the option, for messages.
+
+    >>> parse_layers("-1,-2", num_layers=12)
+    [-1, -2]
+
+    Raises:
+        ValueError: a part is not a whole number, or not a layer of a model with `num_layers`.
+    """
+    limit = math.inf if num_layers is None else num_layers
+    parts = layers.split(",")
+    are_numbers = all(re.fullmatch(r" *[+-]?\d+ *", part) for part in parts)
+    if not are_numbers or not all(-limit <= int(part) < limit for part in parts):
+        raise ValueError(
+            f"{name} is {layers!r}, but must be a comma list of numbers, at least {-limit} (the first "
+            f"layer) and below {limit}."
+        )
+    return [int(part) for part in parts]

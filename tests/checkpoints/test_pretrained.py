@@ -162,7 +162,7 @@ def test_a_model_keeps_the_head_and_the_labels_of_its_checkpoint(huggingface, tf
 @pytest.mark.parametrize(
     ("name", "given", "reason"),
     [
-        ("SequenceClassification", {"num_labels": 5}, "3 labels"),
+        ("SequenceClassification", {"num_labels": 5}, "[5, 8]"),
         ("SequenceClassification", {"labels": ["a", "b", "c"]}, "neg, neu, pos"),
         ("TokenClassification", {}, "for classification"),
         ("MaskedLM", {}, "no such head"),
@@ -174,39 +174,29 @@ def test_the_reason_for_a_new_head_is_a_warning(huggingface, caplog, name, given
     assert reason in message and reason in model.load_report.summary()
 
 
-def test_a_subclass_has_the_head_of_its_base(tf1, tmp_path, caplog):
+def test_a_subclass_has_the_head_of_its_base(tf1, tmp_path):
     class Mine(Classifier):
         def __init__(self, config, **kwargs):
             super().__init__(config, **kwargs)
 
-        def call(self, inputs, training=None):  # a folder does not keep it
-            return super().call(inputs, training)
-
-    class Fixed(Classifier):
-        def __init__(self, config):
-            super().__init__(config, num_labels=3)
+    class Larger(Classifier):
+        def __init__(self, config, **kwargs):
+            super().__init__(config, **kwargs)
             self.extra = keras.layers.Dense(2, name="extra")
             self.extra.build((None, 3))
 
-    class Three(Classifier):
-        def __init__(self, config, **kwargs):
-            super().__init__(config, num_labels=3, **kwargs)
-
-    assert Three.from_pretrained(tf1).num_labels == 3
     folder = shutil.copytree(tf1, tmp_path / "tf1")
     task = {"task": "classification", "labels": ["x", "y", "z"], "max_seq_length": 5}
     (folder / "task.json").write_text(json.dumps(task))
-    assert Three.from_pretrained(folder).labels == ("x", "y", "z")
     model = Mine.from_pretrained(folder)
     assert model.labels == ("x", "y", "z") and not model.load_report.missing
     model.save_pretrained(tmp_path / "mine", TOKENIZER, format="tf1")
-    assert "`call`" in caplog.text
     saved = read_task(str(tmp_path / "mine"))
     assert saved.arguments() == read_task(folder).arguments()
-    fixed = Fixed.from_pretrained(folder)
-    assert fixed.load_report.missing == ("extra/kernel", "extra/bias")
+    larger = Larger.from_pretrained(folder)
+    assert larger.load_report.missing == ("extra/kernel", "extra/bias")
     with pytest.raises(TypeError):
-        fixed.save_pretrained(tmp_path / "fixed", format="tf1")
+        larger.save_pretrained(tmp_path / "larger", format="tf1")
 
 
 def test_labels_in_another_order_keep_the_crf(tmp_path):

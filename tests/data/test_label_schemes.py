@@ -13,7 +13,7 @@ from bert_tf.data.label_schemes import (
     find_scheme,
     find_violations,
 )
-from bert_tf.modeling.transitions import allowed_transitions
+from bert_tf.modeling.crf import allowed_transitions
 
 # John Smith, Ann (two persons in a row), New York
 EXAMPLES = {

@@ -12,6 +12,7 @@ from bert_tf.modeling.crf import (
     NEVER,
     Chains,
     Crf,
+    allowed_transitions,
     best_labels,
     log_likelihood,
     make_chains,
@@ -19,7 +20,6 @@ from bert_tf.modeling.crf import (
     sentence_chains,
     viterbi_decode,
 )
-from bert_tf.modeling.transitions import allowed_transitions
 
 L = 5
 LENGTHS = range(1, 7)

@@ -150,7 +150,7 @@ MODELS = {
     ),
 }
 for name, model in MODELS.items():
-    inputs = {n: np.ones((B, S), "int32") for n in model.exported_inputs}
+    inputs = {n: np.ones((B, S), "int32") for n in ("input_ids", "input_mask", "segment_ids")}
     if name == "pretraining":
         inputs["masked_lm_positions"] = np.ones((B, P), "int32")
     model(inputs)

@@ -1,7 +1,6 @@
 """Names and types of the inputs of every model."""
 
 import dataclasses
-import warnings
 
 import keras
 import numpy as np
@@ -137,45 +136,9 @@ def test_float_ids_are_exact_in_low_precision():
     np.testing.assert_array_equal(found, model({"input_ids": ids})["logits"])
 
 
-def test_padding_without_a_mask_is_warned_of():
-    model, ids = MODELS["classifier"](), np.array([[5, 6, 7], [5, 6, 0]])
-    with pytest.warns(UserWarning, match="input_mask") as w:
-        model({"input_ids": ids})
-    assert w[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model({"input_ids": ids, "attention_mask": ids != 0})
-        model({"input_ids": ids[:1]})
-
-
 def test_integers_of_any_size_and_masks_of_truth_values_are_taken():
     model, inputs = MODELS["pretraining"](), batch("pretraining")
     expected = model(inputs)
     for dtype in ("int64", "uint8"):
         assert_equal(model({n: v.astype(dtype) for n, v in inputs.items()}), expected)
     assert_equal(model({**inputs, "input_mask": inputs["input_mask"] > 0}), expected)
-
-
-@pytest.mark.filterwarnings("error:You are using a softmax")
-def test_one_token_is_taken_without_a_warning():
-    outputs = MODELS["encoder"](output_attentions=True)({"input_ids": [[5]]})
-    np.testing.assert_array_equal(outputs["attention_probs"][0], np.ones((1, 2, 1, 1)))
-
-
-@pytest.mark.night
-@pytest.mark.parametrize(
-    "kind",
-    ["pretraining", *(pytest.param(k, marks=pytest.mark.night) for k in ("choices", "bilstm"))],
-)
-def test_the_export_of_keras_has_the_names_and_types_and_answers_like_the_model(kind, tmp_path):
-    model, inputs = MODELS[kind](), batch(kind)
-    model.export(str(tmp_path), verbose=False)
-    signature = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
-    found = signature(**{name: tf.constant(value) for name, value in inputs.items()})
-    expected = model(inputs)
-    for index, layer in enumerate(expected.pop("all_encoder_layers", ())):
-        expected[f"all_encoder_layers_{index}"] = layer
-    assert_equal({name: found[name] for name in sorted(found)}, dict(sorted(expected.items())))
-    taken = signature.structured_input_signature[1]
-    assert {name: spec.dtype for name, spec in taken.items()} == dict.fromkeys(inputs, tf.int32)
-    assert all(size is None for spec in taken.values() for size in spec.shape)

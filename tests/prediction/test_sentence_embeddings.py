@@ -11,7 +11,7 @@ import tiny_text_models as tiny
 from tiny_text_models import TEXTS, alone, run_alone
 
 from bert_tf.embeddings.task import EmbeddingTask
-from bert_tf.modeling.pooling import sentence_embedding
+from bert_tf.modeling.heads import sentence_embedding
 from bert_tf.options import make_options
 from bert_tf.prediction.encoder import EmbeddingPredictor, cosine_similarity
 from bert_tf.prediction.predict import PredictionOptions, choose_model
