@@ -38,13 +38,6 @@ def attention_bias(mask, left_to_right=False):
     return (1.0 - mask) * MASKED_SCORE
 
 
-def softmax(scores):
-    """Return the softmax over the last axis. Keras would warn of inputs of one token."""
-    if scores.shape[-1] == 1:
-        return ops.exp(scores - scores)  # 1, with a gradient of 0
-    return ops.softmax(scores, axis=-1)
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SelfAttention(ConfiguredLayer):
     """softmax(Q K^T / sqrt(D) + bias) V, with dropout on the probabilities.
@@ -63,36 +56,28 @@ class SelfAttention(ConfiguredLayer):
             config.attention_probs_dropout_prob, name="dropout", dtype=self.dtype_policy
         )
 
-    @property
-    def projections(self) -> tuple[keras.layers.Dense, ...]:
-        return self.query, self.key, self.value
-
     def build(self, input_shape=None):
-        for projection in self.projections:
+        for projection in (self.query, self.key, self.value):
             projection.build((None, self.config.hidden_size))
         self.dropout.build((None, self.config.num_attention_heads, None, None))
 
     @has_forms
     def call(self, hidden, bias, training=False):
         """[B, S, H] and float32 [B, 1, 1 or S, S] -> context [B, S, H], probabilities [B, N, F, T]."""
-        size = self.config.size_per_head
-        joined = ops.transpose(self.project(hidden), (2, 0, 3, 1, 4))
-        query, key, value = ops.unstack(joined, 3)  # [B, N, S, D]
+        query, key, value = (
+            ops.transpose(heads, (0, 2, 1, 3)) for heads in self.project(hidden)
+        )  # [B, N, S, D]
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
-        scores = scores * ops.cast(1.0 / math.sqrt(size), scores.dtype)
+        scores = scores * ops.cast(1.0 / math.sqrt(self.config.size_per_head), scores.dtype)
         scores = scores + ops.cast(bias, scores.dtype)
-        probabilities = self.dropout(softmax(scores), training=training)
+        probabilities = self.dropout(ops.softmax(scores), training=training)
         context = ops.matmul(probabilities, value)  # [B, N, F, D]
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, F, N, D]
         return ops.reshape(context, ops.shape(hidden)), probabilities
 
     def project(self, hidden):
-        """Return query, key and value of each head, from one product: [B, S, 3, N, D]."""
-        heads, size = self.config.num_attention_heads, self.config.size_per_head
+        """[B, S, H] -> query, key and value of each head, [B, S, N, D]."""
         batch, length, width = ops.shape(hidden)
-        weights = [ops.convert_to_tensor(layer.kernel) for layer in self.projections]
-        biases = [ops.convert_to_tensor(layer.bias) for layer in self.projections]
-        flat = ops.reshape(hidden, (-1, width))  # [B*S, H]
-        joined = ops.matmul(flat, ops.concatenate(weights, axis=1))  # [B*S, 3H]
-        joined = ops.add(joined, ops.concatenate(biases, axis=0))
-        return ops.reshape(joined, (batch, length, 3, heads, size))
+        rows = ops.reshape(hidden, (-1, width))  # [B*S, H]
+        shape = batch, length, self.config.num_attention_heads, self.config.size_per_head
+        return [ops.reshape(layer(rows), shape) for layer in (self.query, self.key, self.value)]

@@ -77,7 +77,7 @@ def _self_attention(layer: SelfAttention, hidden, bias, *, training: bool, paddi
     if rate:
         _log_once(f"the dropout of attention probabilities is {rate}, not 0")
     else:
-        query, key, value = ops.unstack(layer.project(hidden), 3, axis=2)  # [B, S, N, D]
+        query, key, value = layer.project(hidden)  # [B, S, N, D]
         context = attention(query, key, value, bias, padding_is_last)
     if context is None:
         return inspect.unwrap(SelfAttention.call)(layer, hidden, bias, training=training)

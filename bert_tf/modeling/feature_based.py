@@ -20,28 +20,18 @@ from bert_tf.modeling.crf import make_crf
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.inputs import normalize_inputs
 
-# Rows of the paper's table 7 -> number of layers that the encoder must have.
+# Rows of the paper's table 7 -> their part of [embeddings, first layer, ..., last layer].
 FEATURE_LAYERS = {
-    "embeddings": 0,
-    "second_to_last_hidden": 2,
-    "last_hidden": 1,
-    "weighted_sum_last_four_hidden": 4,
-    "concat_last_four_hidden": 4,
-    "weighted_sum_all_layers": 1,
+    "embeddings": slice(0, 1),
+    "second_to_last_hidden": slice(-2, -1),
+    "last_hidden": slice(-1, None),
+    "weighted_sum_last_four_hidden": slice(-4, None),
+    "concat_last_four_hidden": slice(-4, None),
+    "weighted_sum_all_layers": slice(1, None),
 }
 BILSTM_UNITS = 768  # of each direction in each of two layers, as in the paper
 
 
-def check_feature_layers(name: str, num_hidden_layers: int) -> None:
-    """Raise ValueError if the encoder has too few layers."""
-    if num_hidden_layers < FEATURE_LAYERS[name]:
-        raise ValueError(
-            f"feature_layers={name} needs {FEATURE_LAYERS[name]} layers, but the model has "
-            f"{num_hidden_layers}: use last_hidden."
-        )
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
 class LayerFeatures(keras.layers.Layer):
     """Features of tokens from an encoder's outputs: [B, S, H], or [B, S, 4H] if concatenated.
 
@@ -51,31 +41,28 @@ class LayerFeatures(keras.layers.Layer):
 
     def __init__(self, feature_layers: str, num_hidden_layers: int, **kwargs):
         super().__init__(**kwargs)
-        check_feature_layers(feature_layers, num_hidden_layers)
         self.feature_layers = feature_layers
-        self.num_hidden_layers = num_hidden_layers
+        part = FEATURE_LAYERS[feature_layers]
+        self.num_layers = len(range(1 + num_hidden_layers)[part])
+        if part.start < -num_hidden_layers:
+            raise ValueError(
+                f"feature_layers={feature_layers} needs {-part.start} layers, but the model has "
+                f"{num_hidden_layers}: use last_hidden."
+            )
 
     def build(self, input_shape=None):
         if self.feature_layers.startswith("weighted_sum"):
-            is_all = self.feature_layers == "weighted_sum_all_layers"
-            num_layers = self.num_hidden_layers if is_all else 4
             self.layer_weights = self.add_weight(
-                name="layer_weights", shape=(num_layers,), initializer="zeros"
+                name="layer_weights", shape=(self.num_layers,), initializer="zeros"
             )
             self.gamma = self.add_weight(name="gamma", shape=(), initializer="ones")
         self.built = True
 
     def call(self, encoder_outputs: Mapping[str, Any]):
-        layers = encoder_outputs["all_encoder_layers"]
-        if self.feature_layers == "embeddings":
-            return encoder_outputs["embedding_output"]
-        if self.feature_layers == "second_to_last_hidden":
-            return layers[-2]
-        if self.feature_layers == "last_hidden":
-            return layers[-1]
-        if self.feature_layers == "concat_last_four_hidden":
-            return ops.concatenate(layers[-4:], axis=-1)
-        layers = layers[-self.layer_weights.shape[0] :]
+        layers = [encoder_outputs["embedding_output"], *encoder_outputs["all_encoder_layers"]]
+        layers = layers[FEATURE_LAYERS[self.feature_layers]]
+        if not self.feature_layers.startswith("weighted_sum"):
+            return ops.concatenate(layers, axis=-1)
         weights = ops.softmax(ops.convert_to_tensor(self.layer_weights))
         return self.gamma * sum(weights[index] * layer for index, layer in enumerate(layers))
 
@@ -92,7 +79,6 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         num_labels: L.
         feature_layers: one of `FEATURE_LAYERS`.
         units: of each direction of the BiLSTM.
-        dropout: fraction of the BiLSTM's outputs dropped in training; 0.1 as in the other heads.
         allowed_transitions: of the labels, for a CRF (`modeling.crf.Crf`); None for a model without one.
 
     Outputs: `logits` [B, S, L]; with a CRF `transitions` [B, L + 1, L + 1], the same for each row.
@@ -104,7 +90,6 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         num_labels: int,
         feature_layers: str,
         units: int = BILSTM_UNITS,
-        dropout: float = 0.1,
         allowed_transitions: Sequence[Sequence[bool]] | None = None,
         **kwargs,
     ):
@@ -118,7 +103,7 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         )
         # Not "layer_0", the name of the encoder's first layer.
         self.bilstm = [bidirectional_lstm(units, f"bilstm_{index}", policy) for index in range(2)]
-        self.dropout = Dropout(dropout, name="bilstm_dropout", dtype=policy)
+        self.dropout = Dropout(0.1, name="bilstm_dropout", dtype=policy)
         self.classifier = keras.layers.Dense(num_labels, name="classifier", dtype=policy)
         # Built here because in `build` the variables' paths would begin with the model's name.
         num_concatenated = 4 if feature_layers == "concat_last_four_hidden" else 1
@@ -149,5 +134,4 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
             "num_labels": self.num_labels,
             "feature_layers": self.features.feature_layers,
             "units": self.units,
-            "dropout": self.dropout.rate,
         }

@@ -80,8 +80,9 @@ def _block(block: TransformerBlock, hidden, bias):
     batch, length = ops.shape(hidden)[:2]
     rows = ops.reshape(hidden, (-1, config.hidden_size))  # [R, H]
 
-    weights = [ops.convert_to_tensor(layer.kernel) for layer in attention.projections]
-    offset = [stored_value(layer.bias) for layer in attention.projections]
+    projections = attention.query, attention.key, attention.value
+    weights = [ops.convert_to_tensor(layer.kernel) for layer in projections]
+    offset = [stored_value(layer.bias) for layer in projections]
     joined = ops.matmul(rows, ops.concatenate(weights, axis=1))  # [R, 3H]
     joined = add_bias(joined, ops.concatenate(offset, axis=0))
     joined = ops.reshape(joined, (batch, length, 3, heads, size))

@@ -31,7 +31,6 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.modeling.attention import softmax
 from bert_tf.modeling.embeddings import Embeddings, rows_of_positions
 from bert_tf.modeling.layers import get_activation, layer_forms, reshape_like
 from bert_tf.modeling.transformer import TransformerBlock
@@ -100,7 +99,8 @@ def products(model: keras.Model) -> dict[str, tuple[keras.layers.Dense, ...]]:
     """
     layers: dict[str, tuple[keras.layers.Dense, ...]] = {}
     for block in getattr(model, "bert", model).encoder_layers:
-        layers[f"{block.name}/query_key_value"] = block.self_attention.projections
+        attention = block.self_attention
+        layers[f"{block.name}/query_key_value"] = attention.query, attention.key, attention.value
         layers[f"{block.name}/attention_output"] = (block.attention_output.dense,)
         layers[f"{block.name}/intermediate"] = (block.intermediate,)
         layers[f"{block.name}/output"] = (block.feed_forward_output.dense,)
@@ -178,7 +178,7 @@ class InferenceEncoder:
         query, key, value = ops.unstack(transpose(joined, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
         scores = scores * ops.cast(1.0 / math.sqrt(size), scores.dtype)
-        probabilities = softmax(scores + ops.cast(bias, scores.dtype))
+        probabilities = ops.softmax(scores + ops.cast(bias, scores.dtype))
         context = transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # [B, F, N, D]
         context = reshape_like(ops.reshape(context, (batch, length, width)), rows)  # [R, H]
 

@@ -26,7 +26,7 @@ from bert_tf.data.label_schemes import (
 )
 from bert_tf.data.token_classification import ConllColumns, Sentence, read_conll, relabel_lines
 from bert_tf.data.word_splitting import choose_rule
-from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
+from bert_tf.modeling.feature_based import FEATURE_LAYERS
 from bert_tf.options import ModelOptions, OptionError, option
 from bert_tf.report.token_classification import Spans, span_sections
 from bert_tf.tasks.metrics import largest_class

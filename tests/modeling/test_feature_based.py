@@ -13,7 +13,6 @@ from bert_tf.modeling.feature_based import (
     FEATURE_LAYERS,
     BertBiLstmForTokenClassification,
     LayerFeatures,
-    check_feature_layers,
 )
 from bert_tf.modeling.models import BertForSequenceClassification
 
@@ -78,7 +77,7 @@ def test_layers_after_a_bilstm_get_no_mask_that_they_do_not_support():
 
 def test_layers_that_are_not_there_are_refused():
     with pytest.raises(ValueError, match="feature_layers"):
-        check_feature_layers("concat_last_four_hidden", 3)
+        LayerFeatures("concat_last_four_hidden", 3)
 
 
 def test_padding_cannot_be_seen():
@@ -92,7 +91,8 @@ def test_padding_cannot_be_seen():
 
 
 def test_the_encoder_is_not_trained_and_its_dropout_is_never_on():
-    built = model(dropout=0.0)
+    built = model()
+    built.dropout.rate = 0.0
     trained = {v.path.split("/")[0] for v in built.trainable_variables}
     assert trained == {"bilstm_0", "bilstm_1", "classifier"}
     assert len(built.weights) == len({v.path for v in built.weights})
