@@ -58,7 +58,7 @@ def main() -> None:
     ids = np.random.default_rng(0).integers(1000, 30000, (BATCH, PIECES))
     inputs = {"input_ids": tf.constant(ids, tf.int32)}
     inputs |= {"input_mask": tf.ones_like(inputs["input_ids"])}
-    bilstm = BertBiLstmForTokenClassification(config, LABELS, "concat_last_four_hidden")
+    bilstm = BertBiLstmForTokenClassification(config, range(LABELS), "concat_last_four_hidden")
     fine_tuned = BertForTokenClassification(config, LABELS)
     encoder = tf.function(lambda: bilstm.bert(inputs, training=False)["sequence_output"])
     figures = {

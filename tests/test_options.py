@@ -96,10 +96,3 @@ def test_flags_of_groups_that_a_program_reads_are_noted():
 def test_nothing_to_do_is_refused():
     with pytest.raises(ValueError, match=r"do_eval.*do_predict"):
         golden_options("swag", "x", do_train=False, do_eval=False, do_predict=False)
-
-
-def test_a_batch_cannot_be_cut_into_more_parts_than_examples():
-    values = {"train_batch_size": 4}
-    assert golden_options("classifier", "x", **values, gradient_accumulation_steps=4)
-    values["gradient_accumulation_steps"] = 5
-    assert cause_of(golden_options, "classifier", "x", **values) == "gradient_accumulation_steps"

@@ -12,7 +12,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.dropout import Dropout
-from bert_tf.modeling.layers import ConfiguredLayer, dense, has_forms
+from bert_tf.modeling.layers import dense, has_forms
 
 MASKED_SCORE = -10000.0
 
@@ -38,8 +38,7 @@ def attention_bias(mask, left_to_right=False):
     return (1.0 - mask) * MASKED_SCORE
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
-class SelfAttention(ConfiguredLayer):
+class SelfAttention(keras.layers.Layer):
     """softmax(Q K^T / sqrt(D) + bias) V, with dropout on the probabilities.
 
     Source: google-research/bert, modeling.py, `attention_layer`.

@@ -61,7 +61,6 @@ class BertModel(ConfiguredModel):
         `attention_probs`: list of [B, N, F, T], with `output_attentions`.
 
     Raises:
-        TypeError: ids are not integers.
         ValueError: an input is unknown or given twice, or its shape does not fit. S is above
             `max_position_embeddings` (not checked in a graph where S is unknown). Ids or masks in NumPy
             arrays or lists are out of range (checked if the model is called, not in `fit` and
@@ -110,7 +109,12 @@ class BertModel(ConfiguredModel):
         attention_mask = _same_sequence(inputs["sequence_ids"]) if is_packed else input_mask
         embedding_output = inputs.get("embedding_output")
         if embedding_output is None:
-            self._check_length(input_ids.shape[1])
+            length, limit = input_ids.shape[1], self.config.max_position_embeddings
+            if isinstance(length, int) and length > limit:  # JAX traces with a symbol
+                raise ValueError(
+                    f"The sequence length is {length}, but `max_position_embeddings` is {limit}: use "
+                    f"max_seq_length={limit} or less."
+                )
             embedding_output = self.embeddings(
                 input_ids, segment_ids, inputs.get("position_ids"), training=training
             )  # [B, S, H]
@@ -138,14 +142,6 @@ class BertModel(ConfiguredModel):
         if self.output_attentions:
             outputs["attention_probs"] = attention_probs
         return outputs
-
-    def _check_length(self, length: int | None) -> None:
-        limit = self.config.max_position_embeddings
-        if isinstance(length, int) and length > limit:  # JAX traces with a symbol
-            raise ValueError(
-                f"The sequence length is {length}, but the model has {limit} positions "
-                f"(`max_position_embeddings`): use max_seq_length={limit} or less."
-            )
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "output_attentions": self.output_attentions}

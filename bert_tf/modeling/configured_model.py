@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,9 @@ import keras
 from bert_tf.config import BertConfig
 from bert_tf.modeling.inputs import as_tensors, check_values
 from bert_tf.tokenization import FullTokenizer
+
+# They take no logits; other losses of Keras have `from_logits`.
+_OF_PROBABILITIES = (keras.losses.kl_divergence, keras.losses.dice, keras.losses.tversky)
 
 
 class ConfiguredModel(keras.Model):
@@ -52,7 +56,6 @@ class ConfiguredModel(keras.Model):
 
         Raises:
             FileNotFoundError: the checkpoint does not exist.
-            TypeError: `labels` is not a list of strings.
             ValueError: its encoder does not fit, it has no configuration, its task.json is corrupt or
                 contradicts its config.json, or the number of labels is unknown.
         """
@@ -97,47 +100,23 @@ class ConfiguredModel(keras.Model):
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def get_config(self) -> dict[str, Any]:
-        frozen = [variable.path for variable in self.weights if not variable.trainable]
-        values = {
+        return {
             "config": self.config.to_dict(),
             "name": self.name,
-            "trainable": self.trainable,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "frozen": [variable.path for variable in self.weights if not variable.trainable],
+            "task": self.task,
         }
-        if frozen and self.trainable:
-            values["frozen"] = frozen
-        if self.task is not None:
-            values["task"] = self.task
-        return values
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None):
         values = dict(config)
-        trainable, frozen = values.pop("trainable", True), values.pop("frozen", ())
-        task = values.pop("task", None)
+        frozen, task = values.pop("frozen", ()), values.pop("task", None)
         model = cls(BertConfig.from_dict(values.pop("config")), **values)
-        if not trainable:
-            model.trainable = False
         for variable in model.weights:
-            if variable.path in frozen:
-                variable.trainable = False
+            variable.trainable = variable.path not in frozen
         model.task = task
         return model
-
-
-# Functions of Keras that take probabilities by default; losses of their classes have `from_logits`, or
-# should be replaced by a cross-entropy that has it.
-_OF_PROBABILITIES = (
-    keras.losses.binary_crossentropy,
-    keras.losses.binary_focal_crossentropy,
-    keras.losses.categorical_crossentropy,
-    keras.losses.categorical_focal_crossentropy,
-    keras.losses.categorical_generalized_cross_entropy,
-    keras.losses.kl_divergence,
-    keras.losses.dice,
-    keras.losses.tversky,
-    keras.losses.sparse_categorical_crossentropy,
-)
 
 
 def _check_loss(loss: Any, outputs: Any) -> None:
@@ -146,13 +125,13 @@ def _check_loss(loss: Any, outputs: Any) -> None:
     if isinstance(loss, list | tuple):
         loss = dict(zip(names, loss, strict=False))  # in the order of Keras
     for name in (name for name in names if name.endswith("logits")):
-        output_loss = loss.get(name) if isinstance(loss, Mapping) else loss
-        if isinstance(output_loss, str):
-            output_loss = keras.losses.get(output_loss)
-        config = output_loss.get_config() if isinstance(output_loss, keras.losses.Loss) else {}
-        if getattr(output_loss, "fn", output_loss) in _OF_PROBABILITIES and not config.get(
-            "from_logits"
-        ):
+        output_loss = keras.losses.get(loss.get(name) if isinstance(loss, Mapping) else loss)
+        if isinstance(output_loss, keras.losses.Loss):
+            from_logits = output_loss.get_config().get("from_logits")
+        else:
+            parameters = inspect.signature(output_loss).parameters if output_loss else {}
+            from_logits = "from_logits" not in parameters or parameters["from_logits"].default
+        if from_logits is False or getattr(output_loss, "fn", output_loss) in _OF_PROBABILITIES:
             raise ValueError(
                 f"`loss` takes the logits in `{name}` for probabilities. Compile with a loss of "
                 "keras.losses that has from_logits=True."

@@ -74,30 +74,18 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> list[list[bool]]:
     return [[may_follow(label, before, scheme) for label in names] for before in names]
 
 
-def scheme_of_transitions(labels: Sequence[str], allowed: list[list[bool]]) -> str:
-    """Return the scheme in which these are the `allowed_transitions`."""
-    for scheme in (*SCHEMES, WORDS):
-        if allowed_transitions(labels, scheme) == allowed:
-            return scheme
-    raise ValueError(
-        "`allowed_transitions` must be those of the `labels` in one of the schemes "
-        f"{', '.join((*SCHEMES, WORDS))}."
-    )
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
 class Crf(keras.layers.Layer):
-    """The scores of the transitions between labels.
+    """The scores of the transitions between labels; those that the scheme forbids are `NEVER`.
 
     Args:
-        allowed: bool [L + 1, L + 1]; allowed[i][j] is True if label j may follow label i. The last row
-            is for the first word of a sentence, the last column for its last word
-            (`allowed_transitions`).
+        labels: of the words, in the order of the logits.
+        scheme: a key of `PREFIXES`, or `WORDS`.
     """
 
-    def __init__(self, allowed: Sequence[Sequence[bool]], **kwargs):
-        super().__init__(**{"name": "crf", **kwargs, "dtype": "float32"})
-        self.allowed = np.array(allowed, bool)
+    def __init__(self, labels: Sequence[str], scheme: str):
+        super().__init__(name="crf", dtype="float32")
+        self.scheme = scheme
+        self.allowed = np.array(allowed_transitions(labels, scheme))
         self.transitions = self.add_weight(
             name="transitions", shape=self.allowed.shape, initializer="zeros"
         )
@@ -107,17 +95,6 @@ class Crf(keras.layers.Layer):
         """Return the transitions for each row of `logits` [B, ...]: float32 [B, L + 1, L + 1]."""
         scores = ops.where(self.allowed, ops.convert_to_tensor(self.transitions), NEVER)
         return ops.broadcast_to(scores, (ops.shape(logits)[0], *self.allowed.shape))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "allowed": self.allowed.tolist()}
-
-
-def make_crf(allowed: Sequence[Sequence[bool]] | None, num_labels: int) -> Crf | None:
-    """Return the CRF of a model with these `allowed_transitions`, or None without them."""
-    if allowed is None:
-        return None
-    assert np.shape(allowed) == (num_labels + 1,) * 2, "labels, and ends of a sentence"  # noqa: S101
-    return Crf(allowed)
 
 
 class Chains(NamedTuple):

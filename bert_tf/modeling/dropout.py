@@ -38,13 +38,10 @@ def dropout_seed(seed, compiled: bool = True) -> Iterator[None]:
         yield
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
 class Dropout(keras.layers.Dropout):
     """Layer that drops a fraction `rate` of the values in training and rescales the others."""
 
-    @has_forms
-    def call(self, inputs, training=False):
-        return super().call(inputs, training=training)
+    call = has_forms(keras.layers.Dropout.call)
 
     def key(self):
         """Return the key of this layer's mask within `dropout_seed`, a uint32 scalar."""

@@ -10,11 +10,10 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.dropout import Dropout
-from bert_tf.modeling.layers import ConfiguredLayer, has_forms, layer_norm, truncated_normal
+from bert_tf.modeling.layers import has_forms, layer_norm, truncated_normal
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
-class Embeddings(ConfiguredLayer):
+class Embeddings(keras.layers.Layer):
     """dropout(LayerNorm(word + segment + position embeddings)).
 
     Source: google-research/bert, modeling.py, `embedding_lookup` and `embedding_postprocessor`.

@@ -16,7 +16,7 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling.bert import BertModel, bidirectional_lstm
 from bert_tf.modeling.configured_model import ConfiguredModel
-from bert_tf.modeling.crf import make_crf
+from bert_tf.modeling.crf import Crf
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.inputs import normalize_inputs
 
@@ -76,10 +76,10 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
 
     Args:
         config: of the encoder.
-        num_labels: L.
+        labels: of the words, L.
         feature_layers: one of `FEATURE_LAYERS`.
         units: of each direction of the BiLSTM.
-        allowed_transitions: of the labels, for a CRF (`modeling.crf.Crf`); None for a model without one.
+        crf: scheme of the labels, for a CRF (`modeling.crf.Crf`); None for a model without one.
 
     Outputs: `logits` [B, S, L]; with a CRF `transitions` [B, L + 1, L + 1], the same for each row.
     """
@@ -87,15 +87,15 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
     def __init__(
         self,
         config: BertConfig,
-        num_labels: int,
+        labels: Sequence[str],
         feature_layers: str,
         units: int = BILSTM_UNITS,
-        allowed_transitions: Sequence[Sequence[bool]] | None = None,
+        crf: str | None = None,
         **kwargs,
     ):
         super().__init__(config, **kwargs)
         policy = self.dtype_policy
-        self.num_labels, self.units = num_labels, units
+        self.labels, self.units = tuple(labels), units
         self.bert = BertModel(config, dtype=policy)
         self.bert.trainable = False
         self.features = LayerFeatures(
@@ -104,14 +104,14 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         # Not "layer_0", the name of the encoder's first layer.
         self.bilstm = [bidirectional_lstm(units, f"bilstm_{index}", policy) for index in range(2)]
         self.dropout = Dropout(0.1, name="bilstm_dropout", dtype=policy)
-        self.classifier = keras.layers.Dense(num_labels, name="classifier", dtype=policy)
+        self.classifier = keras.layers.Dense(len(labels), name="classifier", dtype=policy)
         # Built here because in `build` the variables' paths would begin with the model's name.
         num_concatenated = 4 if feature_layers == "concat_last_four_hidden" else 1
         self.features.build()
         self.bilstm[0].build((None, None, num_concatenated * config.hidden_size))
         for layer in (self.bilstm[1], self.dropout, self.classifier):
             layer.build((None, None, 2 * units))
-        self.crf = make_crf(allowed_transitions, num_labels)
+        self.crf = None if crf is None else Crf(labels, crf)
         self.built = True
 
     def call(self, inputs: Mapping[str, Any], training=None) -> dict[str, Any]:
@@ -127,11 +127,10 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         return {"logits": logits} | ({} if self.crf is None else {"transitions": self.crf(logits)})
 
     def get_config(self) -> dict[str, Any]:
-        crf = {} if self.crf is None else {"allowed_transitions": self.crf.allowed.tolist()}
         return {
             **super().get_config(),
-            **crf,
-            "num_labels": self.num_labels,
+            "labels": list(self.labels),
             "feature_layers": self.features.feature_layers,
             "units": self.units,
+            "crf": self.crf and self.crf.scheme,
         }

@@ -29,7 +29,7 @@ from bert_tf.modeling.compat import stored_value
 from bert_tf.modeling.dropout import scaled_mask
 from bert_tf.modeling.embeddings import Embeddings, rows_of_positions
 from bert_tf.modeling.heads import MaskedLMHead, gather_positions
-from bert_tf.modeling.layers import layer_forms, reshape_like
+from bert_tf.modeling.layers import layer_forms
 from bert_tf.modeling.transformer import ResidualOutput, TransformerBlock
 
 ACTIVATIONS = ("gelu", "gelu_erf")  # supported by `bias_activation`
@@ -95,9 +95,7 @@ def _block(block: TransformerBlock, hidden, bias):
         rate=attention.dropout.rate,
     )
     context = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # [B, F, N, D]
-    context = reshape_like(
-        ops.reshape(context, (batch, length, config.hidden_size)), rows
-    )  # [R, H]
+    context = tf.reshape(context, tf.shape(rows))  # [R, H]; equal shapes can be fused
 
     attended, residual = _residual_output(block.attention_output, context, rows)
     if config.hidden_act in ACTIVATIONS:

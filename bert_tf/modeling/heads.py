@@ -29,11 +29,15 @@ class LinearHead(keras.layers.Layer):
     """
 
     scope = ""
+    initializer: str | None = None  # default: that of the encoder
 
-    def __init__(self, config: BertConfig, num_outputs: int, **kwargs):
+    def __init__(
+        self, config: BertConfig, num_outputs: int, input_size: int | None = None, **kwargs
+    ):
         super().__init__(**kwargs)
         self.config = config
         self.num_outputs = num_outputs
+        self.input_size = input_size or config.hidden_size
         with contextlib.ExitStack() as scopes:
             for part in filter(None, self.scope.split("/")):
                 scopes.enter_context(keras.name_scope(part))
@@ -41,10 +45,8 @@ class LinearHead(keras.layers.Layer):
         self.built = True
 
     def build_variables(self):
-        self.add_variables(self.config.hidden_size, truncated_normal(self.config))
-
-    def add_variables(self, input_size: int, initializer):
-        shape = (self.num_outputs, input_size)
+        shape = (self.num_outputs, self.input_size)
+        initializer = self.initializer or truncated_normal(self.config)
         self.output_weights = self.variable("output_weights", shape, initializer)
         self.output_bias = self.variable("output_bias", (self.num_outputs,), "zeros")
 
@@ -68,17 +70,11 @@ class NextSentenceHead(LinearHead):
 
     scope = "cls/seq_relationship"
 
-    def __init__(self, config: BertConfig, **kwargs):
-        super().__init__(config, num_outputs=2, **kwargs)
-
 
 class SpanHead(LinearHead):
     """sequence_output [B, S, H] -> start_logits [B, S], end_logits [B, S]."""
 
     scope = "cls/squad"
-
-    def __init__(self, config: BertConfig, **kwargs):
-        super().__init__(config, num_outputs=2, **kwargs)
 
     def call(self, sequence_output):
         logits = super().call(sequence_output)  # [B, S, 2]
@@ -105,13 +101,7 @@ class ProjectionHead(LinearHead):
     """pooled vector [B, input_size] -> embedding [B, E]."""
 
     scope = "cls/embedding"
-
-    def __init__(self, config: BertConfig, input_size: int, num_outputs: int, **kwargs):
-        self.input_size = input_size
-        super().__init__(config, num_outputs, **kwargs)
-
-    def build_variables(self):
-        self.add_variables(self.input_size, "glorot_uniform")
+    initializer = "glorot_uniform"
 
 
 class MaskedLMHead(LinearHead):

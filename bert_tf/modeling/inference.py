@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,7 +31,7 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.modeling.embeddings import Embeddings, rows_of_positions
-from bert_tf.modeling.layers import get_activation, layer_forms, reshape_like
+from bert_tf.modeling.layers import get_activation, layer_forms
 from bert_tf.modeling.transformer import TransformerBlock
 
 # plain: helps every runtime. onednn: for TensorFlow on a CPU in bfloat16. formula: "plain" with
@@ -71,16 +70,13 @@ class Affine:
         """Return the products of several layers with the same inputs as one, in new variables."""
         kernel = ops.concatenate([layer.kernel.value for layer in layers], axis=1)
         bias = ops.concatenate([layer.bias.value for layer in layers], axis=0)
-        names, dtype = [layer.name for layer in layers], layers[0].kernel.dtype
-        with ExitStack() as scopes:
-            for name in (*layers[0].path.split("/")[:-1], "_".join(names)):
-                scopes.enter_context(keras.name_scope(name))
-            kernel = ops.transpose(kernel) if transposed else kernel
-            return cls(
-                keras.Variable(kernel, dtype=dtype, name="kernel"),
-                keras.Variable(bias, dtype=dtype, name="bias"),
-                transposed,
-            )
+        name, dtype = "_".join(layer.name for layer in layers), layers[0].kernel.dtype
+        kernel = ops.transpose(kernel) if transposed else kernel
+        return cls(
+            keras.Variable(kernel, dtype=dtype, name=f"{name}_kernel"),
+            keras.Variable(bias, dtype=dtype, name=f"{name}_bias"),
+            transposed,
+        )
 
     def __call__(self, inputs, addend=None):
         kernel, bias = ops.convert_to_tensor(self.kernel), ops.convert_to_tensor(self.bias)
@@ -180,7 +176,7 @@ class InferenceEncoder:
         scores = scores * ops.cast(1.0 / math.sqrt(size), scores.dtype)
         probabilities = ops.softmax(scores + ops.cast(bias, scores.dtype))
         context = transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # [B, F, N, D]
-        context = reshape_like(ops.reshape(context, (batch, length, width)), rows)  # [R, H]
+        context = tf.reshape(context, tf.shape(rows))  # [R, H]; equal shapes can be fused
 
         attended = product["attention_output"](context, rows)  # [R, H]
         attended = self._norm(block.attention_output.layer_norm, attended)

@@ -25,7 +25,6 @@ _TABLES = {
     "position_ids": "max_position_embeddings",
     "masked_lm_positions": "max_position_embeddings",
 }
-_FORMS = {2: "[B, S]", 3: "[B, K, S]"}  # by the number of axes
 
 
 def as_tensors(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,18 +50,13 @@ def check_values(inputs: Mapping[str, Any], config: BertConfig) -> None:
     The models would count negative ids from the end, and weaken a mask of other values than 0 and 1.
     Tensors are not checked: their values may be on another device, or unknown.
     """
+    limits = {name: getattr(config, field) for name, field in _TABLES.items()} | {"input_mask": 2}
     for name, value in inputs.items():
-        if not isinstance(value, np.ndarray | list | tuple) or not np.size(value):
+        limit = limits.get(OTHER_NAMES.get(name, name))
+        if limit is None or not isinstance(value, np.ndarray | list | tuple) or not np.size(value):
             continue
-        values, our_name = np.asarray(value), OTHER_NAMES.get(name, name)
-        if our_name == "input_mask":
-            limit = 2
-        elif our_name in _TABLES:
-            limit = getattr(config, _TABLES[our_name])
-        else:
-            continue
-        low, high = values.min(), values.max()
-        if low < 0 or high >= limit or (values % 1).any():
+        low, high = np.min(value), np.max(value)
+        if low < 0 or high >= limit or np.any(np.mod(value, 1)):
             raise ValueError(
                 f"`{name}` has values from {low} to {high}, but must be whole, from 0 to {limit - 1}."
             )
@@ -82,12 +76,9 @@ def normalize_inputs(
         axes: numbers of axes that `input_ids` may have.
 
     Raises:
-        TypeError: the inputs are not a dict.
         ValueError: an input is unknown or missing, or has a wrong shape. Unknown dimensions are not
             compared.
     """
-    if not isinstance(inputs, Mapping):
-        raise TypeError(f"Inputs must be a dict with `input_ids`, but are {type(inputs).__name__}.")
     known = (*ENCODER_INPUTS, *more, *optional)
     tensors = {OTHER_NAMES.get(name, name): value for name, value in as_tensors(inputs).items()}
     unknown = [name for name in tensors if name not in known]
@@ -105,22 +96,17 @@ def _check_shapes(tensors: Mapping[str, Any], axes: tuple[int, ...]) -> None:
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
     ids = shapes["input_ids"]
     if len(ids) not in axes:
-        forms = " or ".join(_FORMS[number] for number in axes)
-        raise ValueError(f"`input_ids` has the shape {ids}, but must be {forms} in this model.")
-    for name, like in (
-        ("segment_ids", "input_ids"),
-        ("input_mask", "packed_positions" if "packed_positions" in tensors else "input_ids"),
-    ):
-        expected = shapes[like]
+        number = " or ".join(map(str, axes))
+        raise ValueError(f"`input_ids` has the shape {ids}, but must have {number} axes.")
+    for name, other_name in (("segment_ids", "token_type_ids"), ("input_mask", "attention_mask")):
+        is_unpacked = name == "input_mask" and "packed_positions" in tensors
+        expected = shapes["packed_positions" if is_unpacked else "input_ids"]
         shape = shapes.get(name, expected)
         if name == "input_mask" and axes == (2,) and len(shape) == 3:  # [B, F, T]
             expected = (*expected, expected[-1])
-        fits = len(shape) == len(expected) and all(
-            None in pair or pair[0] == pair[1] or (pair[0] == 1 and axis < len(expected) - 1)
-            for axis, pair in enumerate(zip(shape, expected, strict=True))
-        )
-        if not fits:
-            other_name = {ours: other for other, ours in OTHER_NAMES.items()}[name]
+        if len(shape) != len(expected) or any(
+            None not in pair and pair[0] != pair[1] for pair in zip(shape, expected, strict=True)
+        ):
             raise ValueError(
                 f"`{name}` ({other_name}) has the shape {shape}, but must be {expected}."
             )

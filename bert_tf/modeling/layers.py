@@ -1,4 +1,4 @@
-"""What all layers share: base class, initializer, LayerNorm, activations, and other forms of a `call`.
+"""What all layers share: initializer, LayerNorm, activations, and other forms of a `call`.
 
 The `call` of a layer is the formula of the paper. The training loop and exported models compute the same
 in other forms, fused.py and inference.py: within
@@ -58,19 +58,6 @@ def has_forms(call: Callable) -> Callable:
     return current
 
 
-class ConfiguredLayer(keras.layers.Layer):
-    """A layer with a `BertConfig`, which Keras saves as a dict."""
-
-    config: BertConfig
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "config": self.config.to_dict()}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]):
-        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
-
-
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
     """Return the initializer of kernels and tables: normal, cut at two standard deviations."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
@@ -94,22 +81,10 @@ def dense(config: BertConfig, size: int, dtype, name: str = "dense", activation:
     )
 
 
-def gelu(x):
-    """Compute the reference's "gelu", the Gaussian error linear unit with the tanh approximation.
-
-    0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
-    """
-    return ops.gelu(x, approximate=True)
-
-
-def gelu_erf(x):
-    """Compute the exact Gaussian error linear unit, x Phi(x): Hugging Face's "gelu"."""
-    return ops.gelu(x, approximate=False)
-
-
 _ACTIVATIONS = {
-    "gelu": gelu,
-    "gelu_erf": gelu_erf,
+    # The reference's "gelu": 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    "gelu": functools.partial(ops.gelu, approximate=True),
+    "gelu_erf": functools.partial(ops.gelu, approximate=False),  # x Phi(x), Hugging Face's "gelu"
     "relu": ops.relu,
     "tanh": ops.tanh,
     "linear": keras.activations.linear,
@@ -119,13 +94,3 @@ _ACTIVATIONS = {
 def get_activation(name: str) -> Callable:
     """Return the function for a `hidden_act` of `BertConfig`, which checked the name."""
     return _ACTIVATIONS[name]
-
-
-def reshape_like(inputs, example):
-    """Reshape `inputs` like `example`, so that TensorFlow can fuse their sum with a product."""
-    # It fuses equal shapes only, and numbers of rows that are computed separately count as different.
-    if keras.config.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.reshape(inputs, tf.shape(example))
-    return ops.reshape(inputs, ops.shape(example))

@@ -6,7 +6,7 @@ Outputs are float32.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,9 @@ import keras
 from keras import ops
 
 from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig
-from bert_tf.limits import join_names
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.configured_model import ConfiguredModel
-from bert_tf.modeling.crf import make_crf
+from bert_tf.modeling.crf import Crf
 from bert_tf.modeling.heads import (
     POOLINGS,
     ClassificationHead,
@@ -55,7 +54,7 @@ class BertForPreTraining(_ModelWithHead):
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
         self.masked_lm = MaskedLMHead(config, dtype=self.dtype_policy)
-        self.next_sentence = NextSentenceHead(config, dtype=self.dtype_policy)
+        self.next_sentence = NextSentenceHead(config, 2, dtype=self.dtype_policy)
 
     def call(self, inputs, training=None) -> dict[str, Any]:
         inputs = normalize_inputs(inputs, "masked_lm_positions")
@@ -95,17 +94,6 @@ class BertForMaskedLM(_ModelWithHead):
         return {"masked_lm_logits": self.masked_lm(hidden, positions, table, training=training)}
 
 
-def normalize_labels(labels: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the names of outputs as strings, or None for None.
-
-    Raises:
-        TypeError: they have no order.
-    """
-    if isinstance(labels, str | bytes | set | frozenset):
-        raise TypeError(f"`labels` is {labels!r:.60}, but must be a list of names in their order.")
-    return None if labels is None else tuple(map(str, labels))
-
-
 class _LabeledModel(_ModelWithHead):
     """Base of the models with a choice of labels.
 
@@ -122,15 +110,15 @@ class _LabeledModel(_ModelWithHead):
         **kwargs,
     ):
         super().__init__(config, **kwargs)
-        labels = normalize_labels(labels)
         count = len(labels or ()) if num_labels is None else int(num_labels)
-        if count < 1 or (labels is not None and len(set(labels)) != count):
+        has_order = not isinstance(labels, str | set | frozenset)
+        if count < 1 or (labels is not None and len(set(labels)) != count) or not has_order:
             raise ValueError(
-                f"`num_labels` is {num_labels}, but must be 1 or more and the number of different "
-                f"`labels`, which are {join_names(labels or (), 5) or None}."
+                f"`num_labels` is {num_labels} and `labels` {labels!r:.60}, but must be a list of "
+                "different names, and their number, 1 or more."
             )
         self.num_labels = count
-        self.labels = labels
+        self.labels = None if labels is None else tuple(map(str, labels))
         self.classifier = ClassificationHead(config, count, dtype=self.dtype_policy)
 
     def get_config(self) -> dict[str, Any]:
@@ -175,10 +163,6 @@ class BertForSequenceClassification(_LabeledModel):
         stated = self.config.extra.get("problem_type")
         return stated if stated in HUGGINGFACE_PROBLEM_TYPES.values() else None
 
-    def get_config(self) -> dict[str, Any]:
-        stated = {} if self.problem_type is None else {"problem_type": self.problem_type}
-        return {**super().get_config(), **stated}
-
     def call(self, inputs, training=None) -> dict[str, Any]:
         pooled_output = self.bert(inputs, training=training)["pooled_output"]
         return {"logits": self.classifier(pooled_output, training=training)}
@@ -189,7 +173,8 @@ class BertForTokenClassification(_LabeledModel):
     """A label for each token.
 
     Args:
-        allowed_transitions: of the labels, for a CRF (`modeling.crf.Crf`); None for a model without one.
+        crf: scheme of the `labels` ("iob2", "iob1", "bioes", "words"), for a CRF; None for a model
+            without one.
 
     Outputs: `logits` [B, S, L]; with a CRF `transitions` [B, L + 1, L + 1], the same for each row.
     """
@@ -199,11 +184,11 @@ class BertForTokenClassification(_LabeledModel):
         config: BertConfig,
         num_labels: int | None = None,
         labels: Sequence[str] | None = None,
-        allowed_transitions: Sequence[Sequence[bool]] | None = None,
+        crf: str | None = None,
         **kwargs,
     ):
         super().__init__(config, num_labels, labels, **kwargs)
-        self.crf = make_crf(allowed_transitions, self.num_labels)
+        self.crf = None if crf is None else Crf(self.labels, crf)
 
     def call(self, inputs, training=None) -> dict[str, Any]:
         sequence_output = self.bert(inputs, training=training)["sequence_output"]
@@ -211,8 +196,7 @@ class BertForTokenClassification(_LabeledModel):
         return {"logits": logits} | ({} if self.crf is None else {"transitions": self.crf(logits)})
 
     def get_config(self) -> dict[str, Any]:
-        crf = {} if self.crf is None else {"allowed_transitions": self.crf.allowed.tolist()}
-        return {**super().get_config(), **crf}
+        return {**super().get_config(), "crf": self.crf and self.crf.scheme}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -245,7 +229,7 @@ class BertForQuestionAnswering(_ModelWithHead):
 
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        self.span = SpanHead(config, dtype=self.dtype_policy)
+        self.span = SpanHead(config, 2, dtype=self.dtype_policy)
 
     def call(self, inputs, training=None) -> dict[str, Any]:
         sequence_output = self.bert(inputs, training=training)["sequence_output"]
@@ -280,7 +264,7 @@ class BertForSentenceEmbedding(_ModelWithHead):
         if projection_size is not None:
             width = config.hidden_size * POOLINGS[pooling]
             self.projection = ProjectionHead(
-                config, width, projection_size, dtype=self.dtype_policy
+                config, projection_size, width, dtype=self.dtype_policy
             )
 
     @property
@@ -290,18 +274,15 @@ class BertForSentenceEmbedding(_ModelWithHead):
 
     def call(self, inputs, training=None) -> dict[str, Any]:
         inputs = normalize_inputs(inputs, optional=("anchor_ids", "anchor_mask"), axes=(2, 3))
-        anchor = {
-            encoder_name: inputs.pop(name)
-            for encoder_name, name in (("input_ids", "anchor_ids"), ("input_mask", "anchor_mask"))
-            if name in inputs
-        }
-        if len(inputs["input_ids"].shape) == 2:
-            assert not anchor, "with an anchor, `input_ids` is [B, K, S]"  # noqa: S101
+        anchor = {"input_ids": inputs.pop("anchor_ids", None)}
+        anchor["input_mask"] = inputs.pop("anchor_mask", None)
+        has_anchor = anchor["input_ids"] is not None
+        if len(inputs["input_ids"].shape) == 2 and not has_anchor:
             return {"embedding": self._embed(inputs, training)}
         batch, texts, length = ops.shape(inputs["input_ids"])
         folded = {key: ops.reshape(value, (-1, length)) for key, value in inputs.items()}
         embedding = ops.reshape(self._embed(folded, training), (batch, texts, self.width))
-        if anchor:
+        if has_anchor:
             first = ops.expand_dims(self._embed(anchor, training), 1)
             embedding = ops.concatenate([first, embedding], axis=1)
         return {"embedding": embedding}

@@ -8,12 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bert_tf.checkpoints.checkpoint import (
-    PretrainedCheckpoint,
-    as_float32,
-    find_config,
-    shape_of,
-)
+from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, as_float32, find_config, shape_of
 from bert_tf.checkpoints.heads import Head, head_of_model, task_values
 from bert_tf.checkpoints.initial import check_path_of_encoder, initialize
 from bert_tf.checkpoints.labels import align_labels, match_spelling
@@ -24,8 +19,6 @@ from bert_tf.checkpoints.write import write_folder
 from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig
 from bert_tf.files import atomic_folder
 from bert_tf.limits import join_names
-from bert_tf.modeling.crf import allowed_transitions, scheme_of_transitions
-from bert_tf.modeling.models import normalize_labels
 from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
@@ -88,7 +81,7 @@ def _with_labels(
     elif labels is None and num_labels is None and "output_weights" in checkpoint.arrays:
         num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
         kwargs = {**kwargs, "num_labels": num_labels}
-    labels = normalize_labels(labels) or ()
+    labels = tuple(map(str, labels or ()))
     checkpoint = align_labels(checkpoint, stated, labels, will_train=True)
     count, extra = num_labels or len(labels), dict(config.extra)
     if checkpoint.unused_head or count != max(1, len(stated)):
@@ -98,10 +91,8 @@ def _with_labels(
         extra["problem_type"] = problem_type
         if (count == 1) != (problem_type == "regression"):
             del extra["problem_type"]
-    scheme = task.get("crf")
-    if scheme is not None and labels and not checkpoint.unused_head:
-        allowed = allowed_transitions(match_spelling(labels, stated), scheme)
-        kwargs = {"allowed_transitions": allowed, **kwargs}
+    if task.get("crf") and labels and not checkpoint.unused_head:
+        kwargs = {"crf": task["crf"], **kwargs, "labels": match_spelling(labels, stated)}
     return checkpoint, replace(config, extra=extra), kwargs
 
 
@@ -153,9 +144,8 @@ def _make_task_values(
         of_model = {name: getattr(model, name) for name in _OF_EMBEDDINGS}
         task = {"task": head.name, "max_seq_length": length, **of_model}
     elif (crf := getattr(model, "crf", None)) is not None:
-        scheme = scheme_of_transitions(model.labels or (), crf.allowed.tolist())
-        labels = list(checkpoint.labels or ())
-        task = {"task": head.name, "labels": labels, "max_seq_length": length, "crf": scheme}
+        labels = list(model.labels)
+        task = {"task": head.name, "labels": labels, "max_seq_length": length, "crf": crf.scheme}
     if task is None or known is None or known["task"] != task["task"]:
         return task
     if any(task.get(name, value) != known.get(name, value) for name, value in _OF_THE_HEAD.items()):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator
-from typing import Any
 
 import keras
 from keras import ops
@@ -16,19 +15,10 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling.attention import SelfAttention
 from bert_tf.modeling.dropout import Dropout
-from bert_tf.modeling.layers import (
-    ConfiguredLayer,
-    current_form,
-    dense,
-    has_forms,
-    layer_forms,
-    layer_norm,
-    reshape_like,
-)
+from bert_tf.modeling.layers import current_form, dense, has_forms, layer_forms, layer_norm
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
-class ResidualOutput(ConfiguredLayer):
+class ResidualOutput(keras.layers.Layer):
     """LayerNorm(residual + dropout(x W + b)), the end of both halves of a block."""
 
     def __init__(self, config: BertConfig, input_size: int, name: str = "output", **kwargs):
@@ -49,12 +39,8 @@ class ResidualOutput(ConfiguredLayer):
         outputs = self.dropout(self.dense(inputs), training=training)
         return self.layer_norm(outputs + residual)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "input_size": self.input_size}
 
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class TransformerBlock(ConfiguredLayer):
+class TransformerBlock(keras.layers.Layer):
     """Self-attention and feed-forward, "post-norm" as in the paper.
 
     Source: google-research/bert, modeling.py, `transformer_model`.
@@ -85,7 +71,7 @@ class TransformerBlock(ConfiguredLayer):
         context, probabilities = self.self_attention(hidden, bias, training=training)
         # Positions become rows because products on [B*S, H] fuse.
         rows = ops.reshape(hidden, (-1, self.config.hidden_size))  # [B*S, H]
-        context = reshape_like(context, rows)
+        context = ops.reshape(context, ops.shape(rows))
         attended = self.attention_output(context, rows, training=training)  # [B*S, H]
         intermediate = self.intermediate(attended)  # [B*S, I]
         outputs = self.feed_forward_output(intermediate, attended, training=training)  # [B*S, H]

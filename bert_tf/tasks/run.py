@@ -63,7 +63,7 @@ from bert_tf.training.checkpoints import folder_lock, list_checkpoints
 from bert_tf.training.loop import CheckpointHook, EvaluationHook, LogHook, TrainLoop
 from bert_tf.training.optimizers import OPTIMIZERS, freeze, layer_learning_rate_factors
 from bert_tf.training.options import TrainingOptions
-from bert_tf.training.progress import MetricsLog, Speed
+from bert_tf.training.progress import MetricsLog
 from bert_tf.training.schedules import WarmupDecay
 
 logger = logging.getLogger(__name__)
@@ -303,7 +303,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         saving = training.save_checkpoints_steps, training.keep_checkpoint_max
         evaluation = EvaluationHook(log, evaluate, training.evaluate_steps, self.best)
         hooks = [
-            LogHook(log, Speed(size, flops)),
+            LogHook(log, size, flops),
             CheckpointHook(self.output_dir, *saving),
             evaluation,
         ]

@@ -216,7 +216,7 @@ def choose_layers(
     Raises:
         ValueError: the checkpoint lacks a layer.
     """
-    layers = parse_layers(init_layers, name="init_layers")
+    layers = parse_layers(init_layers)
     return select_layers(checkpoint, layers), replace(config, num_hidden_layers=len(layers))
 
 

@@ -35,7 +35,6 @@ from bert_tf.data.records import content_key
 from bert_tf.data.token_classification import Sentence
 from bert_tf.limits import DataError
 from bert_tf.modeling.crf import (
-    allowed_transitions,
     best_labels,
     log_likelihood,
     log_marginals,
@@ -132,12 +131,11 @@ class TokenClassificationTask(ExampleTask):
         return super().id_limits(config) | {"label_ids": len(self.labels)}
 
     def build_model(self, config: BertConfig, dtype: str | None = None) -> keras.Model:
-        allowed = None if self.crf is None else allowed_transitions(self.labels, self.crf)
-        settings: dict[str, Any] = {"allowed_transitions": allowed, "dtype": dtype}
+        settings: dict[str, Any] = {"crf": self.crf, "dtype": dtype}
         if self.feature_layers is None:
             return BertForTokenClassification(config, labels=self.labels, **settings)
         return BertBiLstmForTokenClassification(
-            config, len(self.labels), self.feature_layers, self.bilstm_units, **settings
+            config, self.labels, self.feature_layers, self.bilstm_units, **settings
         )
 
     def texts(self, example: Sentence) -> Iterable[str]:

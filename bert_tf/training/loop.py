@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.tf1 import latest_checkpoint
@@ -29,8 +28,8 @@ from bert_tf.modeling.inference import check_no_kept_kernels
 from bert_tf.training import checkpoints
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimizers import AdamByPath
-from bert_tf.training.predict_batches import PredictStep, predict_batches
-from bert_tf.training.progress import MetricsLog, Progress, Speed, values_to_show
+from bert_tf.training.predict_batches import PredictStep
+from bert_tf.training.progress import MetricsLog, Progress, values_to_show
 from bert_tf.training.step import Compilation, LossScale, TrainStep, sum_of_replicas
 from bert_tf.training.strategy import distribute, is_chief, is_multi_worker
 
@@ -136,7 +135,7 @@ class TrainLoop:
                     recompute_grads=recompute_grads,
                 )
         self._train_steps = tf.function(self._loop)
-        self._predict_step = PredictStep(model, strategy, input_names)
+        self.predict = PredictStep(model, strategy, input_names).run
 
     @property
     def step(self) -> int:
@@ -285,12 +284,6 @@ class TrainLoop:
         logger.warning("Ended. %s", remedy)
         raise SystemExit(128 + signal.SIGTERM)
 
-    def predict(
-        self, dataset: tf.data.Dataset, outputs_of: Callable, batch_size: int, **kwargs: Any
-    ) -> dict[str, np.ndarray]:
-        """Run the model over a data set; see `predict_batches`."""
-        return predict_batches(self._predict_step, dataset, outputs_of, batch_size, **kwargs)
-
 
 # ---- What happens between the calls, in this order: log, save, evaluate
 
@@ -299,12 +292,12 @@ class LogHook(Hook):
     """Append each call to `metrics.jsonl`, and show it in the progress line.
 
     Args:
-        speed: converts seconds per step into the speeds to log.
+        batch_size: over all devices; 0 to log no speed.
+        flops_per_token: operations of the model, forward and backward (modeling/bert.py).
     """
 
-    def __init__(self, log: MetricsLog, speed: Speed | None = None):
-        self._log = log
-        self._speed = speed
+    def __init__(self, log: MetricsLog, batch_size: int = 0, flops_per_token: float = 0.0):
+        self._log, self._batch_size, self._flops_per_token = log, batch_size, flops_per_token
 
     @contextmanager
     def running(self, loop: TrainLoop) -> Iterator[None]:
@@ -315,8 +308,11 @@ class LogHook(Hook):
         if not loop.is_chief:
             return
         values = dict(call.values)
-        if self._speed is not None:
-            values |= self._speed.values(call.seconds_per_step, values["tokens"])
+        if self._batch_size:
+            per_second = values["tokens"] / call.seconds_per_step
+            values["sequences_per_second"] = self._batch_size / call.seconds_per_step
+            values["tokens_per_second"] = per_second
+            values["gflops_per_second"] = per_second * self._flops_per_token / 1e9
         self._log.write("train", call.last, values)
         self._progress.update(call.last, values_to_show(values))
 

@@ -102,12 +102,19 @@ def classification_loss() -> Loss:
 
     It is named "loss" because it is the whole objective of a fine-tuning run.
     """
+    return _label_loss(_is_real, lambda outputs, _: outputs["logits"])
+
+
+def _label_loss(
+    weights: Callable[[Tensors], Any], logits: Callable[[Tensors, Tensors], Any]
+) -> Loss:
+    """Return the mean cross-entropy of `label_ids`, with weights of features and logits of outputs."""
     return Loss(
         name="loss",
         total=lambda outputs, features: _weighted(
-            _is_real(features), outputs["logits"], features["label_ids"]
+            weights(features), logits(outputs, features), features["label_ids"]
         ),
-        weight=lambda features: tf.reduce_sum(_is_real(features)),
+        weight=lambda features: tf.reduce_sum(weights(features)),
         accuracy="accuracy",
     )
 
@@ -176,15 +183,9 @@ def without_padding(logits, input_mask):
 
 def multiple_choice_loss() -> Loss:
     """Return the mean over the real examples of -log softmax over the choices of an example."""
-    return Loss(
-        name="loss",
-        total=lambda outputs, features: _weighted(
-            _is_real(features),
-            masked_choices(outputs["logits"], features["choice_mask"]),
-            features["label_ids"],
-        ),
-        weight=lambda features: tf.reduce_sum(_is_real(features)),
-        accuracy="accuracy",
+    return _label_loss(
+        _is_real,
+        lambda outputs, features: masked_choices(outputs["logits"], features["choice_mask"]),
     )
 
 
@@ -195,15 +196,9 @@ def masked_choices(logits, choice_mask):
 
 def token_classification_loss() -> Loss:
     """Return the mean over the predicted words; a word has the label of its first piece."""
-    return Loss(
-        name="loss",
-        total=lambda outputs, features: _weighted(
-            features["label_weights"],
-            word_logits(outputs["logits"], features["word_positions"]),
-            features["label_ids"],
-        ),
-        weight=lambda features: tf.reduce_sum(features["label_weights"]),
-        accuracy="accuracy",
+    return _label_loss(
+        lambda features: features["label_weights"],
+        lambda outputs, features: word_logits(outputs["logits"], features["word_positions"]),
     )
 
 
@@ -212,19 +207,12 @@ def crf_loss() -> Loss:
 
     The labels of the other words of a window, its context, are summed over.
     """
-    return Loss(
-        name="loss",
-        total=lambda outputs, features: (
-            -tf.reduce_sum(
-                log_likelihood(
-                    chains_of_words(outputs, features),
-                    features["label_ids"],
-                    features["label_weights"],
-                )
-            )
-        ),
-        weight=lambda features: tf.reduce_sum(features["label_weights"]),
-    )
+
+    def total(outputs: Tensors, features: Tensors):
+        chains, known = chains_of_words(outputs, features), features["label_weights"]
+        return -tf.reduce_sum(log_likelihood(chains, features["label_ids"], known))
+
+    return Loss("loss", total, lambda features: tf.reduce_sum(features["label_weights"]))
 
 
 def chains_of_words(outputs: Tensors, features: Tensors) -> Chains:

@@ -18,7 +18,7 @@ Tensors = Mapping[str, Any]
 
 
 class PredictStep:
-    """The step of a prediction; compiled once for each function of outputs, whatever the batches.
+    """Runs of a model over data sets; compiled once for each function of outputs, whatever the batches.
 
     Args:
         model: Keras model, dict of tensors in, dict of tensors out.
@@ -29,11 +29,53 @@ class PredictStep:
         self, model: keras.Model, strategy: tf.distribute.Strategy, input_names: Sequence[str]
     ):
         self._model = model
-        self.strategy = strategy
+        self._strategy = strategy
         self._input_names = tuple(input_names)
         self._functions: dict[tuple, Callable] = {}
 
-    def function(self, outputs_of: Callable[[Tensors, Tensors], Tensors], specs: Any) -> Callable:
+    def run(
+        self,
+        dataset: tf.data.Dataset,
+        outputs_of: Callable[[Tensors, Tensors], Tensors],
+        batch_size: int,
+        label: str = "eval",
+        max_batches: int | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Run the model over `dataset` once.
+
+        Args:
+            dataset: of known cardinality; batches of at most `batch_size` examples.
+            outputs_of: (model outputs, features) -> tensors [B, ...] to keep.
+            batch_size: batches are padded to the next multiple of the number of replicas, so that
+                shapes are static. The results contain no padding.
+            label: of the progress line.
+
+        Returns:
+            name -> array [examples, ...], in the order of the dataset.
+        """
+        if max_batches is not None:
+            dataset = dataset.take(max_batches)
+        replicas = self._strategy.num_replicas_in_sync
+        filled_size = -(-batch_size // replicas) * replicas
+
+        @tf.autograph.experimental.do_not_convert
+        def fill(features):
+            return _fill(features, filled_size)
+
+        progress = Progress(label, int(dataset.cardinality()), unit="batches")
+        batches = distribute(self._strategy, dataset.map(fill))
+        predict = self._function(outputs_of, batches.element_spec)
+        arrays: dict[str, list[np.ndarray]] = defaultdict(list)
+        for number, (features, is_real) in enumerate(batches, start=1):
+            outputs, is_real = predict(features, is_real)
+            keep = self._gather(is_real).astype(bool)
+            for name, value in outputs.items():
+                arrays[name].append(self._gather(value)[keep])
+            if is_chief(self._strategy):
+                progress.update(number)
+        return {name: np.concatenate(parts) for name, parts in arrays.items()}
+
+    def _function(self, outputs_of: Callable[[Tensors, Tensors], Tensors], specs: Any) -> Callable:
         """Return the compiled step, (features, is_real) -> (outputs, is_real) of all replicas."""
         key = outputs_of, *tf.nest.flatten(specs)
         if key not in self._functions:
@@ -43,69 +85,25 @@ class PredictStep:
                 outputs = self._model(inputs, training=False)
                 # Integers, because `all_gather` takes no booleans.
                 results = dict(outputs_of(outputs, features)), tf.cast(is_real, tf.int32)
-                if not is_multi_worker(self.strategy):
+                if not is_multi_worker(self._strategy):
                     return results
                 gather = functools.partial(tf.distribute.get_replica_context().all_gather, axis=0)
                 # A feature has no device, without which all_gather fails; its copy has one.
                 return tf.nest.map_structure(lambda value: gather(tf.identity(value)), results)
 
             self._functions[key] = tf.function(
-                lambda *args: self.strategy.run(replica, args=args),
+                lambda *args: self._strategy.run(replica, args=args),
                 input_signature=specs,
                 autograph=False,
             )
         return self._functions[key]
 
-
-def predict_batches(
-    step: PredictStep,
-    dataset: tf.data.Dataset,
-    outputs_of: Callable[[Tensors, Tensors], Tensors],
-    batch_size: int,
-    label: str = "eval",
-    max_batches: int | None = None,
-) -> dict[str, np.ndarray]:
-    """Run a model over `dataset` once.
-
-    Args:
-        dataset: of known cardinality; batches of at most `batch_size` examples.
-        outputs_of: (model outputs, features) -> tensors [B, ...] to keep.
-        batch_size: batches are padded to the next multiple of the number of replicas, so that
-            shapes are static. The results contain no padding.
-        label: of the progress line.
-
-    Returns:
-        name -> array [examples, ...], in the order of the dataset.
-    """
-    if max_batches is not None:
-        dataset = dataset.take(max_batches)
-    replicas = step.strategy.num_replicas_in_sync
-    filled_size = -(-batch_size // replicas) * replicas
-
-    @tf.autograph.experimental.do_not_convert
-    def fill(features):
-        return _fill(features, filled_size)
-
-    progress = Progress(label, int(dataset.cardinality()), unit="batches")
-    batches = distribute(step.strategy, dataset.map(fill))
-    predict = step.function(outputs_of, batches.element_spec)
-    arrays: dict[str, list[np.ndarray]] = defaultdict(list)
-    for number, (features, is_real) in enumerate(batches, start=1):
-        outputs, is_real = predict(features, is_real)
-        keep = _gather(step.strategy, is_real).astype(bool)
-        for name, value in outputs.items():
-            arrays[name].append(_gather(step.strategy, value)[keep])
-        if is_chief(step.strategy):
-            progress.update(number)
-    return {name: np.concatenate(parts) for name, parts in arrays.items()}
-
-
-def _gather(strategy: tf.distribute.Strategy, value) -> np.ndarray:
-    """Concatenate the parts of all replicas, in order."""
-    parts = strategy.experimental_local_results(value)
-    if is_multi_worker(strategy):
-        parts = parts[:1]  # each already contains those of all workers
-    return np.concatenate([part.numpy() for part in parts])
+    def _gather(self, value) -> np.ndarray:
+        """Concatenate the parts of all replicas, in order."""
+        parts = self._strategy.experimental_local_results(value)
+        if is_multi_worker(self._strategy):
+            parts = parts[:1]  # each already contains those of all workers
+        return np.concatenate([part.numpy() for part in parts])
 
 
 def _fill(features: Tensors, batch_size: int) -> tuple[dict[str, tf.Tensor], tf.Tensor]:

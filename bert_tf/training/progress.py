@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import IO, Any
 
 import tensorflow as tf
@@ -86,28 +85,6 @@ class ByteProgress(Progress):
     def update(self, done: float, values: Mapping[str, float] | None = None) -> None:
         """Show that `done` bytes are finished."""
         super().update(done / self._scale, values)
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Training speed, as logged.
-
-    Args:
-        flops_per_token: floating-point operations of the model per token, forward and backward
-            (modeling/bert.py).
-    """
-
-    batch_size: int
-    flops_per_token: float
-
-    def values(self, seconds_per_step: float, tokens: float) -> dict[str, float]:
-        """Return the speeds, given the number of tokens without padding per step."""
-        per_second = tokens / seconds_per_step
-        return {
-            "sequences_per_second": self.batch_size / seconds_per_step,
-            "tokens_per_second": per_second,
-            "gflops_per_second": per_second * self.flops_per_token / 1e9,
-        }
 
 
 _SHORT_NAMES = {

@@ -46,16 +46,14 @@ class Compilation:
     """What XLA compiles in a training step.
 
     Args:
-        dropout: the masks; True if anything is compiled.
         elementwise: the element-wise parts of forward and backward, one by one.
-        whole: forward and backward as one function.
+        whole: forward and backward as one function. With one of both also the masks of dropout.
         update: the optimizer's update.
         update_by_shape: see `AdamByPath.apply_compiled`.
         step: the whole step as one function, if it has one micro-batch and no loss scale.
         attention_kernel: compile with cuDNN's attention where it is possible.
     """
 
-    dropout: bool = False
     elementwise: bool = False
     whole: bool = False
     update: bool = False
@@ -76,7 +74,6 @@ class Compilation:
             return cls()
         is_one_device = isinstance(strategy, tf.distribute.OneDeviceStrategy)
         return cls(
-            dropout=True,
             elementwise=is_auto and kinds == {"CPU"},
             whole=jit_compile == "true" or is_gpu,
             update=is_one_device,
@@ -271,7 +268,7 @@ class TrainStep:
     def _scope(self, seed) -> Iterator[None]:
         """Make the layers that are called inside draw from `seed`, and compile their parts."""
         with (
-            dropout_seed(seed, self.compilation.dropout),
+            dropout_seed(seed, self.compilation.elementwise or self.compilation.whole),
             fused_parts(self.compilation.elementwise),
             recomputed_blocks(self._recompute_grads),
         ):

@@ -155,7 +155,7 @@ def test_a_model_keeps_the_head_and_the_labels_of_its_checkpoint(huggingface, tf
             lambda **k: Classifier(SMALL, **k),
             lambda **k: Classifier.from_pretrained(tf1, **k),
         ):
-            with pytest.raises(TypeError):
+            with pytest.raises(ValueError, match="labels"):
                 make(labels=labels)
 
 

@@ -17,12 +17,13 @@ from bert_tf.modeling.feature_based import (
 from bert_tf.modeling.models import BertForSequenceClassification
 
 B, S, H, L, N = 3, 7, 8, 5, 6  # N layers
+LABELS = "VWXYZ"
 DROPOUT = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.5)
 CONFIG = tiny_config(num_hidden_layers=N, **DROPOUT)
 
 
 def model(feature_layers="last_hidden", **kwargs):
-    return BertBiLstmForTokenClassification(CONFIG, L, feature_layers, units=4, **kwargs)
+    return BertBiLstmForTokenClassification(CONFIG, LABELS, feature_layers, units=4, **kwargs)
 
 
 def inputs(seed=0):
@@ -71,8 +72,7 @@ def test_a_weighted_sum_is_gamma_times_the_softmax_of_its_weights():
 @pytest.mark.night
 @pytest.mark.filterwarnings("error")
 def test_layers_after_a_bilstm_get_no_mask_that_they_do_not_support():
-    crf = {"allowed_transitions": [[True] * (L + 1)] * (L + 1)}
-    BertBiLstmForTokenClassification(CONFIG, L, "last_hidden", units=4, **crf)(inputs())
+    model(crf="words")(inputs())
 
 
 def test_layers_that_are_not_there_are_refused():

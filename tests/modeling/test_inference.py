@@ -25,6 +25,6 @@ def test_inference_encoder_answers_like_the_layers(layout):
         expected = model({"input_ids": ids})["logits"].numpy()
         np.testing.assert_allclose(served(tf.constant(ids)), expected, atol=2e-5)
         np.testing.assert_array_equal(model({"input_ids": ids})["logits"], expected)
-    kernels = [v for v in encoder.variables if v.path.endswith("query_key_value/kernel")]
+    kernels = [v for v in encoder.variables if v.path.endswith("query_key_value_kernel")]
     assert len(kernels) == model.config.num_hidden_layers
     assert not set(map(id, kernels)) & set(map(id, model.weights))

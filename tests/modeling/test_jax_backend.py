@@ -139,14 +139,14 @@ import re
 from bert_tf.modeling import feature_based
 
 config, found = tiny_config(), {}
-allowed = np.ones((L + 1, L + 1), bool)
+labels = [str(label) for label in range(L)]
 MODELS = {
     "pretraining": models.BertForPreTraining(config, dtype="mixed_bfloat16"),
     "crf": models.BertForTokenClassification(
-        config, L, allowed_transitions=allowed, dtype="mixed_bfloat16"
+        config, labels=labels, crf="words", dtype="mixed_bfloat16"
     ),
     "bilstm": feature_based.BertBiLstmForTokenClassification(
-        config, num_labels=L, feature_layers="last_hidden", units=3, dtype="mixed_bfloat16"
+        config, labels, feature_layers="last_hidden", units=3, dtype="mixed_bfloat16"
     ),
 }
 for name, model in MODELS.items():

@@ -117,4 +117,4 @@ def test_frozen_parts_are_still_frozen_in_a_saved_and_in_a_cloned_model(tmp_path
     copy = keras.models.clone_model(model)
     assert len(copy.trainable_variables) == 2
     copy.trainable = False
-    assert not type(model).from_config(copy.get_config()).trainable
+    assert not type(model).from_config(copy.get_config()).trainable_variables

@@ -136,7 +136,6 @@ def test_invalid_options_are_errors_before_anything_is_written(options):
     for changes, message in (
         ({"layers": "-4"}, "layers"),
         ({"layers": "0,3"}, "layers"),
-        ({"layers": "last"}, "layers"),
         ({"max_seq_length": 14}, "max_seq_length"),
         ({"input_file": "/nowhere/input.txt"}, "/nowhere/input.txt"),
         ({"init_checkpoint": "/nowhere/bert_model.ckpt"}, "/nowhere"),

@@ -142,8 +142,9 @@ def test_a_head_for_the_same_labels_in_another_order_is_loaded_in_that_of_the_ta
     np.testing.assert_array_equal(found[1], bias[::-1])
     subclass = type("Own", (bert_tf.ClassificationTask,), {})
     np.testing.assert_array_equal(weights(begun_with(["good", "bad"], subclass))[-1], bias[::-1])
-    begun_with(["cat", "dog"])
-    assert "is a classifier for the labels bad, good, but those of the data are cat" in caplog.text
+    with caplog.at_level("INFO"):
+        begun_with(["cat", "dog"])
+    assert "head has the labels bad, good, the model's cat, dog" in caplog.text
 
 
 def test_a_task_with_arguments_of_its_own_begins_with_its_folder(tmp_path, eagerly):
