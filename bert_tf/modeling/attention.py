@@ -18,16 +18,10 @@ MASKED_SCORE = -10000.0
 
 
 def attention_bias(mask, left_to_right=False):
-    """Return the bias of the attention scores: 0 where attention is allowed, else -10000.
+    """Return the bias of the attention scores: 0 where attention is allowed, else -10000, the reference's value.
 
-    -10000 is the reference's value. It keeps a completely masked row finite.
-
-    Args:
-        mask: [B, T] (1 = real token, 0 = padding), or [B, F, T] (1 = F may attend to T).
-        left_to_right: additionally restrict attention to T <= F.
-
-    Returns:
-        float32 [B, 1, 1, T] or [B, 1, F, T].
+    `mask`: [B, T] (1 = real token, 0 = padding), or [B, F, T] (1 = F may attend to T); `left_to_right`:
+    only T <= F. Returns float32 [B, 1, 1, T] or [B, 1, F, T]. A completely masked row stays finite.
     """
     mask = ops.cast(mask, "float32")
     # As a slice TFLite has no operation.

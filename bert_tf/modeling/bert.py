@@ -183,11 +183,7 @@ class _Bidirectional(keras.layers.Bidirectional):
 def bidirectional_lstm(
     units: int, name: str, dtype: keras.DTypePolicy
 ) -> keras.layers.Bidirectional:
-    """Return a layer [B, S, F] -> [B, S, 2 * units].
-
-    Args:
-        units: of each direction.
-    """
+    """Return a layer [B, S, F] -> [B, S, 2 * units]."""
     # Keras' default, orthogonal, needs a decomposition that TensorFlow has in float32 only. Models whose
     # weights are of another type are never trained from random weights.
     is_float32 = dtype.variable_dtype == "float32"
@@ -202,13 +198,9 @@ def bidirectional_lstm(
 
 
 def flops_per_token(config: BertConfig, length: int, predictions_per_token: float = 0.0) -> float:
-    """Count the operations of the matrix products for one token, forward and backward.
+    """Count the operations of the matrix products for one token, forward and backward (twice forward).
 
-    Backward counts twice forward. Element-wise operations are not counted, as usual.
-
-    Args:
-        length: tokens that a token attends to.
-        predictions_per_token: masked-LM predictions as a fraction of the tokens; 0 without that head.
+    `length`: tokens that a token attends to. `predictions_per_token`: of the masked-LM head.
 
     >>> base = BertConfig.from_name("base", vocab_size=30522)
     >>> round(flops_per_token(base, 128, 20 / 128) / 1e6)  # millions

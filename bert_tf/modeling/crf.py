@@ -3,17 +3,13 @@
     p(y | x) = exp(sum_t emission[t, y_t] + sum_t transition[y_t-1, y_t]) / Z
 
 The sums run over the words and over the borders between words, the two ends of the sentence included. Z
-is the sum over all sequences of labels.
+is the sum over all sequences of labels. A row may contain several sentences, each a chain of its own,
+and a part of one, which has no score for an end that is not in it.
 
-A row may contain several sentences, and a part of one. Each sentence is a chain of its own. A window
-that begins or ends within a sentence has no score for that end.
-
-All numbers are float32, whatever the precision of the model. The loops have no arrays of TensorFlow, so
-XLA compiles them, and they convert to ONNX, OpenVINO and TFLite.
+All numbers are float32. The loops have no arrays of TensorFlow, so XLA compiles them, and they convert
+to ONNX, OpenVINO and TFLite. The schemes of labels are pictured in data/label_schemes.py.
 
 Shapes: B rows, W words, L labels.
-
-Which label may follow which depends on the scheme of labels (pictures in data/label_schemes.py).
 
 Source: Lafferty et al. 2001; Lample et al. 2016, arXiv 1603.01360, section 2.2.
 """
@@ -64,8 +60,7 @@ def may_follow(label: str, before: str, scheme: str) -> bool:
 def allowed_transitions(labels: Sequence[str], scheme: str) -> list[list[bool]]:
     """Return `may_follow` of all pairs of labels, and of the border of a sentence: [L + 1][L + 1].
 
-    Row i is for the label before, column j for the label after. The last row is for the first word of a
-    sentence, the last column for its last word.
+    Row i is for the label before, column j for the label after. The last ones are for the border.
 
     >>> allowed_transitions(["O", "B-PER", "I-PER"], "iob2")[0]
     [True, True, False, True]
@@ -75,12 +70,7 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> list[list[bool]]:
 
 
 class Crf(keras.layers.Layer):
-    """The scores of the transitions between labels; those that the scheme forbids are `NEVER`.
-
-    Args:
-        labels: of the words, in the order of the logits.
-        scheme: a key of `PREFIXES`, or `WORDS`.
-    """
+    """The scores of the transitions between labels; those that the scheme forbids are `NEVER`."""
 
     def __init__(self, labels: Sequence[str], scheme: str):
         super().__init__(name="crf", dtype="float32")
@@ -113,11 +103,8 @@ class Chains(NamedTuple):
 def make_chains(logits, transitions, is_word, starts, ends) -> Chains:
     """Return the chains of rows of words.
 
-    Args:
-        logits: float [B, W, L], the emissions.
-        transitions: float32 [B, L + 1, L + 1], from `Crf`.
-        is_word: [B, W], 1 = word, 0 = padding.
-        starts, ends: [B, W], 1 at the first and the last word of a sentence.
+    `logits` float [B, W, L] are the emissions, `transitions` float32 [B, L + 1, L + 1] from `Crf`.
+    `is_word`, `starts`, `ends` [B, W] are 1 at words, and at the first and last word of a sentence.
     """
     is_word, starts, ends = (
         ops.greater(ops.expand_dims(flags, 2), 0) for flags in (is_word, starts, ends)
@@ -135,12 +122,7 @@ def make_chains(logits, transitions, is_word, starts, ends) -> Chains:
 
 
 def sentence_chains(logits, transitions, counts) -> Chains:
-    """Return the chains of rows that are one whole sentence each.
-
-    Args:
-        logits, transitions: as in `make_chains`.
-        counts: int [B], number of words of each sentence.
-    """
+    """Return the chains of rows that are one sentence each, of `counts` int [B] words."""
     number = ops.arange(ops.shape(logits)[1], dtype="int32")[None]
     counts = ops.cast(counts, "int32")[:, None]
     is_word = ops.cast(number < counts, "int32")
@@ -153,11 +135,7 @@ def sentence_chains(logits, transitions, counts) -> Chains:
 def log_likelihood(chains: Chains, label_ids, is_known):
     """Return log p(labels of the known words | x) of each row, float32 [B].
 
-    The sum over the labels of other words, such as context, is part of the probability.
-
-    Args:
-        label_ids: int [B, W].
-        is_known: [B, W], 1 = the word has the label in `label_ids`, 0 = any label, as for padding.
+    `is_known` [B, W] is 0 where a word may have any label, as context and padding.
     """
     labels = ops.arange(ops.shape(chains.words)[-1], dtype="int32")
     is_label = ops.equal(ops.cast(label_ids, "int32")[:, :, None], labels)
@@ -200,8 +178,7 @@ def _sums_by_label(chains: Chains):
 def viterbi_decode(chains: Chains):
     """Return the labels with the highest score, int32 [B, W]; 0 for padding.
 
-    The scores of the words after a word are computed first. So the path is found from its beginning,
-    and a label that may not follow is never taken, also if two paths are equally good.
+    The path is found from its beginning, so that ties never take a label that may not follow.
     """
 
     def before(scores, word, pairs):
@@ -256,17 +233,10 @@ def _scan(
     reverse: bool = False,
     keep: bool = True,
 ) -> tuple[Any, Any]:
-    """Go through the words of all rows.
+    """Go through the words of all rows, with `reverse` from the last.
 
-    Args:
-        step: (state [B, ...], scores of a word [B, L], pairs [B, L, L], `more` at the word) -> new
-            state.
-        more: [W, B, ...].
-        reverse: from the last word to the first.
-        keep: False returns the last state only, which has a gradient.
-
-    Returns:
-        The last state, and that at each word, [W, B, ...]; with `reverse` before the step at that word.
+    `step`: (state [B, ...], scores of a word [B, L], pairs [B, L, L], `more` at the word) -> state.
+    Returns the last state, and with `keep` that at each word, [W, B, ...]; reversed: that before.
     """
     words, is_joined = ops.swapaxes(chains.words, 0, 1), ops.swapaxes(chains.is_joined, 0, 1)
     count = ops.shape(words)[0]

@@ -1,12 +1,9 @@
 """Dropout whose mask is a function of (seed, layer, position), so that the step number is its state.
 
-The training loop sets the seed, and a counter-based hash makes the masks:
-
     with dropout_seed(seed_of_this_step_and_replica):
         outputs = model(inputs, training=True)
 
-An exact resume needs no other state. Replicas differ if their seeds do, and runs with one seed drop
-the same values. Outside such a scope (`Model.fit`) the layer is Keras' Dropout.
+A counter-based hash makes the masks. Outside such a scope (`Model.fit`) the layer is Keras' Dropout.
 """
 
 from __future__ import annotations
@@ -27,11 +24,9 @@ _GOLDEN_RATIO = 0x9E3779B1  # 2^32 divided by the golden ratio
 
 @contextlib.contextmanager
 def dropout_seed(seed, compiled: bool = True) -> Iterator[None]:
-    """Make dropout layers that are called inside draw their masks from `seed`.
+    """Make dropout layers that are called inside draw their masks from `seed`, a uint32 scalar.
 
-    Args:
-        seed: uint32 scalar tensor (or int), different for each step and replica.
-        compiled: False to compute the masks without XLA, with the same bits but more slowly.
+    Without `compiled` the masks have the same bits, computed without XLA and more slowly.
     """
     form = _SeededDropout(seed, _compiled_drop if compiled else _plain_drop)
     with layer_forms({Dropout: form}, training=True):
@@ -78,10 +73,7 @@ def fold_in(seed, number):
 
 
 def mix(x):
-    """Scramble uint32 values bijectively: each input bit changes half of the output bits.
-
-    The constants are those of MurmurHash3's 32-bit finalizer (public domain).
-    """
+    """Scramble uint32 values bijectively, with the constants of MurmurHash3 (public domain)."""
     x = ops.bitwise_xor(x, ops.right_shift(x, _uint32(16)))
     x = x * _uint32(0x85EBCA6B)
     x = ops.bitwise_xor(x, ops.right_shift(x, _uint32(13)))

@@ -69,16 +69,12 @@ class LayerFeatures(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertBiLstmForTokenClassification(ConfiguredModel):
-    """A label for each token, from a two-layer BiLSTM on features of a frozen encoder.
-
-    The encoder has no dropout and gets no gradients. Checkpoints contain all its variables. The BiLSTM
-    reads every piece, with [CLS] and [SEP].
+    """A label for each token, from a two-layer BiLSTM on features of a frozen encoder without dropout.
 
     Args:
-        config: of the encoder.
         labels: of the words, L.
         feature_layers: one of `FEATURE_LAYERS`.
-        units: of each direction of the BiLSTM.
+        units: of each direction of the BiLSTM, which reads every piece, with [CLS] and [SEP].
         crf: scheme of the labels, for a CRF (`modeling.crf.Crf`); None for a model without one.
 
     Outputs: `logits` [B, S, L]; with a CRF `transitions` [B, L + 1, L + 1], the same for each row.

@@ -1,17 +1,12 @@
 """Element-wise parts of the encoder, each as one compiled function with its own gradient.
 
 Between matrix products BERT has chains of small operations on every element: bias, dropout, residual,
-LayerNorm; bias and GELU; scale, mask, softmax, dropout. TensorFlow runs them one by one. On a CPU with
-fast bfloat16 products they take longer than the products. Here each chain is one XLA function that
+LayerNorm; bias and GELU; scale, mask, softmax, dropout. On a CPU with fast bfloat16 products they take
+longer than the products, if TensorFlow runs them one by one. Here each chain is one XLA function that
 reads its inputs once. The products stay outside because oneDNN runs them on AMX and XLA does not.
 
-`fused_parts` replaces the `call` of three layers in training by forms that use these functions. The
-training loop opens it on CPUs. Elsewhere the layers compute the plain formulas with the same dropout
-masks (dropout.py). The results agree except for rounding.
-
 Shapes: B batch, S sequence, R rows (B*S), H hidden, I intermediate, N heads, D size per head, F and T
-positions, P predictions, V vocabulary. The functions compute in float32 for any dtype of inputs and
-outputs.
+positions, P predictions, V vocabulary. The functions compute in float32, for inputs of any dtype.
 """
 
 from __future__ import annotations
@@ -37,10 +32,7 @@ ACTIVATIONS = ("gelu", "gelu_erf")  # supported by `bias_activation`
 
 @contextlib.contextmanager
 def fused_parts(used: bool) -> Iterator[None]:
-    """Make layers that are called inside in training use the functions of this file, if `used`.
-
-    Open it within `dropout_seed`.
-    """
+    """Make layers called inside in training use this file, if `used`. Open it within `dropout_seed`."""
     forms: dict[type, Callable] = {
         Embeddings: _embeddings,
         TransformerBlock: _block,
@@ -149,17 +141,10 @@ def _compiled(function: Callable) -> Callable:
 
 
 def bias_dropout_norm(inputs, bias, residual, gamma, beta, key, *, rate: float, epsilon: float):
-    """Compute LayerNorm(residual + dropout(inputs + bias)).
+    """Compute LayerNorm(residual + dropout(inputs + bias)), [R, H], twice.
 
-    Args:
-        inputs, residual: [R, H].
-        bias, gamma, beta: float32 [H].
-        key: uint32 scalar, of the dropout mask.
-        rate: fraction of dropped values.
-
-    Returns:
-        The result twice, [R, H] each: for the next product and for the residual. The compiled gradient
-        then adds their gradients.
+    One result is for the next product, the other for the residual: the compiled gradient adds theirs.
+    `key` is the uint32 scalar of the dropout mask, `rate` the fraction of dropped values.
     """
     constants = {"rate": rate, "epsilon": epsilon}
 
@@ -203,14 +188,7 @@ def _bias_dropout_norm_gradient(upstream, other_upstream, normal, scale, gamma, 
 
 
 def norm_dropout(inputs, gamma, beta, key, dtype: str, *, rate: float, epsilon: float):
-    """Compute dropout(LayerNorm(inputs)), the end of the embeddings.
-
-    Args:
-        inputs: float32 [R, H].
-        gamma, beta: float32 [H].
-        key: uint32 scalar, of the dropout mask.
-        dtype: of the result, [R, H].
-    """
+    """Compute dropout(LayerNorm(inputs)) of float32 [R, H] as `dtype`, the end of the embeddings."""
 
     @tf.custom_gradient
     def call(inputs, gamma, beta):
@@ -289,14 +267,9 @@ def _bias_activation_gradient(upstream, inputs, bias, *, activation):
 
 
 def masked_softmax_dropout(scores, bias, key, *, factor: float, rate: float):
-    """Compute dropout(softmax(factor * scores + bias)).
+    """Compute dropout(softmax(factor * scores + bias)), [B, N, F, T].
 
-    Args:
-        scores: [B, N, F, T], like the result.
-        bias: [B, 1, 1 or F, T], 0 where attention is allowed; has no gradient.
-        key: uint32 scalar, of the dropout mask.
-        factor: 1 / sqrt(D).
-        rate: fraction of dropped values.
+    The bias [B, 1, 1 or F, T] is 0 where attention is allowed; it has no gradient.
     """
 
     @tf.custom_gradient
@@ -333,21 +306,14 @@ def _softmax_gradient(upstream, probabilities, key, *, factor, rate):
 
 
 class Logits(NamedTuple):
-    """Logits as a product [..., L] and a bias float32 [L] that is not yet added.
-
-    The scores over a vocabulary are the max_logit tensor of pre-training. `cross_entropy` reads the
-    product once, in its own precision.
-    """
+    """Logits as a product [..., L] and a bias float32 [L] that is not yet added, so read once."""
 
     product: Any
     bias: Any
 
 
 def cross_entropy(logits: Logits, labels):
-    """Compute -log softmax(logits)[label], and 1 where no other logit is larger, else 0.
-
-    For logits [..., L] and int32 labels [...] both are float32 [...]. The second has no gradient.
-    """
+    """Compute -log softmax(logits)[label], and 1 if no other logit is larger, else 0, float32 [...]."""
 
     @tf.custom_gradient
     def call(product, bias):

@@ -21,11 +21,9 @@ from bert_tf.modeling.layers import dense, has_forms, layer_norm, truncated_norm
 
 
 class LinearHead(keras.layers.Layer):
-    """A linear layer, [..., H] -> float32 logits [..., num_outputs].
+    """A linear layer, [..., input_size] -> float32 logits [..., num_outputs].
 
-    The paths of its variables begin with `scope` instead of its own name. They are made on construction,
-    outside any other name scope, and directly because `add_weight` would put the layer's name into the
-    path.
+    The paths of its variables begin with `scope` instead of its own name, which `add_weight` would use.
     """
 
     scope = ""
@@ -84,8 +82,7 @@ class SpanHead(LinearHead):
 class ClassificationHead(LinearHead):
     """Dropout and one linear layer, for vectors of sequences or tokens: [..., H] -> [..., L].
 
-    L is 1 for regression and for the score of one choice. The dropout rate is 0.1 in any configuration,
-    as in the reference's run_classifier.py.
+    The dropout rate is 0.1 in any configuration, as in the reference's run_classifier.py.
     """
 
     def __init__(self, config: BertConfig, num_labels: int, **kwargs):
@@ -164,19 +161,11 @@ def check_pooling(pooling: str, model: Any) -> None:
 
 
 def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
-    """Return the embedding of each sequence.
+    """Return the embedding of each sequence, float32 [B, H], or [B, 4 * H] for "concat_last_four".
 
-    Args:
-        outputs: of `BertModel`.
-        input_mask: int32 [B, S], 1 = real.
-        pooling: "cls": the last layer at [CLS]. "pooled": the tanh layer on it. "mean": the mean of
-            the last layer over real tokens with [CLS] and [SEP], as in sentence-transformers.
-            "max": the largest of each number over the same. "concat_last_four": the concatenated
-            means of the last four layers.
-
-    Returns:
-        float32 [B, H], or [B, 4 * H] for "concat_last_four". Zeros for "mean" and "max" of a sequence
-            without tokens.
+    "cls": the last layer at [CLS]. "pooled": the tanh layer on it. "mean", "max": of the last layer over
+    real tokens with [CLS] and [SEP], as in sentence-transformers; zeros without tokens.
+    "concat_last_four": the concatenated means of the last four layers.
     """
     if pooling == "pooled":
         return ops.cast(outputs["pooled_output"], "float32")

@@ -3,16 +3,11 @@
     encoder = InferenceEncoder(model, "onednn")
     outputs = encoder(inputs)     # those of model(inputs, training=False)
 
-It computes what the layers compute, without dropout:
-
-* The kernels of query, key and value are one variable instead of concatenated in every call.
-* For TensorFlow on a CPU in bfloat16, kernels are [out, in], which oneDNN packs faster for AMX. A
-  product of 32 rows takes 0.66 of the time. In float32 packing takes longer (1.6 to 2.2 times the whole
-  time of one short text).
-* On such a CPU LayerNorm is one batch normalization over the rows. TensorFlow's optimizer makes it
-  one oneDNN operation (a tenth of the time at 4,096 rows), if there is oneDNN. Its start takes longer
-  than the whole formula for few rows, so the graph chooses by their number.
-* On such a CPU heads are transposed as 8-byte integers (half the time).
+* The kernels of query, key and value are one variable.
+* For TensorFlow on a CPU in bfloat16, kernels are [out, in], which oneDNN packs faster for AMX (a
+  product of 32 rows takes 0.66 of the time; in float32 it takes longer), LayerNorm is a batch
+  normalization over the rows, which is one oneDNN operation (a tenth of the time at 4,096 rows), and
+  heads are transposed as 8-byte integers (half the time).
 
 Shapes: B batch, S sequence (F from, T to), N heads, D size per head, R rows (B*S), H hidden,
 I intermediate.
@@ -88,11 +83,7 @@ class Affine:
 
 
 def products(model: keras.Model) -> dict[str, tuple[keras.layers.Dense, ...]]:
-    """Return the products of the encoder in their order: name -> the layers with its weights.
-
-    Args:
-        model: a BERT with or without a head.
-    """
+    """Return the products of a BERT's encoder in their order: name -> the layers with its weights."""
     layers: dict[str, tuple[keras.layers.Dense, ...]] = {}
     for block in getattr(model, "bert", model).encoder_layers:
         attention = block.self_attention
@@ -104,12 +95,9 @@ def products(model: keras.Model) -> dict[str, tuple[keras.layers.Dense, ...]]:
 
 
 class InferenceEncoder:
-    """The encoder of a model for inference. The model itself is not changed.
+    """The encoder of a model for inference, in a `Layout`. The model itself is not changed.
 
-    Args:
-        model: a BERT with or without a head.
-        layout: how the runtime computes fastest; see `Layout`.
-        replacements: name in `products`, or `WORDS` -> what computes in its place, as those of int8.py.
+    `replacements`: name in `products`, or `WORDS` -> what computes in its place, as those of int8.py.
     """
 
     def __init__(
@@ -232,11 +220,7 @@ def by_rows(inputs, few, many):
 
 
 def transpose_in_units(inputs, axes: Sequence[int]):
-    """Transpose [..., D] as 8-byte integers, if D values are a whole number of them.
-
-    Args:
-        axes: of the result; D stays last.
-    """
+    """Transpose [..., D], which stays last, as 8-byte integers if D values are whole ones."""
     size, per_unit = inputs.shape[-1], 8 // inputs.dtype.size
     if size % per_unit:
         return tf.transpose(inputs, axes)

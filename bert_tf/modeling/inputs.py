@@ -28,10 +28,9 @@ _TABLES = {
 
 
 def as_tensors(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a dict of tensors: of integers, except for `embedding_output`, without None values.
+    """Return a dict of integer tensors, except for `embedding_output`, without None values.
 
-    Keras takes no other mapping, such as Hugging Face's BatchEncoding, and would cast floats to the
-    precision of the model, in which bfloat16 has no ids above 256.
+    Keras would cast floats to the precision of the model: bfloat16 has no ids above 256.
     """
     tensors = {}
     for name, value in inputs.items():
@@ -48,7 +47,6 @@ def check_values(inputs: Mapping[str, Any], config: BertConfig) -> None:
     """Raise ValueError if ids, positions or masks in NumPy arrays or lists are out of range.
 
     The models would count negative ids from the end, and weaken a mask of other values than 0 and 1.
-    Tensors are not checked: their values may be on another device, or unknown.
     """
     limits = {name: getattr(config, field) for name, field in _TABLES.items()} | {"input_mask": 2}
     for name, value in inputs.items():
@@ -70,14 +68,7 @@ def normalize_inputs(
 ) -> dict[str, Any]:
     """Return the inputs as tensors under our names, without None values.
 
-    Args:
-        more: names of required inputs other than `input_ids`.
-        optional: names of optional inputs.
-        axes: numbers of axes that `input_ids` may have.
-
-    Raises:
-        ValueError: an input is unknown or missing, or has a wrong shape. Unknown dimensions are not
-            compared.
+    `more` are required inputs besides `input_ids`, which may have these numbers of `axes`.
     """
     known = (*ENCODER_INPUTS, *more, *optional)
     tensors = {OTHER_NAMES.get(name, name): value for name, value in as_tensors(inputs).items()}

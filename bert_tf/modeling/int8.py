@@ -1,8 +1,5 @@
 """Products and tables of 8-bit integers, for inference with TensorFlow on CPUs.
 
-The inputs become unsigned integers in a fixed range. The kernel becomes signed ones, with a scale for
-each output:
-
     q = round((x - low) * 255 / (high - low))
     x W + b  ~  (high - low) / 255 * q W + (low * sum_in W + b)
 
@@ -44,13 +41,10 @@ class QuantizedAffine:
         kernel: int8 [in, out].
         bias: float32 [out], with the effect of `low`.
         largest: float32 [out], the magnitude in each column of the kernel that is stored as 127.
-        low, high: range of the inputs; values beyond are clipped. 0 is one of its 256 values, as
-            `round_range` returns it.
-        factors: float32 [in], multiplied with the inputs before they are rounded. The kernel is divided
-            by them.
+        low, high: range of the inputs, with 0 among its 256 values; values beyond are clipped.
+        factors: float32 [in], multiplied with the inputs, by which the kernel is divided.
         fused: operations after the bias, of `ACTIVATIONS`.
-        result: range of the outputs, which are then 8-bit integers: the inputs of the next product.
-            None: they are floats.
+        result: range of 8-bit outputs, the inputs of the next product. None: they are floats.
     """
 
     kernel: keras.Variable
@@ -63,11 +57,9 @@ class QuantizedAffine:
     result: tuple[float, float] | None = None
 
     def __call__(self, inputs: tf.Tensor, addend: tf.Tensor | None = None) -> tf.Tensor:
-        """Return [R, out], in the type of the addend or else of the inputs; uint8 with `result`.
+        """[R, in], or uint8 of a product with `result` -> [R, out], like the addend or the inputs.
 
-        Args:
-            inputs: [R, in], float32, bfloat16, or uint8 of a product with `result`; then with an addend.
-            addend: float32 or bfloat16 [R, out], added to the result. Then there must be no activation.
+        With an addend [R, out] there must be no activation. With `result` the outputs are uint8.
         """
         if inputs.dtype == tf.uint8:
             quantized = tf.bitcast(inputs, tf.quint8)
@@ -121,12 +113,7 @@ class QuantizedAffine:
 
 @dataclass(frozen=True, eq=False)
 class QuantizedTable:
-    """Rows of 8-bit integers, each with its scale.
-
-    Args:
-        rows: int8 [V, H].
-        scales: float32 [V, 1].
-    """
+    """Rows of 8-bit integers [V, H], each with its float32 scale [V, 1]."""
 
     rows: keras.Variable
     scales: keras.Variable
@@ -138,22 +125,14 @@ class QuantizedTable:
 
 
 def quantize_kernel(kernel: np.ndarray, max_weight: int = 127) -> tuple[np.ndarray, np.ndarray]:
-    """Return a kernel [in, out] as int8, and the magnitude of 127 in each column: float32 [out].
-
-    Args:
-        max_weight: the largest integer; `OVERFLOW_FREE` on processors without 8-bit instructions.
-    """
+    """Return a kernel [in, out] as int8 up to `max_weight`, and each column's magnitude of 127."""
     largest = np.maximum(np.abs(kernel).max(axis=0), np.finfo(np.float32).tiny).astype(np.float32)
     largest *= np.float32(127 / max_weight)
     return np.round(kernel / largest * 127).astype(np.int8), largest
 
 
 def round_range(low: float, high: float) -> tuple[float, float]:
-    """Return a range of the same length, moved by at most half a step, with 0 among its 256 values.
-
-    Args:
-        low, high: at most 0, and at least 0.
-    """
+    """Return a range low <= 0 <= high, moved by at most half a step, with 0 among its 256 values."""
     if low == high:  # all measured inputs are 0
         high = 1.0
     step = (high - low) / 255

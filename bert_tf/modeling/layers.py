@@ -1,7 +1,7 @@
 """What all layers share: initializer, LayerNorm, activations, and other forms of a `call`.
 
-The `call` of a layer is the formula of the paper. The training loop and exported models compute the same
-in other forms, fused.py and inference.py: within
+The `call` of a layer is the formula of the paper. fused.py and inference.py compute the same in other
+forms: within
 
     with layer_forms({TransformerBlock: function}, training=True):
         outputs = model(inputs, training=True)

@@ -95,12 +95,7 @@ class BertForMaskedLM(_ModelWithHead):
 
 
 class _LabeledModel(_ModelWithHead):
-    """Base of the models with a choice of labels.
-
-    Args:
-        num_labels: L; 1 for a number. Default: the number of `labels`.
-        labels: names of the outputs, in their order.
-    """
+    """Base of the models with `num_labels` outputs; 1 for a number. Default: that of `labels`."""
 
     def __init__(
         self,

@@ -68,11 +68,7 @@ def _with_labels(
     task: Mapping[str, Any],
     kwargs: dict[str, Any],
 ) -> tuple[PretrainedCheckpoint, BertConfig, dict[str, Any]]:
-    """Return the checkpoint, its config, and the arguments of a matching classifier.
-
-    Args:
-        task: content of `task.json`; empty if unknown.
-    """
+    """Return the checkpoint, its config, and the arguments of a matching classifier."""
     stated = tuple(map(str, task.get("labels", ())))  # numbers in folders of older versions
     labels, num_labels = kwargs.get("labels"), kwargs.get("num_labels")
     if labels is None and stated and num_labels in (None, len(stated)):

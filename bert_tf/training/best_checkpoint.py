@@ -32,12 +32,7 @@ _STATE_FILE = "best.json"
 
 
 def check_best_metric(metric: str | None, known: Collection[str] | None) -> None:
-    """Raise ValueError if a metric is unknown.
-
-    Args:
-        metric: value of `best_metric`; None passes.
-        known: metrics of an evaluation; None if they are unknown before it; then every name passes.
-    """
+    """Raise ValueError unless a metric is among those of an evaluation; None for either passes."""
     if metric is None or known is None or metric in known:
         return
     end = ", ".join(known) + suggestion(metric, known)
@@ -48,14 +43,9 @@ class BestCheckpoint:
     """The weights of the best evaluation so far. An interrupted run resumes with its record.
 
     Args:
-        metric: name of a metric.
-        lower_is_better: True if lower values of it are better. NaN is the worst value.
-        is_new_run: True before the first checkpoint of a run. A record in the folder is then ignored,
-            because an earlier run wrote it.
+        lower_is_better: True if lower values are better. NaN is the worst value.
+        is_new_run: True before the first checkpoint of a run; an earlier run's record does not count.
         patience: evaluations without a better value that end the training; 0: any number.
-
-    Raises:
-        ValueError: the record is for another metric.
     """
 
     def __init__(
@@ -95,11 +85,7 @@ class BestCheckpoint:
         return step <= self._state.get("seen", -1)
 
     def offer(self, results: Mapping[str, float], trainer: TrainLoop) -> None:
-        """Keep the trainer's weights if `results`, an evaluation of them, are the best so far.
-
-        Raises:
-            ValueError: `results` lack the metric.
-        """
+        """Keep the trainer's weights if `results`, an evaluation of them, are the best so far."""
         check_best_metric(self.metric, [name for name in results if name != "global_step"])
         value, step = float(results[self.metric]), trainer.step
         if self.has_seen(step):

@@ -1,12 +1,8 @@
 """Training checkpoints: `model.ckpt-N` in the reference's format, under the reference's names.
 
 A checkpoint contains every variable of the model under its path, the optimizer's moments under
-`<path>/adam_m` and `<path>/adam_v`, and `global_step`. google-research/bert writes the same names:
-its tools read our checkpoints, and its runs can be resumed here.
-
-Dropout masks and the order of the data are functions of the step (modeling/dropout.py,
-data/records.py). No other state needs saving, but mixed_float16 adds the scale of the loss
-(`loss_scale/...`). training.json next to them has the flags, steps and data of the training.
+`<path>/adam_m` and `<path>/adam_v`, `global_step`, and in mixed_float16 the scale of the loss. Dropout
+masks and the order of the data are functions of the step, so no other state needs saving.
 """
 
 from __future__ import annotations
@@ -46,19 +42,10 @@ def training_variables(model, optimizer=None) -> dict[str, Any]:
 def save_checkpoint(
     directory: str, variables: Mapping[str, Any], step: int, keep_max: int = 5
 ) -> str:
-    """Write `model.ckpt-<step>`, delete old checkpoints, and return the new prefix.
+    """Write `model.ckpt-<step>`, delete all but `keep_max` (0: none), and return the new prefix.
 
     TensorFlow writes the files under temporary names and renames them. The `checkpoint` file, which
     names the latest one, is replaced last. A kill at any moment leaves the previous checkpoint valid.
-
-    Args:
-        directory: created if missing.
-        variables: name -> Keras variable, from `training_variables`.
-        step: optimizer steps taken.
-        keep_max: number of checkpoints to keep; 0 keeps all.
-
-    Raises:
-        ValueError: the path of `directory` contains "*", "?" or "[", and could not be read back.
     """
     if any(character in directory for character in "*?["):
         raise ValueError(
@@ -84,10 +71,7 @@ def save_checkpoint(
 
 
 class BackgroundSaver:
-    """`save_checkpoint` in a thread, so that training continues meanwhile.
-
-    The values are copied before `save` returns. One checkpoint is written at a time.
-    """
+    """`save_checkpoint` in a thread, of a copy of the values, while training continues."""
 
     def __init__(self, directory: str, keep_max: int = 5):
         self._directory = directory
@@ -127,15 +111,7 @@ def checkpoint_step(prefix: str) -> int:
 def restore_checkpoint(
     prefix: str, variables: Mapping[str, Any], optional: Sequence[str] = ()
 ) -> None:
-    """Set every variable to its value in the checkpoint.
-
-    Args:
-        optional: names of variables that keep their values if the checkpoint lacks them.
-
-    Raises:
-        ValueError: a variable is missing or has another shape, or the files are corrupt. All variables
-            are unchanged then.
-    """
+    """Set every variable to its value in the checkpoint, or none; `optional` ones may be missing."""
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
@@ -165,11 +141,7 @@ LOCK_FILE = ".training.lock"
 
 
 def folder_lock(folder: str) -> AbstractContextManager[None]:
-    """Hold a lock on a folder, made if missing, that other processes cannot take; see `hold_lock`.
-
-    Raises:
-        ValueError: another process trains in this folder.
-    """
+    """Hold a lock on the folder of a training that other processes cannot take; see `hold_lock`."""
     tf.io.gfile.makedirs(folder)
     return hold_lock(
         os.path.join(folder, LOCK_FILE),

@@ -1,9 +1,7 @@
 """The training loop, built on `strategy.run`: take steps, then log, save and evaluate, and again.
 
-step.py defines one step; predict_batches.py runs a model without training it.
-
 Keras' `fit` is not used: under `tf.distribute` it breaks with gradient accumulation, several steps per
-call and several workers. The models are ordinary Keras models that notebooks can compile and fit.
+call and several workers.
 """
 
 from __future__ import annotations
@@ -42,12 +40,9 @@ _LAST_VALUES = ("learning_rate", "loss_scale")  # of the last step of a call, no
 
 @dataclass(frozen=True)
 class Call:
-    """What one call of the compiled steps has done.
+    """What one call of the compiled steps has done, up to the step `last`.
 
-    Args:
-        last: the last of its steps, from 1.
-        values: means of `TrainStep.reported`; of rate and loss scale the last value.
-        stop_requested: any worker has received a signal to end.
+    `values` are means of `TrainStep.reported`; of rate and loss scale the last ones.
     """
 
     last: int
@@ -59,8 +54,7 @@ class Call:
 class Hook:
     """What happens between the calls of `TrainLoop.train`.
 
-    Attributes:
-        every: steps after which a call ends, because the hook has something to do; 0: whenever.
+    `every`: steps after which a call ends, because the hook has something to do; 0: whenever.
     """
 
     every = 0
@@ -78,27 +72,19 @@ class TrainLoop:
     """Training of one model, and its predictions.
 
     Args:
-        model: Keras model, dict of tensors in, dict of tensors out. Made under `strategy.scope()`.
+        model: dict of tensors in, dict of tensors out. Made under `strategy.scope()`, as the optimizer.
         losses: terms whose sum is minimised.
-        input_names: features that the model takes. Absent ones are skipped; the other features are
-            labels and weights.
-        optimizer: None for a model that is only evaluated. Made under `strategy.scope()`.
+        input_names: features that the model takes, if they are there; the others are labels and weights.
+        optimizer: None for a model that is only evaluated.
         gradient_accumulation_steps: parts that a replica computes one after the other, to save memory.
-            The step is the same as that of the whole batch.
         seed: of dropout.
-        jit_compile: "auto" compiles the element-wise parts on CPUs, and forward and backward as a
-            whole on GPUs; "true": as a whole everywhere; "false": nothing; "cudnn": as "auto", with
-            cuDNN's attention.
+        jit_compile: one of `COMPILATIONS`.
         recompute_grads: keep only the inputs of each layer for the gradients, to save memory. The steps
             are the same and take about a third longer.
 
     Attributes:
         checkpoint: prefix of the newest checkpoint, None without one.
         last_step: of the training; a hook may lower it to the current step, to end early.
-
-    Raises:
-        ValueError: environment variables make TensorFlow treat weights as constants; see also
-            `TrainStep`.
     """
 
     def __init__(
@@ -157,11 +143,7 @@ class TrainLoop:
         return named | scale.variables if scale else named
 
     def resume(self, source: str) -> int | None:
-        """Restore a checkpoint; return its step, or None without one.
-
-        Args:
-            source: folder, for its latest checkpoint, or the path of a `model.ckpt-N`.
-        """
+        """Restore a checkpoint, of a folder the latest; return its step, or None without one."""
         prefix = source
         if not tf.io.gfile.exists(source + ".index"):
             prefix = latest_checkpoint(source)
@@ -180,19 +162,16 @@ class TrainLoop:
         *,
         max_steps_per_call: int = 1000,
     ) -> None:
-        """Train up to `num_train_steps`, from the current step.
+        """Train up to `num_train_steps`, those before a resume included.
 
         Args:
             dataset_from: step -> endless dataset of global batches from that step on.
-            num_train_steps: total optimizer steps, including those before a resume.
             hooks: what happens after each call of the compiled steps, in this order.
             max_steps_per_call: a call takes about two seconds, so that the loss is seen often.
 
         Raises:
             FloatingPointError: the loss is not finite.
-            SystemExit: this process or another worker received SIGTERM. The current step is saved.
-            KeyboardInterrupt: the same after Ctrl-C; at once after a second one.
-            ValueError: another process trains in the folder of the checkpoints.
+            SystemExit, KeyboardInterrupt: after SIGTERM or Ctrl-C. The current step is saved.
         """
         if self.step >= num_train_steps:
             logger.info("Nothing to train: step %d of %d", self.step, num_train_steps)
@@ -219,15 +198,7 @@ class TrainLoop:
             self._end(received)
 
     def take_steps(self, iterator, steps: int, is_terminated: bool = False) -> Call:
-        """Take `steps` steps in one call of the compiled function, without the hooks.
-
-        Args:
-            iterator: of a distributed data set.
-            is_terminated: True if this worker received a signal to end; the other workers learn of it.
-
-        Raises:
-            FloatingPointError: a loss or gradient was not finite, so that the weights are lost.
-        """
+        """Take `steps` steps in one call; tell the other workers if this one `is_terminated`."""
         start = time.monotonic()
         values, first_nonfinite_step, num_stops = self._train_steps(
             iterator, tf.constant(steps), tf.constant(float(is_terminated))
@@ -291,9 +262,7 @@ class TrainLoop:
 class LogHook(Hook):
     """Append each call to `metrics.jsonl`, and show it in the progress line.
 
-    Args:
-        batch_size: over all devices; 0 to log no speed.
-        flops_per_token: operations of the model, forward and backward (modeling/bert.py).
+    With a `batch_size` the speed too; FLOPs are those of modeling/bert.py.
     """
 
     def __init__(self, log: MetricsLog, batch_size: int = 0, flops_per_token: float = 0.0):
@@ -318,13 +287,7 @@ class LogHook(Hook):
 
 
 class CheckpointHook(Hook):
-    """Write `model.ckpt-N` at every multiple of `every` and at the end, while training continues.
-
-    Args:
-        folder: made if missing; no other process trains in it meanwhile.
-        every: optimizer steps between checkpoints.
-        keep_max: number of checkpoints to keep; 0 keeps all.
-    """
+    """Write `model.ckpt-N` at every multiple of `every` and at the end, while training continues."""
 
     def __init__(self, folder: str, every: int = 1000, keep_max: int = 5):
         self.every = every
@@ -358,11 +321,6 @@ class EvaluationHook(Hook):
     """Evaluate at every multiple of `every` but the last step, log the metrics, keep the best weights.
 
     The training may end after an evaluation.
-
-    Args:
-        evaluate: () -> metrics of the current weights.
-        every: optimizer steps between evaluations; 0: no evaluations.
-        best: a `BestCheckpoint` that keeps the best weights; None without evaluations.
     """
 
     def __init__(
@@ -420,11 +378,7 @@ class EvaluationHook(Hook):
 
 
 def _return_freed_memory() -> None:
-    """Return freed memory to the system, if the C library is glibc.
-
-    glibc keeps freed tensors of up to 32 MB, in pieces that later tensors seldom fit. Without this
-    call, the resident memory grows with each evaluation.
-    """
+    """Return freed memory to the system: glibc keeps tensors of up to 32 MB, in pieces."""
     with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -434,10 +388,7 @@ _SAVING = b"\nFinishing and saving this step. Ctrl-C again ends at once, without
 
 @contextmanager
 def record_signals() -> Iterator[list[int]]:
-    """Record SIGTERM and the first SIGINT (Ctrl-C) within the block, and yield the list of them.
-
-    Outside the main thread Python allows no handlers, and the signals keep their usual effect.
-    """
+    """Record SIGTERM and the first Ctrl-C within the block, if this is the main thread."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received

@@ -52,10 +52,7 @@ def cross_entropy(logits, labels):
 
 
 def cross_entropy_and_correct(logits, labels) -> tuple[Any, Any]:
-    """Return `cross_entropy`, and 1 if no other logit is larger than the label's, else 0.
-
-    `logits` may also be `fused.Logits`. The second tensor, float32 too, has no gradient.
-    """
+    """Return `cross_entropy`, also of `fused.Logits`, and 1 if no other logit is larger, else 0."""
     if isinstance(logits, fused.Logits):
         return fused.cross_entropy(logits, labels)
     of_label = tf.gather(logits, labels, batch_dims=labels.shape.rank)
@@ -98,10 +95,7 @@ def next_sentence_loss() -> Loss:
 
 
 def classification_loss() -> Loss:
-    """Return the mean cross-entropy over the real examples.
-
-    It is named "loss" because it is the whole objective of a fine-tuning run.
-    """
+    """Return the mean cross-entropy over the real examples."""
     return _label_loss(_is_real, lambda outputs, _: outputs["logits"])
 
 
@@ -135,10 +129,7 @@ def multi_label_loss() -> Loss:
 
 
 def regression_loss() -> Loss:
-    """Return the squared error, averaged over the real examples.
-
-    Features: `label_ids`, float32 [B]. Outputs: `logits` [B, 1].
-    """
+    """Return the squared error of `logits` [B, 1] and `label_ids` float32 [B] over the real examples."""
 
     def total(outputs, features):
         errors = tf.cast(outputs["logits"][:, 0], tf.float32) - features["label_ids"]
@@ -150,12 +141,8 @@ def regression_loss() -> Loss:
 def span_loss() -> Loss:
     """Return the mean of (cross-entropy of the start + cross-entropy of the end) / 2.
 
-    With the feature `is_real_example`, only real examples count.
-
     Padding cannot be an answer. In the reference it competes with the tokens, so the loss depends on
-    the amount of padding.
-
-    Source: google-research/bert, run_squad.py, `compute_loss`.
+    the amount of padding. Source: google-research/bert, run_squad.py, `compute_loss`.
     """
 
     def is_real(features: Tensors):
@@ -203,10 +190,7 @@ def token_classification_loss() -> Loss:
 
 
 def crf_loss() -> Loss:
-    """Return -log p(labels of the predicted words | sentences) of a CRF, per predicted word.
-
-    The labels of the other words of a window, its context, are summed over.
-    """
+    """Return -log p(labels of the predicted words), per word; context may have any labels."""
 
     def total(outputs: Tensors, features: Tensors):
         chains, known = chains_of_words(outputs, features), features["label_weights"]

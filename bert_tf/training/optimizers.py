@@ -1,10 +1,5 @@
 """Optimizers of the Adam family, configured per variable.
 
-    AdamWeightDecay   the reference's
-    AdamW             with bias correction, as in Keras and PyTorch
-    Lamb              for large batches
-    Muon              orthogonal updates of the matrices in the layers, AdamW for the rest
-
 The `path` of a variable decides three things: its weight decay, its fraction of the learning rate
 (layer-wise decay), and whether it is trained (freezing).
 
@@ -49,11 +44,8 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
     Args:
         learning_rate: rate, or a schedule of the step.
         weight_decay_rate: fraction of the weight subtracted per step and unit of rate.
-        beta_1, beta_2, epsilon: as above and in `direction`.
-        exclude_from_weight_decay: regular expressions. Variables with a match in their path are not
-            decayed.
-        learning_rate_factors: regular expression -> fraction of the rate for variables with a match in
-            their path. The first match counts; the default is 1. See `layer_learning_rate_factors`.
+        exclude_from_weight_decay: regular expressions of the paths of variables without decay.
+        learning_rate_factors: regular expression of paths -> part of the rate; the first match counts.
         skip_nonfinite: change nothing where a gradient is not finite. For loss scaling.
     """
 
@@ -149,10 +141,8 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
     def apply_compiled(self, gradients, variables, scale, by_shape: bool) -> None:
         """Do `apply` with `scale` times the gradients, compiled by XLA; not for mirrored variables.
 
-        Args:
-            by_shape: compile one function for each shape, and call it for each of its variables.
-                Otherwise one function updates all variables: one call a step, but the same loops
-                are compiled many times.
+        `by_shape`: one function for each shape is called for each of its variables. Else one function
+        updates all: one call a step, but the same loops are compiled many times.
         """
         rate = tf.convert_to_tensor(self.learning_rate)
         compiled = []
@@ -320,13 +310,7 @@ class Muon(AdamW):
 
 
 def orthogonal(matrix, product_dtype: str = "float32"):
-    """Return a matrix [m, n] with the same singular vectors, and singular values from 0.7 to 1.2.
-
-    Args:
-        product_dtype: of the matrix products. The result has the dtype of `matrix`.
-
-    Source: Jordan et al. 2024, with their coefficients.
-    """
+    """Return a matrix [m, n] with the same singular vectors, and singular values from 0.7 to 1.2."""
     is_tall = matrix.shape[0] > matrix.shape[1]
     x = ops.transpose(matrix) if is_tall else matrix
     x = ops.cast(x / (ops.norm(x) + 1e-7), product_dtype)
@@ -347,34 +331,19 @@ OPTIMIZERS: dict[str, type[AdamByPath]] = {
 def layer_learning_rate_factors(num_hidden_layers: int, decay: float) -> dict[str, float]:
     """Return smaller rates for layers nearer to the input: part of a path -> fraction of the rate.
 
-    Layer i of L gets decay^(L - i) and the embeddings get decay^(L + 1). Pooler and heads keep the
-    full rate.
-
-    These are the powers of BEiT (microsoft/unilm, beit/run_class_finetuning.py). ELECTRA has one more
-    below its heads: decay^2 for the last layer, decay^(L + 2) for the embeddings.
-
-    Source: google-research/electra, model/optimization.py, `_get_layer_lrs`.
-
     >>> layer_learning_rate_factors(num_hidden_layers=2, decay=0.5)
     {'/embeddings/': 0.125, '/layer_0/': 0.25, '/layer_1/': 0.5}
+
+    The powers are those of BEiT (microsoft/unilm). Source: google-research/electra, `_get_layer_lrs`.
     """
     parts = ["embeddings", *(f"layer_{layer}" for layer in range(num_hidden_layers))]
     return {f"/{part}/": decay ** (len(parts) - depth) for depth, part in enumerate(parts)}
 
 
 def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
-    """Exclude parts of the encoder from training. Checkpoints contain them, without moments.
+    """Exclude parts of the encoder from training, such as "embeddings,0-5,7"; return their paths.
 
-    Args:
-        model: with a `BertModel` in it.
-        text: comma list of embeddings, encoder, pooler, layers and ranges of layers, from 0:
-            "embeddings,0-5,7".
-
-    Returns:
-        Paths of the frozen variables.
-
-    Raises:
-        OptionError: a part or layer does not exist.
+    Checkpoints contain them, without moments.
     """
     paths: list[str] = []
     for part in filter(None, map(str.strip, text.split(","))):

@@ -204,14 +204,7 @@ class TrainingOptions:
 
 
 def parse_layers(layers: str, num_layers: int | None = None) -> list[int]:
-    """Return the numbers in a comma list of layers; -1 is the last.
-
-    >>> parse_layers("-1,-2", num_layers=12)
-    [-1, -2]
-
-    Raises:
-        ValueError: a part is no whole number, or no layer of a model with `num_layers`.
-    """
+    """Return the numbers in a comma list of layers; -1 is the last of `num_layers`, if that is known."""
     numbers = [int(part) for part in layers.split(",")]
     if num_layers and not all(-num_layers <= number < num_layers for number in numbers):
         raise ValueError(f"layers is {layers!r}, but the model has {num_layers} layers.")

@@ -18,12 +18,7 @@ Tensors = Mapping[str, Any]
 
 
 class PredictStep:
-    """Runs of a model over data sets; compiled once for each function of outputs, whatever the batches.
-
-    Args:
-        model: Keras model, dict of tensors in, dict of tensors out.
-        input_names: features that the model takes. Absent ones are skipped.
-    """
+    """Runs of a model over data sets, compiled once for each function of outputs."""
 
     def __init__(
         self, model: keras.Model, strategy: tf.distribute.Strategy, input_names: Sequence[str]
@@ -41,17 +36,13 @@ class PredictStep:
         label: str = "eval",
         max_batches: int | None = None,
     ) -> dict[str, np.ndarray]:
-        """Run the model over `dataset` once.
+        """Return name -> array [examples, ...], in the order of the dataset.
 
         Args:
             dataset: of known cardinality; batches of at most `batch_size` examples.
             outputs_of: (model outputs, features) -> tensors [B, ...] to keep.
-            batch_size: batches are padded to the next multiple of the number of replicas, so that
-                shapes are static. The results contain no padding.
+            batch_size: filled up to a multiple of the number of replicas, so that shapes are static.
             label: of the progress line.
-
-        Returns:
-            name -> array [examples, ...], in the order of the dataset.
         """
         if max_batches is not None:
             dataset = dataset.take(max_batches)

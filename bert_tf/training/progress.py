@@ -17,17 +17,9 @@ _SECONDS_BETWEEN_LINES = 20.0  # elsewhere
 
 
 class Progress:
-    """Progress of a loop of known length: percentage, values, rate, time left.
+    """Progress of a loop of known length: percentage, rate, time left, values.
 
-    On a terminal one line is rewritten. Elsewhere a new line is printed every 20 seconds and at the
-    end.
-
-    Args:
-        label: the activity, e.g. "train".
-        total: units of work; callers may correct it later.
-        unit: of the rate, e.g. "steps".
-        stream: standard error by default, so that standard output stays clean.
-        clock: seconds; replaced in tests.
+    On a terminal one line is rewritten. Elsewhere a line is printed every 20 seconds and at the end.
     """
 
     def __init__(
@@ -124,15 +116,9 @@ def duration(seconds: float) -> str:
 
 
 class MetricsLog:
-    """`metrics.jsonl`: one JSON object per line, appended as it happens.
+    """`metrics.jsonl`: {"kind": "train", "step": 10, "loss": 2.5} and so on, appended as it happens.
 
-    >>> MetricsLog("output").write("train", 10, {"loss": 2.5})    # doctest: +SKIP
-
-    writes {"kind": "train", "step": 10, "loss": 2.5}. A resumed run appends to the same file.
-
-    Args:
-        directory: the file is written here; it exists when the first line is written.
-        tensorboard: also write event files for TensorBoard into it.
+    With `tensorboard` also event files in the same folder.
     """
 
     def __init__(self, directory: str, tensorboard: bool = False):

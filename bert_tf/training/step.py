@@ -1,8 +1,4 @@
-"""One optimizer step on one replica.
-
-A step runs forward and backward on the replica's part of the global batch and sums over all replicas.
-It then clips by the global norm and updates once. The loss is the mean over the global batch
-(losses.py). Dropout is a function of (seed, step, replica), so only the step has to be saved.
+"""One optimizer step on one replica: forward, backward, the sum over replicas, clipping, the update.
 
 In float16, whose smallest number is 6e-8, the loss is scaled to keep small gradients above zero.
 bfloat16 has the exponents of float32. Source: Micikevicius et al. 2018, arXiv 1710.03740, section 3.2;
@@ -45,13 +41,9 @@ Tensors = Mapping[str, Any]
 class Compilation:
     """What XLA compiles in a training step.
 
-    Args:
-        elementwise: the element-wise parts of forward and backward, one by one.
-        whole: forward and backward as one function. With one of both also the masks of dropout.
-        update: the optimizer's update.
-        update_by_shape: see `AdamByPath.apply_compiled`.
-        step: the whole step as one function, if it has one micro-batch and no loss scale.
-        attention_kernel: compile with cuDNN's attention where it is possible.
+    `elementwise`: the parts of modeling/fused.py, one by one. `whole`: forward and backward as one
+    function. With one of both also dropout. `update`: the optimizer's, see `AdamByPath.apply_compiled`.
+    `step`: all in one function, without micro-batches and a loss scale, maybe with cuDNN's attention.
     """
 
     elementwise: bool = False
@@ -84,25 +76,7 @@ class Compilation:
 
 
 class TrainStep:
-    """The training step of one replica; call `take` within `strategy.run`.
-
-    Args:
-        model: Keras model, dict of tensors in, dict of tensors out.
-        losses: terms whose sum is minimised.
-        optimizer: built.
-        input_names: features that the model takes. Absent ones are skipped; the other features are
-            labels and weights.
-        compilation: what XLA compiles.
-        num_micro_batches: of a replica, computed one after the other.
-        seed: of dropout.
-        recompute_grads: keep only the inputs of each layer for the gradients, to save memory.
-
-    Attributes:
-        loss_scale: None unless the model computes in float16.
-
-    Raises:
-        ValueError: a loss with `whole_batch` is not the only one.
-    """
+    """The training step of one replica; call `take` within `strategy.run`. See `TrainLoop`."""
 
     def __init__(
         self,
@@ -182,8 +156,7 @@ class TrainStep:
     def _clipping(self, gradients: list, values: dict[str, tf.Tensor]) -> tuple[Any, Any]:
         """Return the global norm of the gradients and the factor to multiply them with.
 
-        In float16 an overflow has norm 0. At the lowest loss scale the norm stays infinite or NaN, and
-        the training ends with an error.
+        In float16 an overflow has norm 0; at the lowest loss scale it is infinite or NaN, and an error.
         """
         norm = global_norm(gradients)
         if self.loss_scale is None:
@@ -201,10 +174,7 @@ class TrainStep:
     def _gradients_and_terms(self, features: Tensors, weights: Tensors, seed) -> tuple[dict, dict]:
         """Return the replica's gradients by path, and its contribution to each loss and accuracy.
 
-        A variable that the losses do not depend on has no gradient.
-
-        Args:
-            weights: sums over the global batch, by name of the loss.
+        `weights` are the sums over the global batch, by name of the loss.
         """
         if self._losses[0].whole_batch:
             return self._over_whole_batch(self._losses[0], features, weights, seed)
@@ -366,11 +336,7 @@ def micro_batch(
 def accumulate_gradients(
     differentiate: Callable[[tf.Tensor], tuple[dict, dict]], num_micro_batches: int
 ) -> tuple[dict, dict]:
-    """Return the sums of the gradients and of the loss terms of all micro-batches.
-
-    Args:
-        differentiate: index -> (path -> gradient, name -> term).
-    """
+    """Return the sums of `differentiate(index)`, gradients and loss terms, over all micro-batches."""
     differentiate = _not_inlined(differentiate)
     _, sums = tf.while_loop(
         lambda index, _: index < num_micro_batches,
@@ -399,13 +365,7 @@ def _not_inlined(function: Callable) -> Callable:
 def output_gradients(
     outputs: Tensors, features: Tensors, loss: Loss, weight: tf.Tensor
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """Return the gradient of the loss with respect to this replica's outputs, and its part of the loss.
-
-    Args:
-        outputs: those that `loss.whole_batch` names, [B, ...].
-        features: of this replica, without the inputs of the model.
-        weight: sum of the weights over the global batch.
-    """
+    """Return the gradient of the loss by this replica's outputs [B, ...], and its part of the loss."""
     replica = tf.distribute.get_replica_context()
     num_replicas = replica.num_replicas_in_sync
     if num_replicas > 1:
@@ -425,10 +385,7 @@ def output_gradients(
 
 
 def _own_rows(replica: tf.distribute.ReplicaContext, outputs: Tensors) -> tuple[Any, Any]:
-    """Return the first row of this replica in the global batch, and the number of its rows.
-
-    The number is an int if it is known when the step is traced; all replicas have as many then.
-    """
+    """Return the first row of this replica in the global batch, and the number of its rows."""
     value = next(iter(outputs.values()))
     replica_id = replica.replica_id_in_sync_group  # known only at run time, on a TPU
     if value.shape[0] is not None:
@@ -463,8 +420,7 @@ _STEPS_UNTIL_DOUBLED = 2000
 class LossScale:
     """Factor of the loss, halved when gradients overflow and doubled after 2000 steps without overflow.
 
-    A step whose gradients overflow changes no weight, but its batch is used up and the step counts. The
-    scale never falls below 1. If gradients overflow there, the training ends with an error.
+    A step whose gradients overflow changes no weight, but its batch is used up and the step counts.
     """
 
     NAMES = ("loss_scale/value", "loss_scale/good_steps")  # in a checkpoint

@@ -27,14 +27,10 @@ def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.S
     """Make the `tf.distribute` strategy of a run. Call it before any computation.
 
     Args:
-        name: one of `STRATEGIES`. "mirrored" is a copy of the model on each GPU; without GPUs, on
-            each logical CPU device. "multi_worker_mirrored" is the same in several processes, listed
-            in the environment variable TF_CONFIG. "auto" is multi-worker if TF_CONFIG lists several
-            processes, mirrored with several GPUs, else one device.
-        tpu: name or address of a TPU, for "tpu"; "" or "local" is the TPU of this machine.
-
-    Raises:
-        ValueError: Keras' backend is not TensorFlow.
+        name: "mirrored" is a copy of the model on each GPU, or logical CPU device.
+            "multi_worker_mirrored" is the same in the processes of the environment variable TF_CONFIG.
+            "auto" is one of these if there are several processes or GPUs, else "one_device".
+        tpu: name or address of a TPU; "" or "local" is the TPU of this machine.
     """
     check_backend()
     if name == "tpu":
@@ -57,10 +53,8 @@ def distribute(
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Return the batches for `strategy`, each split into one part for each replica.
 
-    One device needs no split, so the dataset itself is returned, without autotuning. After minutes of
-    training, the iterator of an autotuned or distributed dataset can take a minute to end (TensorFlow
-    2.21). Distribution would also copy integers to a GPU, from where TensorFlow copies them back to pass
-    them to a compiled function, after the step before.
+    One device gets the dataset itself, without autotuning: the iterator of an autotuned or
+    distributed dataset can take a minute to end (TensorFlow 2.21).
     """
     options = tf.data.Options()
     if isinstance(strategy, tf.distribute.OneDeviceStrategy):
@@ -75,8 +69,7 @@ def distribute(
 def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
     """Return the strategy with a copy of the model on each device, one object per process.
 
-    TensorFlow remembers the numbers, devices and shapes of its reductions until the process ends, and
-    every `MirroredStrategy` counts from the same start, so a second one in a process would fail.
+    TensorFlow remembers the reductions of a `MirroredStrategy`, so that a second one would fail.
     """
     return tf.distribute.MirroredStrategy(devices)
 
@@ -150,8 +143,7 @@ def _gpu_capabilities() -> list[tuple[int, int]]:
 def gpu_compiler_problem() -> str | None:
     """Return why XLA would end the process on a visible GPU; None if it supports all of them.
 
-    XLA writes PTX of the CUDA version that TensorFlow was built for. If that is older than the GPU, LLVM
-    ends the process, so that no error can be caught. Source: tensorflow/tensorflow issue 111958.
+    XLA writes PTX of the CUDA of TensorFlow's build. Source: tensorflow/tensorflow issue 111958.
     """
     built = tf.sysconfig.get_build_info().get("cuda_version")
     if built is None or max(_gpu_capabilities(), default=(0, 0)) < _NEW_GPU:
@@ -167,10 +159,7 @@ def precision_for_cpu() -> str:
 
 
 def int8_instruction() -> str | None:
-    """Return the x86 processor's instruction for products of 8-bit integers; "" if it has none.
-
-    None on other processors, and on systems that do not name their instructions.
-    """
+    """Return the processor's instruction for 8-bit products; "" if it has none, None if unknown."""
     flags = cpu_flags()
     if not flags:
         return None
