@@ -18,7 +18,7 @@ MASKED_SCORE = -10000.0
 
 
 def attention_bias(mask, left_to_right=False):
-    """Return the bias of the attention scores: 0 where attention is allowed, else -10000, the reference's value.
+    """Return the bias of the scores: 0 where attention is allowed, else the reference's -10000.
 
     `mask`: [B, T] (1 = real token, 0 = padding), or [B, F, T] (1 = F may attend to T); `left_to_right`:
     only T <= F. Returns float32 [B, 1, 1, T] or [B, 1, F, T]. A completely masked row stays finite.

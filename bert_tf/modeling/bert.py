@@ -112,8 +112,7 @@ class BertModel(ConfiguredModel):
             length, limit = input_ids.shape[1], self.config.max_position_embeddings
             if isinstance(length, int) and length > limit:  # JAX traces with a symbol
                 raise ValueError(
-                    f"The sequence length is {length}, but `max_position_embeddings` is {limit}: use "
-                    f"max_seq_length={limit} or less."
+                    f"The length is {length}, but `max_position_embeddings` is {limit}."
                 )
             embedding_output = self.embeddings(
                 input_ids, segment_ids, inputs.get("position_ids"), training=training

@@ -45,10 +45,7 @@ class LayerFeatures(keras.layers.Layer):
         part = FEATURE_LAYERS[feature_layers]
         self.num_layers = len(range(1 + num_hidden_layers)[part])
         if part.start < -num_hidden_layers:
-            raise ValueError(
-                f"feature_layers={feature_layers} needs {-part.start} layers, but the model has "
-                f"{num_hidden_layers}: use last_hidden."
-            )
+            raise ValueError(f"feature_layers={feature_layers} needs {-part.start} layers.")
 
     def build(self, input_shape=None):
         if self.feature_layers.startswith("weighted_sum"):

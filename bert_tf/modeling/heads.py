@@ -155,9 +155,7 @@ def check_pooling(pooling: str, model: Any) -> None:
     if any(name.startswith("bert/pooler/") for name in getattr(model.load_report, "missing", ())):
         valid.remove("pooled")
     if pooling not in valid:
-        raise ValueError(
-            f"`pooling` is {pooling!r}, but must be one of {', '.join(valid)} in this model."
-        )
+        raise ValueError(f"`pooling` is {pooling!r}, but this model has {', '.join(valid)}.")
 
 
 def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):

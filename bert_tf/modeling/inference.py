@@ -46,9 +46,8 @@ def check_no_kept_kernels() -> None:
     value = os.environ.get(KEEP_KERNELS, "")
     if value.lower() not in ("", "0", "false"):
         raise ValueError(
-            f"The environment variable {KEEP_KERNELS} is {value!r}, so TensorFlow would keep using the "
-            "initial weights during training. It is for inference only (docs/serving.md). "
-            f"Run `unset {KEEP_KERNELS}` first."
+            f"{KEEP_KERNELS} is {value!r}, so TensorFlow would train with packed initial weights: run "
+            f"`unset {KEEP_KERNELS}` first."
         )
 
 

@@ -98,6 +98,4 @@ def _check_shapes(tensors: Mapping[str, Any], axes: tuple[int, ...]) -> None:
         if len(shape) != len(expected) or any(
             None not in pair and pair[0] != pair[1] for pair in zip(shape, expected, strict=True)
         ):
-            raise ValueError(
-                f"`{name}` ({other_name}) has the shape {shape}, but must be {expected}."
-            )
+            raise ValueError(f"`{name}` ({other_name}) has the shape {shape}, not {expected}.")

@@ -148,8 +148,7 @@ class BertForSequenceClassification(_LabeledModel):
             valid = valid[self.num_labels == 1 :]  # a label of one class is no choice
             if problem_type not in valid:
                 raise ValueError(
-                    f"`problem_type` is {problem_type!r}, but must be one of {', '.join(valid)} with "
-                    f"num_labels={self.num_labels}."
+                    f"`problem_type` is {problem_type!r}, but must be one of {', '.join(valid)}."
                 )
 
     @property

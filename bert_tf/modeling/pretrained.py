@@ -27,6 +27,7 @@ _WITHOUT_TASK = ("encoder", "masked_lm", "next_sentence")
 _OF_EMBEDDINGS = ("pooling", "projection_size")  # in the model; the rest is in its task
 # A task with another value is not that of the model; with what is meant by an absent value.
 _OF_THE_HEAD: dict[str, Any] = {
+    "task": None,
     "labels": [],
     "problem_type": "single_label",
     "crf": None,
@@ -142,11 +143,9 @@ def _make_task_values(
     elif (crf := getattr(model, "crf", None)) is not None:
         labels = list(model.labels)
         task = {"task": head.name, "labels": labels, "max_seq_length": length, "crf": crf.scheme}
-    if task is None or known is None or known["task"] != task["task"]:
+    if task is None or known is None:
         return task
-    if any(task.get(name, value) != known.get(name, value) for name, value in _OF_THE_HEAD.items()):
-        return task
-    if dims := known.get("matryoshka_dims"):
-        of_model["matryoshka_dims"] = [size for size in dims if size < model.width]
-    model.config.check_sequence_length(known["max_seq_length"])
-    return {**known, **of_model}
+    fits = all(
+        task.get(name, value) == known.get(name, value) for name, value in _OF_THE_HEAD.items()
+    )
+    return {**known, **of_model} if fits else task
