@@ -157,6 +157,9 @@ class BertForSequenceClassification(_LabeledModel):
         stated = self.config.extra.get("problem_type")
         return stated if stated in HUGGINGFACE_PROBLEM_TYPES.values() else None
 
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "problem_type": self.problem_type}
+
     def call(self, inputs, training=None) -> dict[str, Any]:
         pooled_output = self.bert(inputs, training=training)["pooled_output"]
         return {"logits": self.classifier(pooled_output, training=training)}

@@ -33,7 +33,7 @@ Tokens = TypeVar("Tokens", list, array)
 OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop")
 
 # [CLS], [SEP], [SEP], and one token each for A and B.
-MIN_SEQ_LENGTH = 5
+MIN_PAIR_LENGTH = 5
 
 # of a random document that is not the one of A
 _MAX_DRAWS = 10
@@ -104,7 +104,7 @@ def make_sequences(
         objective: one of `OBJECTIVES`.
         documents: of the corpus; random sentences come from these.
         document_index: the document to cut up.
-        max_seq_length: S, at least `MIN_SEQ_LENGTH`.
+        max_seq_length: S, at least `MIN_PAIR_LENGTH`.
         short_seq_prob: probability of a random, shorter length, because fine-tuning has short sequences
             too.
     """

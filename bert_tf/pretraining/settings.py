@@ -12,7 +12,7 @@ from typing import Any
 from bert_tf.checkpoints.tokenizer_files import find_case, read_tokenizer_files
 from bert_tf.options import flag_values, option, require_packages
 from bert_tf.pretraining.masking import MaskingOptions, count_predictions
-from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
+from bert_tf.pretraining.sentence_pairs import MIN_PAIR_LENGTH, OBJECTIVES
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class PretrainingDataOptions:
         "Tokens per sequence, with [CLS], [SEP] and padding.",
         group="Model",
         default=128,
-        min=MIN_SEQ_LENGTH,
+        min=MIN_PAIR_LENGTH,
     )
     random_seed: int = option("Seed of all random draws.", group="Masking", default=12345)
     dupe_factor: int = option(

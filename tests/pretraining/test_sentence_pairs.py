@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_tf.pretraining.python_random import RandomWords
-from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, Document, make_sequences
+from bert_tf.pretraining.sentence_pairs import MIN_PAIR_LENGTH, Document, make_sequences
 from reference import pretraining_data as reference
 
 sentences = st.lists(st.integers(min_value=0, max_value=9), min_size=1, max_size=9)
@@ -37,7 +37,7 @@ def document(start, *lengths):
 
 @given(
     corpus=corpora,
-    max_seq_length=st.integers(min_value=MIN_SEQ_LENGTH, max_value=24),
+    max_seq_length=st.integers(min_value=MIN_PAIR_LENGTH, max_value=24),
     short_seq_prob=st.sampled_from([0.0, 0.3, 1.0]),
     seed=st.integers(min_value=0),
 )
@@ -76,7 +76,7 @@ def test_a_run_holds_at_least_one_sentence_and_then_as_many_as_needed():
 
 @given(
     corpus=corpora,
-    max_seq_length=st.integers(min_value=MIN_SEQ_LENGTH, max_value=24),
+    max_seq_length=st.integers(min_value=MIN_PAIR_LENGTH, max_value=24),
     seed=st.integers(min_value=0),
 )
 def test_ordered_pairs_are_neighbours_of_one_document_in_either_order(corpus, max_seq_length, seed):
