@@ -26,7 +26,7 @@ from bert_tf.modeling.inference import check_no_kept_kernels
 from bert_tf.training import checkpoints
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimizers import AdamByPath
-from bert_tf.training.predict_batches import PredictStep
+from bert_tf.training.predict_step import PredictStep
 from bert_tf.training.progress import MetricsLog, Progress, values_to_show
 from bert_tf.training.step import Compilation, LossScale, TrainStep, sum_of_replicas
 from bert_tf.training.strategy import distribute, is_chief, is_multi_worker
