@@ -185,7 +185,7 @@ class BertForTokenClassification(_LabeledModel):
         **kwargs,
     ):
         super().__init__(config, num_labels, labels, **kwargs)
-        self.crf = None if crf is None else Crf(self.labels, crf)
+        self.crf = None if crf is None else Crf(self.labels or (), crf)
 
     def call(self, inputs, training=None) -> dict[str, Any]:
         sequence_output = self.bert(inputs, training=training)["sequence_output"]

@@ -144,9 +144,8 @@ class TrainLoop:
 
     def resume(self, source: str) -> int | None:
         """Restore a checkpoint, of a folder the latest; return its step, or None without one."""
-        prefix = source
-        if not tf.io.gfile.exists(source + ".index"):
-            prefix = latest_checkpoint(source)
+        is_prefix = tf.io.gfile.exists(source + ".index")
+        prefix = source if is_prefix else latest_checkpoint(source)
         if prefix is None:
             return None
         checkpoints.restore_checkpoint(prefix, self.variables, optional=LossScale.NAMES)

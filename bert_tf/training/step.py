@@ -351,7 +351,8 @@ def concat_outputs(
     forward: Callable[[tf.Tensor], Mapping[str, Any]], num_micro_batches: int
 ) -> dict[str, tf.Tensor]:
     """Return the outputs of all micro-batches: `forward(index)` -> name -> [b, ...]."""
-    forward, parts = _not_inlined(forward), []
+    forward = _not_inlined(forward)
+    parts: list[Mapping[str, Any]] = []
     for index in range(num_micro_batches):
         with tf.control_dependencies(tf.nest.flatten(parts[-1:])):  # one in memory at a time
             parts.append(forward(tf.constant(index)))
