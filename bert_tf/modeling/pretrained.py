@@ -11,7 +11,7 @@ from typing import Any
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, as_float32, find_config, shape_of
 from bert_tf.checkpoints.heads import Head, head_of_model, task_values
 from bert_tf.checkpoints.initial import check_path_of_encoder, initialize
-from bert_tf.checkpoints.labels import align_labels, match_spelling
+from bert_tf.checkpoints.labels import align_labels, label_order
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sentence_transformers import CROSS_ENCODER_KEY
 from bert_tf.checkpoints.tokenizer_files import check_vocabulary
@@ -89,7 +89,8 @@ def _with_labels(
         if (count == 1) != (problem_type == "regression"):
             del extra["problem_type"]
     if task.get("crf") and labels and not checkpoint.unused_head:
-        kwargs = {"crf": task["crf"], **kwargs, "labels": match_spelling(labels, stated)}
+        labels = [stated[row] for row in label_order(stated, labels) or ()]
+        kwargs = {"crf": task["crf"], **kwargs, "labels": labels}
     return checkpoint, replace(config, extra=extra), kwargs
 
 

@@ -120,8 +120,6 @@ def run_ner(options: NerOptions) -> dict[str, float]:
         test_results.txt, test_report.txt    if --predict_file has labels
     """
     setup = resolve(options, "token_classification")
-    if options.feature_based:
-        check_feature_layers(options.feature_layers, setup.config.num_hidden_layers)
     task, splits = read_data(options, setup.trained, setup.max_seq_length)
     num_windows = task.count_windows(splits.get("train", ()), setup.tokenizer)
     rates = choose_learning_rates(options)
