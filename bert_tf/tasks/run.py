@@ -490,6 +490,7 @@ def make_trainer(setup: Setup, task: Task, plan: Plan) -> TrainLoop:
         gradient_accumulation_steps=training.gradient_accumulation_steps,
         seed=training.seed,
         jit_compile=training.jit_compile,
+        recompute_grads=training.recompute_grads,
     )
 
 

@@ -80,7 +80,7 @@ class TrainLoop:
         seed: of dropout.
         jit_compile: one of `COMPILATIONS`.
         recompute_grads: keep only the inputs of each layer for the gradients, to save memory. The steps
-            are the same and take about a third longer.
+            are the same and take up to a third longer.
 
     Attributes:
         checkpoint: prefix of the newest checkpoint, None without one.

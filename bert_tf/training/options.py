@@ -178,6 +178,11 @@ class TrainingOptions:
         min=1,
         on_resume="warn",
     )
+    recompute_grads: bool = option(
+        "Keep only the inputs of each layer for the gradients and compute the rest again, to save "
+        "memory. The steps are the same and take up to a third longer.",
+        default=False,
+    )
     jit_compile: str = option(
         "Parts of a training step that XLA compiles. auto: element-wise parts on CPUs, the whole "
         "step on one GPU. true: the whole pass. false: nothing. cudnn: as auto, with cuDNN's attention "

@@ -26,6 +26,9 @@ from reference.optimizer import AdamWeightDecayOptimizer
 from tiny_config import tiny_config
 
 B, S, K, P, L = 3, 7, 4, 2, 5
+
+def distance(ours, theirs):
+    return float(np.abs(np.asarray(ours, np.float64) - theirs).max())
 """
 
 # What the process finds out, as one JSON object on standard output.
@@ -48,9 +51,6 @@ def filled(model, *heads):
         if variable.path in arrays:
             variable.assign(arrays[variable.path])
     return model, arrays
-
-def distance(ours, theirs):
-    return float(np.abs(np.asarray(ours, np.float64) - theirs).max())
 
 inputs = batch(B)
 errors = found["errors"] = {}
@@ -189,6 +189,49 @@ for name, model in MODELS.items():
 json.dump(found, sys.stdout)
 """
 
+# Attention by a kernel, which the formula of JAX stands for here.
+KERNEL_PROGRAM = """
+from bert_tf.modeling import attention_kernels
+
+found = {"without": attention_kernels.kernel_problem(128, 8, "bfloat16", True)}
+calls, formula = [], jax.nn.dot_product_attention
+
+def kernel(*arrays, implementation, **lengths):
+    calls.append((implementation, lengths["key_value_seq_lengths"] is not None))
+    return formula(*arrays, implementation="xla", **lengths)
+
+jax.nn.dot_product_attention = kernel
+attention_kernels.has_gpu = lambda: True
+found["short bias"] = attention_kernels.kernel_problem(100, 8, "bfloat16", False)
+config = tiny_config(
+    hidden_size=16, attention_probs_dropout_prob=0.0, max_position_embeddings=130
+)
+model = models.BertForSequenceClassification(config, L, dtype="mixed_bfloat16")
+weights, fixed = (
+    [variable.value for variable in variables]
+    for variables in (model.trainable_variables, model.non_trainable_variables)
+)
+mask = (np.arange(128) < np.array([[128], [3], [77]])).astype("int32")
+
+def differentiate(mask, *scope):
+    def loss(weights):
+        inputs = {"input_ids": mask * 7, "input_mask": mask}
+        with dropout_seed(jnp.uint32(5)), attention_kernels.cudnn_attention(*scope):
+            outputs, _ = model.stateless_call(weights, fixed, inputs, training=True)
+        return jnp.square(jnp.asarray(outputs["logits"], "float32")).sum()
+
+    return jax.tree.leaves(jax.jit(jax.value_and_grad(loss))(weights))
+
+found["distances"] = []
+for each, scope in ((mask, True), (mask, False), (mask[:, ::-1], False)):
+    with_kernel = differentiate(each, scope)
+    attention_kernels.has_gpu = lambda: False
+    found["distances"].append(max(map(distance, with_kernel, differentiate(each, scope))))
+    attention_kernels.has_gpu = lambda: True
+found["calls"] = sorted(set(calls))
+json.dump(found, sys.stdout)
+"""
+
 # Parts of the package that compute with TensorFlow, and what they raise.
 TENSORFLOW_PROGRAM = """
 import bert_tf
@@ -231,6 +274,14 @@ def test_a_step_is_lowered_for_tpu_and_cuda_without_calls_of_the_host():
     expected |= {"platforms": ["tpu", "cuda"], "mostly bfloat16": True}
     for name, module in found.items():
         assert module == expected, name
+
+
+def test_attention_by_a_kernel_has_the_gradients_of_the_formula_for_any_mask():
+    found = run_under_jax(KERNEL_PROGRAM)
+    assert "GPU" in found["without"]
+    assert "128" in found["short bias"]
+    assert found["calls"] == [["cudnn", False], ["cudnn", True]]
+    assert max(found["distances"]) < 1e-4
 
 
 def test_what_computes_with_tensorflow_names_the_variable_to_set():
