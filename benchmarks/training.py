@@ -84,8 +84,8 @@ def make_batch(task: str, batch_size: int, length: int) -> dict[str, np.ndarray]
 # ------------------------------------------------------------------------------------- the sides
 
 
-def config_of(size: str):
-    """Return the `BertConfig` of one of `SIZES`."""
+def config_of(size: str, **changes):
+    """Return the `BertConfig` of one of `SIZES`, with other values of some fields."""
     from bert_tf.config import BertConfig
 
     layers, hidden, heads = SIZES[size]
@@ -96,6 +96,7 @@ def config_of(size: str):
         num_attention_heads=heads,
         intermediate_size=4 * hidden,
         type_vocab_size=2,
+        **changes,
     )
 
 
@@ -173,13 +174,14 @@ def torch_step(side: str, arguments: argparse.Namespace, device: str = "cpu"):
     torch.manual_seed(0)
     torch.set_num_threads(processors())
     layers, hidden, heads = SIZES[arguments.size]
-    attention = "eager" if "eager" in side else "sdpa"
+    attention = "eager" if "eager" in side else getattr(arguments, "attention", "sdpa")
     config = BertConfig(
         num_hidden_layers=layers,
         hidden_size=hidden,
         num_attention_heads=heads,
         intermediate_size=4 * hidden,
         attn_implementation=attention,
+        attention_probs_dropout_prob=getattr(arguments, "attention_dropout", 0.1),
     )
     is_pretraining = arguments.task == "pretraining"
     model = (BertForPreTraining if is_pretraining else BertForSequenceClassification)(config)
