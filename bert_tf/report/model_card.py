@@ -100,14 +100,13 @@ def write_conversion_card(
     """
     source_facts = _read_facts(source_folder)
     license = re.search(r"^license: *(\S+)", _read(os.path.join(source_folder, CARD_FILE)), re.M)
-    copied = {name: source_facts[name] for name in ("data", "training") if name in source_facts}
-    facts: dict[str, Any] = {
+    facts = {
         **model,
-        **copied,
         "license": license[1] if license else "other",
         "architecture": architecture,
         "figures": _metrics(source_folder, source_facts),
     }
+    facts |= {name: source_facts[name] for name in ("data", "training") if name in source_facts}
     _write_facts(folder, facts)
 
 
