@@ -7,8 +7,8 @@ r"""Train and evaluate embeddings of texts, for search, similarity and clusterin
         --max_seq_length=256 --train_batch_size=64 --learning_rate=2e-5 --num_train_epochs=1.0 \
         --output_dir=embeddings_output
 
-A table has the columns anchor and positive (and negative), or text_a, text_b and score (0 to 1), or text
-and label. A SQuAD file gives questions and their passages. docs/embeddings.md has the details.
+A table has the columns anchor and positive, and perhaps negative, or score (0 to 1). A SQuAD file gives
+questions and their passages. docs/embeddings.md has the details.
 """
 
 if __name__ == "__main__":

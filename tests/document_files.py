@@ -114,7 +114,9 @@ def write_tables(folder: Path) -> None:
         table = [[*mood, *pair] for mood, pair in zip(moods[rows], pairs[rows], strict=True)]
         write_table(folder / f"{name}.csv", header, *table)
     for name, rows in (("questions", slice(40)), ("questions_dev", slice(40, 49))):
-        write_table(folder / f"{name}.tsv", header[2:4], *(pair[:2] for pair in pairs[rows]))
+        write_table(
+            folder / f"{name}.tsv", ["anchor", "positive"], *(pair[:2] for pair in pairs[rows])
+        )
     write_table(folder / "texts.tsv", ["text"], *(mood[:1] for mood in moods[:40]))
     reviews = [[str(number), mood[0]] for number, mood in enumerate(moods[:5])]
     write_table(folder / "reviews.tsv", ["id", "text"], *reviews)

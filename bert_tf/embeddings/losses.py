@@ -1,11 +1,11 @@
 """Losses of embeddings. Most compare the texts of an example with those of the whole batch.
 
 A batch has N examples of K texts: an anchor, its positive and perhaps negatives; or two texts and a
-score; or one text and a class. All similarities are cosines.
+score. All similarities are cosines.
 
-Outputs: `embedding` float32 [N, K, E], or [N, E] of one text.
-Features: `text_numbers` int32 [N, K], equal for equal texts, 0 = no text; `label_ids` float32 [N], a
-score or class.
+Outputs: `embedding` float32 [N, K, E].
+Features: `text_numbers` int32 [N, K], equal for equal texts, 0 = no text; `label_ids` float32 [N],
+scores.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from bert_tf.training.losses import Loss
 
 Tensors = Mapping[str, Any]
 
-# Types of examples: anchors with positives, two texts with a score, texts with classes.
-PAIRS, SCORES, CLASSES = "pairs", "scores", "classes"
+# Types of examples: anchors with positives, two texts with a score.
+PAIRS, SCORES = "pairs", "scores"
 
 MARGIN = 0.5  # between cosines, in contrastive and the triplet losses
 _NEVER = -1e30  # a logit, for float32
@@ -184,31 +184,6 @@ def triplet(unit, features: Tensors):
     return tf.math.divide_no_nan(tf.reduce_sum(missing, 1), tf.reduce_sum(counts, 1))
 
 
-def batch_all_triplet(unit, features: Tensors):
-    """Return the mean of `triplet` over the triplets of the batch that violate the margin.
-
-    A triplet is any two texts of one class and one of another.
-
-    Args:
-        unit: unit vectors, float32 [N, E].
-        features: `label_ids` float32 [N], the classes.
-
-    Returns:
-        float32 scalar.
-
-    Source: Hermans, Beyer and Leibe 2017, arXiv 1703.07737, "Batch All", with cosine distances.
-    """
-    classes = features["label_ids"]
-    cosines = tf.matmul(unit, unit, transpose_b=True)
-    same = _same(classes, classes)
-    is_pair = same & ~tf.eye(tf.shape(classes)[0], dtype=tf.bool)
-    is_triplet = is_pair[:, :, None] & ~same[:, None, :]
-    missing = tf.nn.relu(cosines[:, None, :] - cosines[:, :, None] + MARGIN)
-    missing = tf.where(is_triplet, missing, 0.0)
-    violating = tf.math.count_nonzero(missing > 1e-16, dtype=tf.float32)
-    return tf.math.divide_no_nan(tf.reduce_sum(missing), violating)
-
-
 def _cosines(unit):
     return tf.reduce_sum(unit[:, 0] * unit[:, 1], axis=-1)
 
@@ -226,5 +201,4 @@ EMBEDDING_LOSSES: dict[str, tuple[Callable, bool, str]] = {
     "cosent": (cosent, True, SCORES),
     "contrastive": (contrastive, False, SCORES),
     "triplet": (triplet, False, PAIRS),
-    "batch_all_triplet": (batch_all_triplet, False, CLASSES),
 }

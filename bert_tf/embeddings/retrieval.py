@@ -6,7 +6,8 @@ Shapes: Q queries, D documents, E embedding, k results, N pairs.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -99,6 +100,59 @@ def find_own_documents(
     return np.array([-1 if i in row else i for i, row in zip(own, relevant, strict=True)])
 
 
+@dataclass(frozen=True)
+class Ranking(Generic[Key]):
+    """Documents of each query.
+
+    Args:
+        scores, indexes: of the documents, [Q, k], the best first; the index is -1 after the last one.
+        relevant: of each query, the indexes of its relevant documents, ranked or not.
+    """
+
+    queries: Sequence[Key]
+    documents: Sequence[Key]
+    scores: np.ndarray
+    indexes: np.ndarray
+    relevant: Sequence[Sequence[int]]
+
+    def metrics(self) -> dict[str, float]:
+        return retrieval_metrics(self.indexes, self.relevant)
+
+    def pairs(self) -> list[tuple[Key, Key]]:
+        """Return each query with each of its documents."""
+        return [
+            (query, self.documents[index])
+            for query, row in zip(self.queries, self.indexes, strict=True)
+            for index in row
+            if index >= 0
+        ]
+
+    def reorder(self, pair_scores: np.ndarray) -> Ranking[Key]:
+        """Return the same documents, ordered by the scores of `pairs`."""
+        scores = np.full(self.indexes.shape, -np.inf)
+        scores[self.indexes >= 0] = pair_scores
+        order = np.argsort(-scores, axis=1, kind="stable")
+        scores, indexes = (np.take_along_axis(v, order, 1) for v in (scores, self.indexes))
+        return replace(self, scores=scores, indexes=indexes)
+
+
+def rank(
+    rows: Iterable[Sequence[Key]],
+    encode_queries: Callable[[list[Key]], np.ndarray],
+    encode_documents: Callable[[list[Key]], np.ndarray],
+    depth: int = RANKED,
+) -> Ranking[Key]:
+    """Return the documents of `relevance` that are nearest to each query, but the query itself."""
+    queries, documents, relevant = relevance(rows)
+    scores, indexes = search_others(
+        encode_queries(list(queries)),
+        encode_documents(list(documents)),
+        find_own_documents(queries, documents, relevant),
+        depth,
+    )
+    return Ranking(list(queries), list(documents), scores, indexes, relevant)
+
+
 def mine_negatives(
     pairs: Sequence[tuple[str, str]],
     embed: Callable[..., np.ndarray],
@@ -142,49 +196,22 @@ def mine_negatives(
     return mined
 
 
-def judge(indexes: np.ndarray, relevant: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of the documents [Q, k] are relevant, and how many each query has: bool, int [Q]."""
-    is_relevant = [np.isin(row, own) for row, own in zip(indexes, relevant, strict=True)]
-    return np.array(is_relevant), np.array([len(set(own)) for own in relevant])
+def retrieval_metrics(indexes: np.ndarray, relevant: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Return MRR@10, nDCG@10, MAP@100 and Recall@1, 10 and 100, means over the queries.
 
-
-def search_class(
-    vectors: np.ndarray, classes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the nearest other texts of each of N texts. Relevant are those of its class.
+    A document is relevant or not. Recall is the fraction of a query's relevant documents that are found.
 
     Args:
-        vectors: float [N, E].
-        classes: [N], nan for an unknown one.
+        indexes: [Q, k], of the documents found, the best first.
+        relevant: of each query, the indexes of its relevant documents, found or not; at least one.
 
-    Returns:
-        Of the neighbours [N, k], the scores, the indexes, and bool, whether they are relevant. Of each
-        text [N], the number of others of its class, and one of them, or the text itself.
-    """
-    count = len(classes)
-    scores, indexes = search_others(vectors, vectors, np.arange(count), min(RANKED, count - 1))
-    is_relevant = classes[indexes] == classes[:, None]  # never of nan
-    return scores, indexes, is_relevant, *_others_of_class(classes)
-
-
-def retrieval_metrics(is_relevant: np.ndarray, num_relevant: np.ndarray) -> dict[str, float]:
-    """Return MRR@10, nDCG@10, MAP@100 and Recall@1, 10 and 100; {} if no query has a relevant document.
-
-    They are means over the queries that have one. A document is relevant or not. Recall is the fraction
-    of a query's relevant documents that are found.
-
-    Args:
-        is_relevant: bool [Q, k], of the documents found, the best first.
-        num_relevant: int [Q], relevant documents of each query, found or not.
-
-    >>> round(retrieval_metrics(np.array([[False, True]]), np.array([1]))["eval_mrr@10"], 3)
+    >>> round(retrieval_metrics(np.array([[7, 3]]), [[3]])["eval_mrr@10"], 3)
     0.5
 
     Source: Järvelin and Kekäläinen 2002 (nDCG); the depths are those of BEIR (arXiv 2104.08663).
     """
-    rows = [(row, n) for row, n in zip(is_relevant, num_relevant, strict=True) if n > 0]
-    if not rows:
-        return {}
+    found = [np.isin(row, own) for row, own in zip(indexes, relevant, strict=True)]
+    rows = list(zip(found, (len(set(own)) for own in relevant), strict=True))
     metrics = {
         f"eval_mrr@{_DEPTH}": _mean(row[:_DEPTH].any() / (np.argmax(row) + 1) for row, _ in rows),
         f"eval_ndcg@{_DEPTH}": _mean(
@@ -234,36 +261,15 @@ def ranking_metrics(vectors: np.ndarray, numbers: np.ndarray) -> dict[str, float
         numbers: int [N, K], equal for equal texts, 0 for no text.
     """
     rows = [[number for number in row if number] for row in numbers.tolist()]
-    queries, documents, relevant = relevance(rows)
     of_query = dict(zip(numbers[:, 0].tolist(), vectors[:, 0], strict=True))
-    rest = vectors[:, 1:].reshape(-1, vectors.shape[-1])
-    of_document = dict(zip(numbers[:, 1:].ravel().tolist(), rest, strict=True))
-    _, indexes = search_others(
-        np.array([of_query[number] for number in queries]),
-        np.array([of_document[number] for number in documents]),
-        find_own_documents(queries, documents, relevant),
-        RANKED,
+    others = vectors[:, 1:].reshape(-1, vectors.shape[-1])
+    of_document = dict(zip(numbers[:, 1:].ravel().tolist(), others, strict=True))
+    ranking = rank(
+        rows,
+        lambda keys: np.array([of_query[key] for key in keys]),
+        lambda keys: np.array([of_document[key] for key in keys]),
     )
-    return retrieval_metrics(*judge(indexes, relevant))
-
-
-def class_metrics(vectors: np.ndarray, classes: np.ndarray) -> dict[str, float]:
-    """Return `retrieval_metrics` of texts, unit vectors [N, E], that find others of their class."""
-    _, _, is_relevant, num_relevant, _ = search_class(vectors, classes)
-    return retrieval_metrics(is_relevant, num_relevant)
-
-
-def _others_of_class(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many other texts each text's class has, and the first of them; 0 for nan."""
-    count, other = np.zeros(len(classes), int), np.arange(len(classes))
-    known = np.flatnonzero(~np.isnan(classes))
-    _, number, sizes = np.unique(classes[known], return_inverse=True, return_counts=True)
-    members = known[np.argsort(number, kind="stable")]  # class by class
-    starts = np.cumsum(sizes) - sizes
-    first, second = members[starts][number], members[starts + (sizes > 1)][number]
-    count[known] = sizes[number] - 1
-    other[known] = np.where(known == first, second, first)
-    return count, other
+    return ranking.metrics()
 
 
 def _mean(values: Iterator[float]) -> float:

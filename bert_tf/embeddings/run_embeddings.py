@@ -5,33 +5,31 @@ Source: Reimers and Gurevych 2019, arXiv 1908.10084. The reference has no such p
 
 from __future__ import annotations
 
-import functools
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from bert_tf.data.tables import TableOptions, guess_format
+from bert_tf.data.tables import TableOptions
 from bert_tf.embeddings.data import (
     LENGTH_OF_START,
     TextsOptions,
     read_examples,
     score_each_pair,
 )
-from bert_tf.embeddings.losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
-from bert_tf.embeddings.rankings import Answers, Ranking, metric_keys, train_and_rank
+from bert_tf.embeddings.losses import EMBEDDING_LOSSES, PAIRS, SCORES
 from bert_tf.embeddings.retrieval import (
-    RANKED,
-    find_own_documents,
+    Ranking,
     pair_metrics,
-    relevance,
-    search_class,
-    search_others,
+    rank,
+    retrieval_metrics,
+    score_metrics,
 )
 from bert_tf.embeddings.task import LIMITS, EmbeddingExample, EmbeddingTask
-from bert_tf.limits import DataError
+from bert_tf.files import json_line
 from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.tasks.metrics import l2_normalize
 from bert_tf.tasks.run import Run, start_fine_tuning
@@ -59,8 +57,7 @@ class EmbeddingOptions:
     texts: TextsOptions
     loss: str | None = option(
         "Loss. Default: that of the model if it fits the examples; else multiple_negatives_ranking for "
-        "anchors with positives, cosent for scores, contrastive for scores of 0 and 1, "
-        "batch_all_triplet for classes.",
+        "anchors with positives, cosent for scores, contrastive for scores of 0 and 1.",
         group="Model",
         default=None,
         choices=tuple(EMBEDDING_LOSSES),
@@ -99,29 +96,25 @@ class EmbeddingOptions:
     )
 
     def __post_init__(self) -> None:
-        check_data(self, self.texts.data_set, self.texts.data_dir)
+        check_data(self, self.texts.task_name, self.texts.data_dir)
 
     @property
     def widths(self) -> tuple[int, ...] | None:
-        """`matryoshka_dims` as numbers, None if not given.
-
-        Raises:
-            ValueError: a part is not a whole number of 1 or more.
-        """
+        """`matryoshka_dims` as numbers, None if not given."""
         if self.matryoshka_dims is None:
             return None
-        parts = [part.strip() for part in self.matryoshka_dims.split(",") if part.strip()]
-        if not all(part.isdecimal() and int(part) > 0 for part in parts):
-            raise OptionError(
-                "matryoshka_dims", "must be whole numbers with commas, such as 256,128."
-            )
-        return tuple(int(part) for part in parts)
+        try:
+            return tuple(int(part) for part in self.matryoshka_dims.split(",") if part)
+        except ValueError as error:
+            raise OptionError("matryoshka_dims", f"{error}: write numbers as 256,128.") from error
 
 
 EmbeddingRun = Run[EmbeddingTask, EmbeddingOptions]
-Encode = Callable[[Sequence[str], str, str], np.ndarray]  # texts, name, prefix -> unit vectors
+# Documents of each query, or scores of the pairs.
+Answers: TypeAlias = "Ranking[str] | np.ndarray"
 
-_BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman", CLASSES: "eval_map@100"}
+BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman"}
+_NUM_PREDICTED = 10  # documents of a query in test_predictions.jsonl
 
 
 def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
@@ -131,116 +124,148 @@ def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
 
         eval_results.txt          "key = value" lines. Anchors with positives: MRR@10, nDCG@10, MAP@100,
                                   Recall@1, 10 and 100 of the positives among all texts that are not
-                                  anchors. Scores: Spearman and Pearson of the cosines. Classes: as for
-                                  anchors; relevant are the other texts of the class. The main metric
+                                  anchors. Scores: Spearman and Pearson of the cosines. The main metric
                                   also of vectors cut to each width of `matryoshka_dims`
-        report.html               the hardest queries or pairs
         test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the cosine
-                                  of each pair. Of texts alone, the ten nearest others of each
-        test_results.txt          the step, and its metrics if it has scores, positives or classes
+                                  of each pair
+        test_results.txt          the step, and its metrics if it has scores or positives
     """
     setup = resolve(options, "embeddings")
-    types, splits = read_data(setup)
+    types, splits = read_data(options)
     task = make_task(setup, types, splits)
-    keys = metric_keys(task, types, splits.get("dev", ()))
+    keys = metric_keys(types, splits.get("dev", ()), task.matryoshka_dims)
     run: EmbeddingRun = start_fine_tuning(setup, task, splits, metric_keys=keys)
-    evaluator = SplitEvaluator(run, types, splits)
-    return train_and_rank(run, "run_embeddings", splits, evaluator.evaluate)
+    single = {  # by prefix; the trainer compiles each once
+        prefix: task.of_single_texts(prefix) for prefix in (task.query_prefix, task.document_prefix)
+    }
 
+    def encode(texts: Sequence[str], name: str, prefix: str, batch_size: int) -> np.ndarray:
+        """Return vectors [texts, E]; equal texts are computed once."""
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        examples = [EmbeddingExample((text,)) for text in numbers]
+        outputs = run.outputs(examples, name, batch_size, single[prefix])
+        return outputs["embedding"][[numbers[text] for text in texts]]
 
-def read_data(setup: Setup) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
-    """Return the type of the examples of each split, and the examples."""
-    options = setup.options
-    example_types, splits = read_examples(options)
-    types = [*example_types.values()]
-    ending = guess_format(str(options.fine_tuning.predict_file))
-    is_table = options.texts.positive_column is None and ending != "json"
-    if "train" not in example_types and is_table:
-        types.append(
-            _example_type(_known_settings(setup).get("loss", "multiple_negatives_ranking"))
-        )
-    if SCORES in types or options.texts.label_column:
-        score_each_pair(example_types, splits)
-    return example_types, splits
-
-
-class SplitEvaluator:
-    """Rankings or scores of the splits, by the vectors of the current model."""
-
-    def __init__(
-        self,
-        run: EmbeddingRun,
-        example_types: Mapping[str, str],
-        splits: Mapping[str, Sequence[EmbeddingExample]],
-    ) -> None:
-        self._run, self._example_types, self._splits = run, example_types, splits
-        self._single: dict[str, EmbeddingTask] = {}  # by prefix; the trainer compiles each once
-
-    def evaluate(self, split: str, name: str, batch_size: int) -> tuple[dict[str, float], Answers]:
-        """Return the metrics of a split, and the documents of each query or the scores of the pairs."""
+    def answer(split: str, name: str, batch_size: int) -> tuple[dict[str, float], Answers]:
         vectors: dict[str, np.ndarray] = {}
+        compare = compare_pairs if types[split] == SCORES else rank_documents
 
-        def encode(width: int | None, texts: Sequence[str], side: str, prefix: str) -> np.ndarray:
+        def encode_side(side: str, width: int | None, texts: Sequence[str]) -> np.ndarray:
             if side not in vectors:
-                vectors[side] = self._encode(batch_size, texts, side, prefix)
+                prefix = task.query_prefix if side == "queries" else task.document_prefix
+                vectors[side] = encode(texts, f"{name}_{side}", prefix, batch_size)
             return l2_normalize(vectors[side][:, :width])
 
-        metrics, answers = self._compare(split, name, functools.partial(encode, None))
-        best = _BEST_METRIC[self._example_types[split]]
-        for width in self._run.task.matryoshka_dims if best in metrics else ():
-            narrow, _ = self._compare(split, name, functools.partial(encode, width))
+        metrics, answers = compare(splits[split], encode_side, None)
+        best = BEST_METRIC[types[split]]
+        for width in task.matryoshka_dims if best in metrics else ():
+            narrow, _ = compare(splits[split], encode_side, width)
             metrics[f"{best}_dim_{width}"] = narrow[best]
         return metrics, answers
 
-    def _compare(self, split: str, name: str, encode: Encode) -> tuple[dict[str, float], Answers]:
-        examples, task = self._splits[split], self._run.task
-        if self._example_types[split] == SCORES:
-            first, second = ([e.texts[side] for e in examples] for side in (0, 1))
-            queries = encode(first, f"{name}_queries", task.query_prefix)
-            documents = encode(second, f"{name}_documents", task.document_prefix)
-            scores = np.array([e.label for e in examples])
-            return pair_metrics(queries, documents, scores), (queries * documents).sum(-1)
-        if self._example_types[split] == PAIRS:
-            ranking = self._ranking(task, examples, name, encode)
+    return train_and_compare(run, "run_embeddings", splits, answer)
+
+
+# Side, width, texts -> unit vectors.
+EncodeSide: TypeAlias = Callable[[str, "int | None", Sequence[str]], np.ndarray]
+
+
+def compare_pairs(
+    examples: Sequence[EmbeddingExample], encode: EncodeSide, width: int | None
+) -> tuple[dict[str, float], Answers]:
+    """Return the metrics of two texts with a score, and their cosines."""
+    queries = encode("queries", width, [example.texts[0] for example in examples])
+    documents = encode("documents", width, [example.texts[1] for example in examples])
+    scores = np.array([example.label for example in examples])
+    return pair_metrics(queries, documents, scores), (queries * documents).sum(-1)
+
+
+def rank_documents(
+    examples: Sequence[EmbeddingExample], encode: EncodeSide, width: int | None
+) -> tuple[dict[str, float], Answers]:
+    """Return the metrics of anchors with positives, and the nearest documents of each."""
+    ranking = rank(
+        (example.texts for example in examples),
+        lambda texts: encode("queries", width, texts),
+        lambda texts: encode("documents", width, texts),
+    )
+    return ranking.metrics(), ranking
+
+
+def read_data(
+    options: EmbeddingOptions,
+) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
+    """Return the type of the examples of each split, and the examples."""
+    types, splits = read_examples(options)
+    if SCORES in types.values():
+        score_each_pair(types, splits)
+    return types, splits
+
+
+def metric_keys(
+    types: Mapping[str, str], dev: Sequence[EmbeddingExample], widths: Sequence[int] = ()
+) -> list[str] | None:
+    """Return the keys of the metrics of "dev", None without its examples."""
+    if not dev:
+        return None
+    labels = np.array([example.label for example in dev])
+    keys = score_metrics(labels, labels)
+    if types["dev"] == PAIRS:
+        keys = retrieval_metrics(np.array([[0]]), [[0]])
+    return [*keys, *(f"{BEST_METRIC[types['dev']]}_dim_{width}" for width in widths)]
+
+
+def train_and_compare(
+    run: Run,
+    program: str,
+    splits: Mapping[str, Sequence[EmbeddingExample]],
+    answer: Callable[[str, str, int], tuple[dict[str, float], Answers]],
+) -> dict[str, float]:
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
+
+    Args:
+        program: its name.
+        answer: (split, name of its records, batch size) -> metrics and answers.
+    """
+    options, results = run.options, {}
+
+    def dev_metrics() -> dict[str, float]:
+        return answer("dev", "eval", options.training.eval_batch_size)[0]
+
+    if options.training.do_train:
+        run.train(splits["train"], dev_metrics if options.training.do_eval else None)
+    if options.training.do_eval:
+        logger.info("***** Running evaluation on %d examples *****", len(splits["dev"]))
+        results = run.write_results("eval", dev_metrics())
+        source = options.texts.task_name or os.path.basename(options.fine_tuning.eval_file or "")
+        values = {**results, "examples": len(splits["dev"])}
+        run.write_report(f"{program} on {source}", values)
+    if options.fine_tuning.do_predict:
+        logger.info("***** Running prediction on %d examples *****", len(splits["test"]))
+        metrics, answers = answer("test", "test", options.fine_tuning.predict_batch_size)
+        run.write_results("test", metrics)
+        if isinstance(answers, Ranking):
+            lines = best_documents(answers)
         else:
-            ranking = self._neighbours(task, examples, split, name, encode)
-        return ranking.metrics(), ranking
+            pairs = zip(splits["test"], answers, strict=True)
+            lines = [{"texts": e.texts, "score": float(score)} for e, score in pairs]
+        run.write_lines("test_predictions.jsonl", map(json_line, lines))
+    return results
 
-    def _ranking(
-        self, task: EmbeddingTask, examples: Sequence[EmbeddingExample], name: str, encode: Encode
-    ) -> Ranking:
-        queries, documents, relevant = relevance(example.texts for example in examples)
-        ranked = search_others(
-            encode(list(queries), f"{name}_queries", task.query_prefix),
-            encode(list(documents), f"{name}_documents", task.document_prefix),
-            find_own_documents(queries, documents, relevant),
-            RANKED,
-        )
-        return Ranking.from_lists(list(queries), list(documents), *ranked, relevant)
 
-    def _neighbours(
-        self,
-        task: EmbeddingTask,
-        examples: Sequence[EmbeddingExample],
-        split: str,
-        name: str,
-        encode: Encode,
-    ) -> Ranking:
-        """Return the nearest other texts of each text; relevant are those of its class."""
-        texts, classes = [e.texts[0] for e in examples], np.array([e.label for e in examples])
-        neighbours = search_class(encode(texts, name, task.query_prefix), classes)
-        _, _, _, num_relevant, _ = neighbours
-        ranked = np.flatnonzero((num_relevant > 0) | (split == "test"))
-        queries = [texts[index] for index in ranked]
-        return Ranking(queries, texts, *(values[ranked] for values in neighbours))
-
-    def _encode(self, batch_size: int, texts: Sequence[str], name: str, prefix: str) -> np.ndarray:
-        """Return vectors [texts, E]; equal texts are computed once."""
-        numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-        task = self._single.setdefault(prefix, self._run.task.of_single_texts(prefix))
-        examples = [EmbeddingExample((text,)) for text in numbers]
-        outputs = self._run.outputs(examples, name, batch_size, task)
-        return outputs["embedding"][[numbers[text] for text in texts]]
+def best_documents(ranking: Ranking[str]) -> list[dict[str, Any]]:
+    """Return each query with its best documents."""
+    lines = []
+    rows = zip(ranking.queries, ranking.scores, ranking.indexes, strict=True)
+    for query, scores, indexes in rows:
+        best = zip(scores[:_NUM_PREDICTED], indexes[:_NUM_PREDICTED], strict=True)
+        documents = [
+            {"text": ranking.documents[index], "score": float(score)}
+            for score, index in best
+            if index >= 0
+        ]
+        lines.append({"query": query, "documents": documents})
+    return lines
 
 
 def make_task(
@@ -255,25 +280,20 @@ def make_task(
     flags |= {"matryoshka_dims": options.widths, "projection_size": None}
     example_type, train = next(iter(types.values())), splits.get("train", ())
     labels = {example.label for example in train}
-    fits = "loss" in known and _example_type(known["loss"]) == example_type
-    loss = options.loss or (known["loss"] if fits else _default_loss(example_type, labels))
+    loss = options.loss or known.get("loss")
+    if loss is None or (options.loss is None and EMBEDDING_LOSSES[loss][2] != example_type):
+        loss = _default_loss(example_type, labels)
     settings: dict[str, Any] = {
         **{name: known[name] for name in flags if name in known},
         **{name: value for name, value in flags.items() if value is not None},
         "loss": loss,
-        "best_metric": _BEST_METRIC[types.get("dev", example_type)],
+        "best_metric": BEST_METRIC[types.get("dev", example_type)],
     }
     if train:
-        _check_loss(loss, example_type, labels, train, options)
+        _check_loss(loss, example_type, labels, train, options.training.train_batch_size)
     num_texts = max(len(example.texts) for example in next(iter(splits.values())))
     length = options.model.max_seq_length or known.get("max_seq_length", setup.max_seq_length)
     task = EmbeddingTask(length, num_texts, **settings)
-    compared = {example_type for split, example_type in types.items() if split != "test"}
-    if CLASSES in compared and task.query_prefix != task.document_prefix:
-        raise OptionError(
-            "query_prefix",
-            "must be document_prefix: texts with classes are compared with each other.",
-        )
     task.check_widths(setup.config)
     return task
 
@@ -292,24 +312,10 @@ def _known_settings(setup: Setup) -> dict[str, Any]:
 _MODEL_OPTIONS = ("pooling", "normalize", "query_prefix", "document_prefix", "scale")
 
 
-def _example_type(loss: str) -> str:
-    """Return the type of the examples that a loss is for."""
-    return EMBEDDING_LOSSES[loss][2]
-
-
 def _default_loss(example_type: str, labels: set[float]) -> str:
     if example_type == PAIRS:
         return "multiple_negatives_ranking"
-    if example_type == CLASSES:
-        return "batch_all_triplet"
     return "contrastive" if labels <= {0.0, 1.0} and labels else "cosent"
-
-
-_NAMES = {
-    PAIRS: "anchors with positives",
-    SCORES: "two texts with a score",
-    CLASSES: "texts with classes",
-}
 
 
 def _check_loss(
@@ -317,24 +323,19 @@ def _check_loss(
     example_type: str,
     labels: set[float],
     examples: Sequence[EmbeddingExample],
-    options: EmbeddingOptions,
+    batch_size: int,
 ) -> None:
-    if _example_type(loss) != example_type:
-        fitting = ", ".join(
-            name for name in EMBEDDING_LOSSES if _example_type(name) == example_type
-        )
-        raise OptionError("loss", f"{loss}, but {_NAMES[example_type]} need one of {fitting}.")
+    """Raise OptionError if the loss would be computed of something else, or always be 0."""
+    if EMBEDDING_LOSSES[loss][2] != example_type:
+        names = [name for name, row in EMBEDDING_LOSSES.items() if row[2] == example_type]
+        raise OptionError("loss", f"{loss}, but {example_type} need one of {', '.join(names)}.")
     if loss == "contrastive" and not labels <= {0.0, 1.0}:
         other = min(labels - {0.0, 1.0})
         raise OptionError("loss", f"contrastive needs scores of 0 and 1, not {other}. Use cosent.")
-    if loss == "triplet":
-        for example in examples:
-            if len(example.texts) < 3:
-                raise DataError(example.origin, "loss=triplet needs a negative in every example.")
     has_own = loss in ("cosine_similarity", "contrastive") or all(
         len(e.texts) > 2 for e in examples
     )
-    if options.training.train_batch_size == 1 and not has_own:
+    if batch_size == 1 and not has_own:
         raise OptionError(
             "train_batch_size", f"is 1, but loss={loss} compares the examples of a batch. Use 32."
         )

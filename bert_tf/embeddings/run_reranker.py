@@ -1,5 +1,11 @@
 """run_reranker: fine-tune and evaluate a cross-encoder, which scores a query with a document.
 
+A training example is a query with K documents in one sequence each. The trained model is a
+`ClassificationTask` of one number for a pair, which Hugging Face calls BertForSequenceClassification
+with one label, and sentence-transformers CrossEncoder.
+
+Shapes: B batch, K documents, S sequence.
+
 Source: Nogueira and Cho 2019, arXiv 1901.04085. The reference has no such program.
 """
 
@@ -7,41 +13,93 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
+from bert_tf.config import BertConfig
+from bert_tf.data.features import FeatureSpec, sequence_specs
+from bert_tf.data.parallel import ChoiceRecords, ChoiceRow
+from bert_tf.data.records import content_key
 from bert_tf.data.tables import TableOptions
 from bert_tf.embeddings.data import (
     LENGTH_OF_START,
     TextsOptions,
-    describe_source,
     read_examples,
     score_each_pair,
 )
-from bert_tf.embeddings.losses import CLASSES, PAIRS, SCORES
-from bert_tf.embeddings.rankings import Answers, Ranking, metric_keys, train_and_rank
-from bert_tf.embeddings.reranking import RERANKING_LOSSES, RerankingTask
-from bert_tf.embeddings.retrieval import (
-    find_own_documents,
-    relevance,
-    score_metrics,
-    search_others,
+from bert_tf.embeddings.losses import PAIRS, SCORES
+from bert_tf.embeddings.retrieval import Ranking, rank, relevance, score_metrics
+from bert_tf.embeddings.run_embeddings import (
+    BEST_METRIC,
+    Answers,
+    metric_keys,
+    train_and_compare,
 )
 from bert_tf.embeddings.task import EmbeddingExample
 from bert_tf.limits import DataError
+from bert_tf.modeling.models import BertForMultipleChoice
 from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.prediction.predictor import Predictor
-from bert_tf.tasks.base import Task
+from bert_tf.tasks.base import ExampleTask, Task, Tensors
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.metrics import l2_normalize
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import FineTuningOptions, Setup, check_data, resolve
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.losses import Loss, masked_choices
 from bert_tf.training.options import DeviceOptions, TrainingOptions
-from bert_tf.training.progress import Progress
 
 logger = logging.getLogger(__name__)
+
+
+def binary(logits, is_document, labels):
+    """Return the cross-entropy of the sigmoid of each score, averaged over the documents.
+
+    The target of the first document is the label, that of the others 0.
+
+    Args:
+        logits: scores, float32 [B, K].
+        is_document: float32 [B, K], 1 = a document, 0 = padding.
+        labels: target of the first document, float32 [B].
+
+    Returns:
+        float32 [B].
+    """
+    targets = tf.one_hot(tf.zeros_like(labels, tf.int32), tf.shape(logits)[1]) * labels[:, None]
+    terms = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits) * is_document
+    return tf.reduce_sum(terms, 1) / tf.reduce_sum(is_document, 1)
+
+
+def pairwise(logits, is_document, labels):
+    """Return log(1 + exp(score of a negative - score of the positive)), averaged over the negatives.
+
+    Arguments and result are those of `binary`; the labels are unused.
+
+    Source: Burges et al. 2005 (RankNet), equation 3.
+    """
+    terms = tf.nn.softplus(logits[:, 1:] - logits[:, :1]) * is_document[:, 1:]
+    return tf.math.divide_no_nan(tf.reduce_sum(terms, 1), tf.reduce_sum(is_document[:, 1:], 1))
+
+
+def listwise(logits, is_document, labels):
+    """Return the cross-entropy of the positive among all documents of its query.
+
+    Arguments and result are those of `binary`; the labels are unused.
+
+    Source: Cao et al. 2007 (ListNet), with one relevant document.
+    """
+    return -tf.nn.log_softmax(masked_choices(logits, is_document))[:, 0]
+
+
+RERANKING_LOSSES: dict[str, Callable] = {
+    "binary": binary,
+    "pairwise": pairwise,
+    "listwise": listwise,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +135,96 @@ class RerankerOptions:
     )
 
     def __post_init__(self) -> None:
-        check_data(self, self.texts.data_set, self.texts.data_dir)
+        check_data(self, self.texts.task_name, self.texts.data_dir)
+
+
+class RerankingTask(ExampleTask):
+    """A score for each document of a query.
+
+    Args:
+        max_seq_length: S, of a query with one document.
+        num_documents: K, maximum documents of an example; the first is the positive.
+        loss: key of `RERANKING_LOSSES`.
+        best_metric: of the evaluation.
+    """
+
+    name = ClassificationTask.name
+    example_type = EmbeddingExample
+    truncation = "%d of %d queries with a document fill --max_seq_length=%d, and may be truncated"
+    labels = ()
+
+    def __init__(
+        self,
+        max_seq_length: int,
+        num_documents: int = 1,
+        loss: str = "binary",
+        best_metric: str = "eval_ndcg@10",
+    ):
+        self.max_seq_length, self.num_documents, self.loss = max_seq_length, num_documents, loss
+        self.best_metric = best_metric
+        self.soft_loss = "sigmoid" if num_documents == 1 else "softmax"
+        self.features = (
+            *sequence_specs((num_documents, max_seq_length)),
+            FeatureSpec("choice_mask", (num_documents,), role="id"),
+            FeatureSpec("label_ids", dtype="float32", role="id"),
+            FeatureSpec("is_real_example", role="weight"),
+        )
+        self.losses = (_loss(RERANKING_LOSSES[loss]),)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return those of the trained model's task."""
+        task = ClassificationTask((), self.max_seq_length, is_pair=True, problem_type="regression")
+        return task.arguments()
+
+    def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForMultipleChoice:
+        return BertForMultipleChoice(config, dtype=dtype)
+
+    def record_maker(self, tokenizer: FullTokenizer) -> ChoiceRecords:
+        names, num_documents = self.record_names, self.num_documents
+        return ChoiceRecords(tokenizer, self.max_seq_length, names, num_documents, "float32")
+
+    def rows(
+        self, examples: Sequence[EmbeddingExample], tokenizer: FullTokenizer
+    ) -> list[ChoiceRow]:
+        return [ChoiceRow(e.texts[0], e.texts[1:], e.label) for e in examples]
+
+    def texts(self, example: EmbeddingExample) -> Iterable[str]:
+        return example.texts
+
+    def num_sequences(self, examples: Sequence[EmbeddingExample]) -> int:
+        return sum(len(example.texts) - 1 for example in examples)
+
+    def records_key(self, examples: Iterable[EmbeddingExample], tokenizer: FullTokenizer) -> str:
+        settings = ["reranking", self.num_documents, self.max_seq_length]
+        return content_key(tokenizer, settings, ((e.texts, e.label) for e in examples))
+
+    def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
+        return {"logits": masked_choices(outputs["logits"], features["choice_mask"])}
+
+    def learned_shapes(self, embedding_dim):
+        return {"logits": (self.num_documents,)}
+
+    def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        raise NotImplementedError("`run_reranker` has the metrics, which need the lists.")
+
+
+def _loss(of_scores: Callable) -> Loss:
+    def weights(features: Tensors):
+        return tf.cast(features["is_real_example"], tf.float32)
+
+    def total(outputs: Tensors, features: Tensors):
+        logits = tf.cast(outputs["logits"], tf.float32)
+        documents = tf.cast(features["choice_mask"], tf.float32)
+        return tf.reduce_sum(
+            weights(features) * of_scores(logits, documents, features["label_ids"])
+        )
+
+    return Loss("loss", total, lambda features: tf.reduce_sum(weights(features)))
 
 
 RerankerRun = Run[RerankingTask, RerankerOptions]
 
 DEPTH = 20  # documents of a query that the retriever finds
-_BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman"}
 
 
 def run_reranker(options: RerankerOptions) -> dict[str, float]:
@@ -94,7 +235,6 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
         eval_results.txt          "key = value" lines. Anchors with positives: MRR@10, nDCG@10, MAP@100,
                                   Recall@1, 10 and 100 of the ranked documents of each query; nDCG@10
                                   of the retriever's order. Scores: Spearman and Pearson
-        report.html               the hardest queries or pairs
         test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the score
                                   of each pair
         test_results.txt          the step, and its metrics if it has scores or negatives
@@ -106,29 +246,26 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
     _check(options, types, splits, setup.trained)
     ranked = [split for split in types if split != "train" and types[split] == PAIRS]
     retriever = Predictor(options.retriever) if options.retriever and ranked else None
-    lists = {split: _lists(splits[split], retriever) for split in ranked}
-    task = make_task(setup, types, splits)
-    keys, program = metric_keys(task, types, splits.get("dev", ())), "run_reranker"
+    rankings = {split: list_documents(splits[split], retriever) for split in ranked}
+    task, program = make_task(setup, types, splits), "run_reranker"
+    keys = metric_keys(types, splits.get("dev", ()))
     run: RerankerRun = start_fine_tuning(setup, task, splits, metric_keys=keys, program=program)
-    pairs = RerankingTask(task.max_seq_length)  # of single documents; the trainer compiles it once
-
-    def score(examples: Sequence[EmbeddingExample], name: str, batch_size: int) -> np.ndarray:
-        """Return the score of each query with its document, [N]."""
-        return run.outputs(examples, name, batch_size, pairs)["logits"][:, 0]
+    single = RerankingTask(task.max_seq_length)  # of single documents; the trainer compiles it once
 
     def answer(split: str, name: str, batch_size: int) -> tuple[dict[str, float], Answers]:
-        if types[split] == SCORES:
-            labels = np.array([example.label for example in splits[split]])
-            scores = score(splits[split], name, batch_size)
-            return score_metrics(scores, labels), scores
-        candidates = lists[split]
-        ranking = candidates.rank(score(candidates.pairs(), name, batch_size))
-        metrics, best = ranking.metrics(), _BEST_METRIC[PAIRS]
-        if candidates.in_order and metrics:
-            metrics[f"{best}_of_retriever"] = candidates.as_retrieved().metrics()[best]
-        return metrics, ranking
+        ranking, examples = rankings.get(split), splits[split]
+        if ranking is not None:
+            examples = [EmbeddingExample(pair) for pair in ranking.pairs()]
+        scores = run.outputs(examples, name, batch_size, single)["logits"][:, 0]
+        if ranking is None:
+            return score_metrics(scores, np.array([example.label for example in examples])), scores
+        reranked = ranking.reorder(scores)
+        metrics, best = reranked.metrics(), BEST_METRIC[PAIRS]
+        if retriever is not None:
+            metrics[f"{best}_of_retriever"] = ranking.metrics()[best]
+        return metrics, reranked
 
-    return train_and_rank(run, program, splits, answer)
+    return train_and_compare(run, program, splits, answer)
 
 
 def make_task(
@@ -141,48 +278,9 @@ def make_task(
         splits["train"] = add_negatives(splits["train"], num_negatives, seed)
     num_documents = max((len(e.texts) - 1 for e in splits.get("train", ())), default=1)
     loss = options.loss or ("binary" if example_type == SCORES else "listwise")
-    best = _BEST_METRIC[types.get("dev", example_type)]
+    best = BEST_METRIC[types.get("dev", example_type)]
     length = options.model.max_seq_length or _find_length(setup.known) or setup.max_seq_length
     return RerankingTask(length, num_documents, loss, best)
-
-
-@dataclass(frozen=True)
-class Lists:
-    """Documents of each query that are ranked.
-
-    Args:
-        candidates: of each query, the indexes of these documents.
-        relevant: of each query, the indexes of its relevant documents, ranked or not.
-        in_order: the retriever has ranked the candidates, the best first.
-    """
-
-    queries: Sequence[str]
-    documents: Sequence[str]
-    candidates: Sequence[Sequence[int]]
-    relevant: Sequence[Sequence[int]]
-    in_order: bool
-
-    def pairs(self) -> list[EmbeddingExample]:
-        """Return each query with each of its candidates."""
-        return [
-            EmbeddingExample((query, self.documents[index]))
-            for query, row in zip(self.queries, self.candidates, strict=True)
-            for index in row
-        ]
-
-    def as_retrieved(self) -> Ranking:
-        """Return the documents in the order of the candidates."""
-        return self.rank(np.concatenate([-np.arange(len(row)) for row in self.candidates]))
-
-    def rank(self, candidate_scores: np.ndarray) -> Ranking:
-        """Return the documents by the scores of all candidates, [N] in their order."""
-        shape = len(self.queries), max(map(len, self.candidates))
-        scores, indexes = np.full(shape, -np.inf), np.full(shape, -1)
-        exists = np.arange(shape[1]) < np.array([len(row) for row in self.candidates])[:, None]
-        scores[exists], indexes[exists] = candidate_scores, np.concatenate(self.candidates)
-        order = np.argsort(-scores, axis=1, kind="stable")
-        scores, indexes = (np.take_along_axis(values, order, 1) for values in (scores, indexes))
-        return Ranking.from_lists(self.queries, self.documents, scores, indexes, self.relevant)
 
 
 def add_negatives(
@@ -223,44 +321,53 @@ def add_negatives(
     return with_own
 
 
-def _lists(examples: Sequence[EmbeddingExample], retriever: Predictor | None) -> Lists:
-    queries, documents, relevant = relevance(example.texts for example in examples)
-    if retriever is not None:
-        query_vectors = embed_all(retriever, list(queries), "queries", as_query=True)
-        vectors = embed_all(retriever, list(documents), "documents")
-        own = find_own_documents(queries, documents, relevant)
-        indexes = search_others(query_vectors, vectors, own, DEPTH)[1].tolist()
-        candidates = [[document for document in row if document >= 0] for row in indexes]
-    else:
-        candidates = list_documents(examples, queries, documents, relevant)
-    in_order = retriever is not None
-    return Lists(list(queries), list(documents), candidates, relevant, in_order)
-
-
 def list_documents(
-    examples: Sequence[EmbeddingExample],
-    queries: Mapping[str, int],
-    documents: Mapping[str, int],
-    relevant: Sequence[Sequence[int]],
-) -> list[list[int]]:
-    """Return the documents in the rows of each query, the relevant ones last.
+    examples: Sequence[EmbeddingExample], retriever: Predictor | None = None
+) -> Ranking[str]:
+    """Return the documents of each query that are to be ranked.
 
-    The order matters for equal scores only: a model that gives every document one score finds nothing.
+    Without a retriever they are those in the rows of the query, the relevant ones last: the order
+    matters for equal scores, and a model that gives every document one score finds nothing.
     """
+    if retriever is not None:
+        return rank(
+            (example.texts for example in examples),
+            lambda texts: embed(retriever, texts, "queries", as_query=True),
+            lambda texts: embed(retriever, texts, "documents"),
+            DEPTH,
+        )
+    queries, documents, relevant = relevance(example.texts for example in examples)
     in_rows: list[set[int]] = [set() for _ in queries]
     for example in examples:
         in_rows[queries[example.texts[0]]].update(documents[text] for text in example.texts[1:])
-    trivial = sum(own <= set(row) for own, row in zip(in_rows, relevant, strict=True))
-    if trivial:
+    others = [own - set(row) for own, row in zip(in_rows, relevant, strict=True)]
+    if trivial := others.count(set()):
         logger.warning(
             "%d of %d queries have no negatives, and raise the metrics because any order is perfect. "
             "Give them negatives, or use --retriever.",
             *(trivial, len(queries)),
         )
-    return [
-        sorted(own - set(row)) + sorted(set(row))
-        for own, row in zip(in_rows, relevant, strict=True)
-    ]
+    indexes = np.full((len(queries), max(map(len, in_rows))), -1)
+    for number, own in enumerate(in_rows):
+        indexes[number, : len(own)] = sorted(others[number]) + sorted(own - others[number])
+    scores = np.zeros(indexes.shape)
+    return Ranking(list(queries), list(documents), scores, indexes, relevant)
+
+
+def embed(
+    retriever: Predictor, texts: Sequence[str], name: str, as_query: bool = False
+) -> np.ndarray:
+    """Return unit vectors [texts, E]. Log how many texts were truncated."""
+    logger.info("The retriever embeds %d %s", len(texts), name)
+    encoder = retriever.encoder(as_query=as_query)
+    encoder.num_truncated = 0
+    vectors = l2_normalize(encoder.encode(texts))
+    if encoder.num_truncated:
+        logger.warning(
+            "%d of %d %s are longer than the longest input, %d tokens, and were truncated",
+            *(encoder.num_truncated, len(texts), name, encoder.max_seq_length),
+        )
+    return vectors
 
 
 def _find_length(known: Task | None) -> int | None:
@@ -284,35 +391,9 @@ def _check(
             "init_checkpoint",
             f"a reranker is a regression of pairs, not {trained.kind.name}, is_pair={trained.is_pair}.",
         )
-    if CLASSES in types.values():
-        raise ValueError("The examples are texts with classes: use run_classifier.")
     if types.get("train") == SCORES and options.loss not in (None, "binary"):
         raise OptionError("loss", f"{options.loss} is not for two texts with a score: use binary.")
     for split, examples in splits.items():
         is_ranked = split != "train" and types[split] == PAIRS and not options.retriever
         if is_ranked and not any(len(example.texts) > 2 for example in examples):
-            raise DataError(
-                describe_source(options, split),
-                "no negatives: give `retriever` or negative_columns.",
-            )
-
-
-_CHUNK = 1024  # texts between updates of the progress
-
-
-def embed_all(
-    model: Predictor, texts: Sequence[str], label: str, as_query: bool = False
-) -> np.ndarray:
-    """Return unit vectors [texts, E]. Show the progress, and log how many texts were truncated."""
-    encoder = model.encoder(as_query=as_query)
-    cut_before = encoder.num_truncated
-    progress, parts = Progress(label, len(texts), unit="texts"), []
-    for first in range(0, len(texts), _CHUNK):
-        parts.append(l2_normalize(encoder.encode(texts[first : first + _CHUNK])))
-        progress.update(min(first + _CHUNK, len(texts)))
-    if num_truncated := encoder.num_truncated - cut_before:
-        logger.warning(
-            "%d of %d %s are longer than the longest input, %d tokens, and were truncated",
-            *(num_truncated, len(texts), label, encoder.max_seq_length),
-        )
-    return np.concatenate(parts)
+            raise OptionError("retriever", f"is needed, as the {split} set has no negatives.")

@@ -1,7 +1,6 @@
 """Embeddings: texts with the same meaning get vectors with a high cosine.
 
-Three shapes of examples: an anchor with its positive and perhaps negatives; two texts with a score; a
-text with a class.
+Two types of examples: an anchor with its positive and perhaps negatives; two texts with a score.
 
 Shapes: B batch, K texts of an example, S sequence, E embedding.
 """
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +21,7 @@ from bert_tf.data.features import ANCHOR_FEATURES, FeatureSpec, sequence_specs
 from bert_tf.data.parallel import TextsRecords, TextsRow
 from bert_tf.data.records import content_key
 from bert_tf.embeddings.losses import EMBEDDING_LOSSES, SCORES, embedding_loss
-from bert_tf.embeddings.retrieval import class_metrics, pair_metrics, ranking_metrics
+from bert_tf.embeddings.retrieval import pair_metrics, ranking_metrics
 from bert_tf.embeddings.served import ServedEmbeddings
 from bert_tf.limits import DataError
 from bert_tf.modeling.heads import POOLINGS
@@ -47,12 +45,12 @@ class EmbeddingExample:
     """An example.
 
     Args:
-        texts: anchor, positive and negatives; two texts; or one.
-        label: score of two texts, or class of one, as a number; 0.0 for an anchor with a positive.
+        texts: anchor, positive and negatives; or two texts.
+        label: score of two texts; 0.0 for an anchor with a positive.
         origin: "file:line", for messages.
 
     Raises:
-        TypeError: `texts` is a single text or not of texts.
+        TypeError: `texts` is a single text.
     """
 
     texts: tuple[str, ...]
@@ -61,12 +59,8 @@ class EmbeddingExample:
 
     def __post_init__(self) -> None:
         texts: Any = self.texts
-        label: Any = self.label
-        is_list = isinstance(texts, tuple | list)  # not one text, whose letters would be texts
-        if not is_list or not texts or not all(isinstance(text, str) for text in texts):
-            raise TypeError(f"`texts` is {str(texts)[:60]!r}, but must be a tuple of texts.")
-        if not isinstance(label, numbers.Real):
-            raise TypeError(f"`label` is {label!r}, but must be a number.")
+        if isinstance(texts, str):  # its letters would be texts
+            raise TypeError(f"`texts` is {texts[:60]!r}, but must be a tuple of texts.")
 
 
 def text_key(text: str) -> str:
@@ -247,13 +241,11 @@ class EmbeddingTask(ExampleTask):
         return {"embedding": outputs["embedding"]}
 
     def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the metrics of texts with classes, pairs with scores, or anchors with positives.
+        """Return the metrics of anchors with positives, whose labels are all 0, or of pairs with scores.
 
-        Only the last have labels that are all 0. The loss of the training may be for others.
+        The loss of the training may be for others.
         """
         vectors = outputs["embedding"]
-        if self.num_texts == 1:
-            return class_metrics(l2_normalize(vectors), outputs["label_ids"])
         if not outputs["label_ids"].any():
             return ranking_metrics(l2_normalize(vectors), outputs["text_numbers"])
         return pair_metrics(vectors[:, 0], vectors[:, 1], outputs["label_ids"])

@@ -48,8 +48,8 @@ def read_examples(
     for index, row in enumerate(read_table(path, separator=table.column_separator), start=1):
         yield InputExample(
             guid=f"row-{index}",
-            text_a=_read_text(row, text_a, "text_a_column"),
-            text_b=None if text_b is None else _read_text(row, text_b, "text_b_column"),
+            text_a=read_text(row, text_a, "text_a_column"),
+            text_b=None if text_b is None else read_text(row, text_b, "text_b_column"),
             label=None if label_column is None else _read_label(row, label_column, problem_type),
             origin=row.location,
         )
@@ -94,8 +94,12 @@ def drop_unlabeled(
     return labeled
 
 
-def _read_text(row: TableRow, column: str, flag: str) -> str:
-    value = row.column(column, flag)
+def read_text(row: TableRow, column: str, flag: str) -> str:
+    return check_text(row, column, row.column(column, flag))
+
+
+def check_text(row: TableRow, column: str, value: Any) -> str:
+    """Return a value of a row if it is a text that is not empty."""
     _require(row, column, value, "a text", isinstance(value, str) and not is_blank(value))
     return value
 

@@ -22,7 +22,7 @@ import bert_tf
 from bert_tf.data.label_schemes import find_entities
 from bert_tf.data.records import read_records
 from bert_tf.data.token_classification import read_conll
-from bert_tf.embeddings.reranking import RerankingTask
+from bert_tf.embeddings.run_reranker import RerankingTask
 from bert_tf.modeling.crf import marginals, sentence_chains
 from bert_tf.prediction.model_folder import load_model
 from bert_tf.tasks.distillation import student_task

@@ -142,22 +142,6 @@ def test_triplets_of_examples_without_room_for_a_negative_are_an_error():
         embedding_loss("triplet").total({"embedding": tf.ones((1, 2, 4))}, features)
 
 
-def test_batch_all_is_the_mean_over_violating_triplets():
-    vectors, classes = VECTORS[:, 0], np.array([0, 0, 1, 1, 2, 0], "float32")
-    terms = [
-        cosine(vectors[a], vectors[n]) - cosine(vectors[a], vectors[p]) + 0.5
-        for a in range(6)
-        for p in range(6)
-        for n in range(6)
-        if a != p and classes[a] == classes[p] != classes[n]
-    ]
-    violating = [term for term in terms if term > 0]
-    found = value("batch_all_triplet", vectors, labels=classes)
-    assert found == pytest.approx(np.mean(violating), rel=1e-5)
-    one_class = np.zeros(6, "float32")
-    assert value("batch_all_triplet", vectors, labels=one_class) == 0
-
-
 def test_matryoshka_adds_the_loss_of_the_first_numbers():
     name = "multiple_negatives_ranking"
     parts = [value(name, VECTORS[..., :width]) for width in (8, 4, 2)]

@@ -3,20 +3,16 @@
 import numpy as np
 import pytest
 
-from bert_tf.embeddings.rankings import Ranking
 from bert_tf.embeddings.retrieval import (
     mine_negatives,
     pair_metrics,
+    retrieval_metrics,
     score_metrics,
     search,
     search_others,
 )
 
 RNG = np.random.default_rng(2)
-
-
-def metrics_of(ranked, relevant):
-    return Ranking.from_lists([], [], ranked, ranked, relevant).metrics()
 
 
 def test_unknown_scores_are_not_counted():
@@ -28,7 +24,7 @@ def test_unknown_scores_are_not_counted():
 
 def test_retrieval_metrics_of_two_queries_by_hand():
     ranked = np.array([[3, 1, 2, 0], [0, 2, 1, 3]])
-    found = metrics_of(ranked, [[1], [0, 3]])
+    found = retrieval_metrics(ranked, [[1], [0, 3]])
     assert found["eval_mrr@10"] == pytest.approx((1 / 2 + 1) / 2)
     first, second = 1 / np.log2(3), (1 + 1 / np.log2(5)) / (1 + 1 / np.log2(3))
     assert found["eval_ndcg@10"] == pytest.approx((first + second) / 2)
@@ -56,7 +52,7 @@ def test_retrieval_metrics_follow_their_definitions():
             }
         )
     expected = {name: np.mean([row[name] for row in rows]) for name in rows[0]}
-    assert metrics_of(ranked[:, :100], relevant) == pytest.approx(expected, abs=1e-12)
+    assert retrieval_metrics(ranked[:, :100], relevant) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.weekly
@@ -81,7 +77,7 @@ def test_retrieval_metrics_equal_those_of_trec_eval():
         "eval_map@100": mean("map_cut.100", "map_cut_100", 100),
         **{f"eval_recall@{k}": mean(f"recall.{k}", f"recall_{k}", 100) for k in (1, 10, 100)},
     }
-    assert metrics_of(ranked, relevant) == pytest.approx(expected, abs=1e-9)
+    assert retrieval_metrics(ranked, relevant) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("block", [1, 7, 100])

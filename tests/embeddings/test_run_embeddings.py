@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import read_json_lines, read_results, refused, write, write_json_lines
-from models import ANIMALS, DATA, PLACES, golden, options, train
+from helpers import read_json_lines, read_results, refused, write
+from models import DATA, golden, options, train
 
 import bert_tf
 from bert_tf.embeddings.data import read_examples
@@ -18,7 +18,8 @@ from bert_tf.prediction.predictor import load
 from bert_tf.tasks.distillation import load_teacher
 from bert_tf.tasks.setup import resolve
 
-KINDS = ("pairs", "scores", "classes")
+KINDS = ("pairs", "scores")
+SCORED = {"anchor_column": "text_a", "positive_column": "text_b"}
 PLAIN = ("init_layers", "gradient_accumulation_steps", "matryoshka_dims")
 PLAIN = dict.fromkeys((*PLAIN, "query_prefix", "document_prefix"))
 
@@ -27,11 +28,13 @@ def plain_options(output_dir, **changes):
     """Options that do only what `changes` say, with the initial weights of `pretrained`."""
     values = {"init_checkpoint": str(golden("pretrained")), "max_seq_length": 15, **changes}
     values |= {"train_batch_size": changes.get("train_batch_size", 16), "jit_compile": "false"}
+    if any(str(value).startswith(str(DATA / "scores")) for value in changes.values()):
+        values |= SCORED
     return make_options(EmbeddingOptions, output_dir=str(output_dir), **values)
 
 
 def read_task(run):
-    types, splits = read_data(run)
+    types, splits = read_data(run.options)
     return make_task(run, types, splits), splits
 
 
@@ -80,7 +83,7 @@ def test_predictions_are_the_best_documents_of_each_query():
 @pytest.mark.night
 @pytest.mark.parametrize(
     ("kind", "num_texts", "loss"),
-    [("pairs", 2, "cosent"), ("classes", 1, "batch_all_triplet"), ("scores", 2, "cosent")],
+    [("pairs", 2, "cosent"), ("scores", 2, "cosent")],
 )
 def test_the_trainer_has_the_metrics_of_the_program(tmp_path, kind, num_texts, loss, eagerly):
     made = plain_options(
@@ -103,8 +106,8 @@ def test_the_trainer_has_the_metrics_of_the_program(tmp_path, kind, num_texts, l
 @pytest.mark.parametrize("given", [{}, {"label_column": "score"}])
 def test_pairs_without_scores_get_cosines(tmp_path, given, eagerly):
     file = write(tmp_path / "t.tsv", "text_a\ttext_b\na owl\tthe owl\na cat\tthe dog\n")
-    given = {"do_predict": True, "predict_file": file, **given}
-    if len(given) == 2:  # with scores; else the flag shows what is wanted
+    given = {"do_predict": True, "predict_file": file, **given, **SCORED}
+    if "label_column" not in given:  # with scores; else the flag shows what is wanted
         given |= {"do_eval": True, "eval_file": file_of("scores", "dev")}
     run_embeddings(plain_options(tmp_path, **given))
     first, second = read_json_lines(tmp_path / "test_predictions.jsonl")
@@ -112,25 +115,6 @@ def test_pairs_without_scores_get_cosines(tmp_path, given, eagerly):
     vectors = load(golden("pretrained")).embed(["a owl", "the owl"])
     assert first["score"] == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
     assert (tmp_path / "test_results.txt").read_text() == "global_step = 0\n"
-
-
-@pytest.mark.night
-def test_the_documents_of_a_text_are_the_others_of_its_class(tmp_path, eagerly):
-    """Against sets, and without a list of the class for each text."""
-    rng = np.random.default_rng(4)
-    texts = [f"the {animal} {place}" for animal in ANIMALS for place in PLACES]
-    rows = [{"text": text, "label": str(rng.integers(3))} for text in texts]
-    file = write_json_lines(tmp_path / "t.jsonl", rows)
-    found = run_embeddings(plain_options(tmp_path / "out", eval_file=file, do_eval=True))
-    vectors = load(golden("pretrained")).embed(texts)
-    recalls, ranks = [], []
-    for own, row in enumerate(rows):
-        order = [i for i in np.argsort(-(vectors @ vectors[own]), kind="stable") if i != own]
-        relevant = {i for i in order if rows[i]["label"] == row["label"]}
-        recalls.append(len(relevant & set(order[:10])) / len(relevant))
-        ranks.append(next((1 / n for n, i in enumerate(order[:10], 1) if i in relevant), 0.0))
-    assert found["eval_recall@10"] == pytest.approx(np.mean(recalls))
-    assert found["eval_mrr@10"] == pytest.approx(np.mean(ranks))
 
 
 # ----------------------------------------------------------------------------------------- teachers
@@ -220,11 +204,7 @@ def test_write_records_rejects_examples(tmp_path):
     task = EmbeddingTask(max_seq_length=8, loss="cosent")
     tokenizer = bert_tf.FullTokenizer.from_pretrained(golden("pretrained"))
     for make, message in (
-        (lambda: EmbeddingExample(None), "`texts`"),
         (lambda: EmbeddingExample("Who won?", "Denver."), "`texts`"),
-        (lambda: EmbeddingExample(("a", 1)), "`texts`"),
-        (lambda: EmbeddingExample(()), "`texts`"),
-        (lambda: EmbeddingExample(("a",), "sports"), "`label`"),
         (lambda: ("a", "b"), "Example 1"),
         (lambda: EmbeddingExample(("a",)), "Example 1"),
         (lambda: EmbeddingExample(("a", "b"), 5.0), "Example 1"),
@@ -247,12 +227,10 @@ def test_settings_beyond_their_limits_are_refused(tmp_path):
             EmbeddingTask(8, **settings)
     for kind, changes, name in (
         *((kind, {"train_batch_size": 1}, "train_batch_size") for kind in KINDS),
-        ("pairs", {"loss": "triplet"}, "jsonl:1"),
         ("pairs", {"loss": "cosent"}, "loss"),
         ("scores", {"loss": "contrastive"}, "loss"),
         ("pairs", {"matryoshka_dims": "99999"}, "matryoshka_dims"),
         ("pairs", {"matryoshka_dims": "8,x"}, "matryoshka_dims"),
-        ("classes", {"query_prefix": "query: "}, "query_prefix"),
     ):
         given = {"do_train": True, "train_file": file_of(kind), **changes}
         with refused(name):

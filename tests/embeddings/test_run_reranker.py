@@ -11,10 +11,14 @@ from helpers import read_json_lines, refused, write, write_json_lines
 from models import ANIMALS, DATA, PLACES, golden, options, train
 
 from bert_tf.embeddings.data import read_examples
-from bert_tf.embeddings.reranking import RERANKING_LOSSES, RerankingTask
-from bert_tf.embeddings.retrieval import relevance
 from bert_tf.embeddings.run_embeddings import EmbeddingOptions, run_embeddings
-from bert_tf.embeddings.run_reranker import add_negatives, list_documents, make_task
+from bert_tf.embeddings.run_reranker import (
+    RERANKING_LOSSES,
+    RerankingTask,
+    add_negatives,
+    list_documents,
+    make_task,
+)
 from bert_tf.embeddings.task import EmbeddingExample
 from bert_tf.options import make_options
 from bert_tf.prediction.predictor import load
@@ -24,6 +28,9 @@ from bert_tf.tasks.setup import resolve
 SCORES = np.array([[1.0, -0.5, 2.0], [0.5, 0.0, 7.0]], "float32")
 EXISTS = np.array([[1, 1, 1], [1, 1, 0]], "int32")
 WITHOUT_TRAINING = {"do_train": False, "init_checkpoint": str(golden("reranker"))}
+
+
+SCORED = {"anchor_column": "text_a", "positive_column": "text_b"}
 
 
 def sigmoid(value):
@@ -116,10 +123,10 @@ def test_a_positive_of_another_row_and_the_anchor_are_no_negatives(texts, expect
 def test_relevant_documents_are_last_and_queries_without_negatives_are_counted(caplog):
     texts = [("a", "1", "2"), ("a", "3", "1", "4"), ("b", "5")]
     examples = [EmbeddingExample(each) for each in texts]
-    queries, documents, relevant = relevance(each.texts for each in examples)
-    found = list_documents(examples, queries, documents, relevant)
-    names = list(documents)
-    assert [[names[index] for index in row] for row in found] == [["2", "4", "1", "3"], ["5"]]
+    ranking = list_documents(examples)
+    assert ranking.pairs() == [("a", text) for text in "2413"] + [("b", "5")]
+    reordered = ranking.reorder(np.array([0.1, 0.4, 0.3, 0.2, 0.0]))
+    assert reordered.pairs() == [("a", text) for text in "4132"] + [("b", "5")]
     assert "1 of 2 queries have no negatives" in caplog.text
 
 
@@ -167,9 +174,8 @@ def test_the_metric_of_the_retriever_is_that_of_run_embeddings(tmp_path, eagerly
 
 def test_what_does_not_fit_is_refused(tmp_path):
     for kind, changes, name in (
-        ("pairs", {}, "dev.jsonl"),
-        ("classes", {}, "run_classifier"),
-        ("scores", {"loss": "listwise"}, "loss"),
+        ("pairs", {}, "retriever"),
+        ("scores", {"loss": "listwise", **SCORED}, "loss"),
         ("ranked", {"num_negatives": 0}, "num_negatives"),
         ("ranked", {"do_train": False, "init_checkpoint": str(golden("classifier"))}, "is_pair"),
     ):

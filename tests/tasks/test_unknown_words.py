@@ -4,7 +4,7 @@ from bert_tf.data.multiple_choice import Question
 from bert_tf.data.question_answering import SquadExample
 from bert_tf.data.token_classification import Sentence
 from bert_tf.data.windows import Passage
-from bert_tf.embeddings.reranking import RerankingTask
+from bert_tf.embeddings.run_reranker import RerankingTask
 from bert_tf.embeddings.task import EmbeddingExample, EmbeddingTask
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tiny_training import ONE, TWO, bert_config, strategy_on
 
 from bert_tf.data.records import RecordWriter
-from bert_tf.embeddings.reranking import RerankingTask
+from bert_tf.embeddings.run_reranker import RerankingTask
 from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.batches import training_batches
