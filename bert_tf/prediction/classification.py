@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.packing import PackedSequence
-from bert_tf.prediction.text_model import (
-    TextModel,
-    check_parts,
-    check_text,
-    without_padding,
-)
+from bert_tf.prediction.text_model import TextModel, check_parts, check_texts, without_padding
 from bert_tf.tasks.classification import ClassificationTask
 
 TextPair = tuple[str, str | None]
@@ -56,9 +51,7 @@ class ClassificationPredictor(TextModel):
             item = (item, None)
         check_parts(item, ("text_a", "text_b"))
         text_a, text_b = item
-        check_text(text_a)
-        if text_b is not None:
-            check_text(text_b)
+        check_texts(text_a, *([] if text_b is None else [text_b]))
         if self.task.is_pair not in (None, text_b is not None):
             inputs = "pairs, [(text_a, text_b)]" if self.task.is_pair else "single sentences"
             raise ValueError(f"The model takes {inputs}, unlike {text_a[:60]!r}.")

@@ -26,7 +26,7 @@ from bert_tf.modeling.heads import check_pooling, sentence_embedding
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.runtimes import outputs_of_export
-from bert_tf.prediction.text_model import Network, TextModel, check_text, list_inputs
+from bert_tf.prediction.text_model import Network, TextModel, check_texts, list_inputs
 from bert_tf.tasks.metrics import l2_normalize
 
 logger = logging.getLogger(__name__)
@@ -65,9 +65,6 @@ class EmbeddingPredictor(TextModel):
         super().__init__(trained, batch_size)
         prefix = "query_prefix" if as_query else "document_prefix"
         self._prefix = getattr(self.task, prefix, "")
-        if self._prefix:
-            kind = "queries" if as_query else "documents"
-            logger.info("%s puts %r before %s", trained.source, self._prefix, kind)
 
     def network(self, trained: TrainedModel) -> Network:
         if "embedding" in outputs_of_export(trained):
@@ -90,7 +87,7 @@ class EmbeddingPredictor(TextModel):
         return embed
 
     def prepare(self, item: str) -> PackedSequence:
-        check_text(item)
+        check_texts(item)
         return self.pack(self.tokenizer.encode(self._prefix + item))
 
     def _vectors(self, prepared: Sequence[PackedSequence]) -> list[np.ndarray]:

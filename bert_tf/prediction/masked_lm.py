@@ -14,7 +14,7 @@ from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
 from bert_tf.prediction.runtimes import outputs_of_export
-from bert_tf.prediction.text_model import Network, TextModel, check_text
+from bert_tf.prediction.text_model import Network, TextModel, check_texts
 from bert_tf.tokenization import FullTokenizer
 
 _NUM_BEST = "num_best"  # input of the compiled function, K in each row: threads may differ in it
@@ -76,7 +76,7 @@ class MaskedLMPredictor(TextModel):
         return most_probable
 
     def prepare(self, item: str) -> _MaskedTokens:
-        check_text(item)
+        check_texts(item)
         ids = self.tokenizer.encode(item)
         (mask_id,) = self.tokenizer.convert_tokens_to_ids(["[MASK]"])
         room = self.max_seq_length - 2

@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.text_model import Network, TextModel, check_parts, check_text
+from bert_tf.prediction.text_model import Network, TextModel, check_parts, check_texts
 from bert_tf.tasks.metrics import softmax
 
 
@@ -45,13 +45,11 @@ class MultipleChoicePredictor(TextModel):
     ) -> tuple[Sequence[str], list[PackedSequence]]:
         check_parts(item, self.fields)
         text, choices = item
-        check_text(text)
         if not isinstance(choices, Sequence) or isinstance(choices, str) or len(choices) < 2:
             raise ValueError(
                 f"The choices for {text[:60]!r} must be two or more texts, but are {choices!r:.60}."
             )
-        for choice in choices:
-            check_text(choice)
+        check_texts(text, *choices)
         ids, num_truncated = self.tokenizer.encode(text), self.num_truncated
         sequences = [self.pack(ids, self.tokenizer.encode(choice)) for choice in choices]
         self.num_truncated = min(self.num_truncated, num_truncated + 1)  # a question counts once

@@ -118,9 +118,7 @@ class Predictor:
     @property
     def model(self) -> keras.Model:
         """Keras model with its weights."""
-        model, task = self._trained.model, self.task
-        model.task = None if task is None else task.values()  # for save_pretrained
-        return model
+        return self._trained.model
 
     @property
     def tokenizer(self) -> FullTokenizer:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_tf.data.windows import Passage, Window, tokenize_passage
 from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.text_model import TextModel, check_parts, check_text, without_padding
+from bert_tf.prediction.text_model import TextModel, check_parts, check_texts, without_padding
 from bert_tf.tasks.answer_decoding import (
     AnswerSettings,
     Prediction,
@@ -53,8 +53,7 @@ class QuestionAnsweringPredictor(TextModel):
     def prepare(self, item: tuple[str, str]) -> tuple[str, list[Window]]:
         check_parts(item, self.fields)
         question, text = item
-        check_text(question)
-        check_text(text)
+        check_texts(question, text)
         passage = tokenize_passage(Passage(text), self.tokenizer)
         return text, self.task.windows(question, passage, self.tokenizer)
 

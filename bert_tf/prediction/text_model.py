@@ -183,7 +183,8 @@ def check_parts(item: Any, fields: Sequence[str]) -> None:
         )
 
 
-def check_text(text: Any) -> None:
+def check_texts(*texts: Any) -> None:
     """Raise ValueError if an input is not a str."""
-    if not isinstance(text, str):
-        raise ValueError(f"An input must be a text, but is {text!r:.60}.")
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"An input must be a text, but is {text!r:.60}.")

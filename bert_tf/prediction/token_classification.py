@@ -12,7 +12,7 @@ from bert_tf.data.token_classification import Sentence
 from bert_tf.data.word_splitting import WordSpan, split_words
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.text_model import Network, TextModel, check_text, without_padding
+from bert_tf.prediction.text_model import Network, TextModel, check_texts, without_padding
 from bert_tf.tasks.token_classification import TokenClassificationTask, split_by_sentence
 
 
@@ -44,10 +44,9 @@ class TokenClassificationPredictor(TextModel):
 
     def prepare(self, item: str | list[str]) -> tuple[str | list[str], list[WordSpan]]:
         if isinstance(item, list):
-            for word in item:
-                check_text(word)
+            check_texts(*item)
             return item, [WordSpan(index, index + 1) for index in range(len(item))]
-        check_text(item)
+        check_texts(item)
         return item, split_words(item, self.task.word_splitting, self.task.whole_words)
 
     def answer(

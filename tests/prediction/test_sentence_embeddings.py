@@ -68,14 +68,10 @@ def test_encoder_puts_the_prefix_before_each_text():
         np.testing.assert_allclose(found, plain.encode([f"{prefix}owls"]), atol=1e-6)
 
 
-def test_predict_logs_the_prefix_once(caplog):
-    predictor = Predictor(tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH, **PREFIXES)))
-    caplog.set_level("INFO")
-    for as_query, name in ((False, "document_prefix"), (True, "query_prefix")):
-        caplog.clear()
-        options = make_options(PredictionOptions, model_dir="unused", as_query=as_query)
-        assert isinstance(choose_model(predictor, options), EmbeddingPredictor)
-        assert sum(repr(PREFIXES[name]) in line for line in caplog.messages) == 1
+def test_choose_model_embeds_by_default_with_a_model_of_run_embeddings():
+    predictor = Predictor(tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH)))
+    options = make_options(PredictionOptions, model_dir="unused")
+    assert isinstance(choose_model(predictor, options), EmbeddingPredictor)
 
 
 def test_cosines_are_those_of_all_pairs():
