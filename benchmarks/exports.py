@@ -34,8 +34,7 @@ import tensorflow as tf
 from fine_tuning_runs import missing_packages
 
 from bert_tf.options import make_options
-from bert_tf.prediction.model_folder import TrainedModel, load_model
-from bert_tf.prediction.runtimes import FILES, RUNTIMES, TOKENS, Runtime
+from bert_tf.prediction.loading import FILES, RUNTIMES, TOKENS, Runtime, TrainedModel, load_model
 from bert_tf.serving.export_saved_model import FORMATS, ExportOptions, export_saved_model
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.tasks.metrics import softmax

@@ -108,11 +108,11 @@ def open_model_file(path: str, rng: random.Random, longest: int) -> Functions:
         path: of the file, next to its vocab.txt.
         longest: most tokens of a sequence.
     """
-    from bert_tf.prediction import runtimes
+    from bert_tf.prediction import loading
     from bert_tf.tokenization import load_vocab
 
     formats = {".tflite": "tflite", ".onnx": "onnx", ".xml": "openvino"}
-    runtime = runtimes.RUNTIMES[formats[Path(path).suffix]](path)
+    runtime = loading.RUNTIMES[formats[Path(path).suffix]](path)
     num_tokens = len(load_vocab(Path(path).parent / "vocab.txt"))
     draw = np.random.default_rng(rng.randrange(1 << 32))
 
@@ -123,7 +123,7 @@ def open_model_file(path: str, rng: random.Random, longest: int) -> Functions:
         columns = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
         return {name: values.astype(np.int32) for name, values in columns.items()}
 
-    return inputs_of, lambda inputs: runtime.ask(runtimes.TOKENS, dict(inputs))
+    return inputs_of, lambda inputs: runtime.ask(loading.TOKENS, dict(inputs))
 
 
 def main() -> None:

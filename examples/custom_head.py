@@ -31,7 +31,7 @@ from bert_tf.data.parallel import SentenceRecords, SentenceRow
 from bert_tf.data.records import content_key
 from bert_tf.data.tables import read_table
 from bert_tf.options import ModelOptions, make_options
-from bert_tf.prediction.runtimes import TEXT
+from bert_tf.prediction.loading import TEXT
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.serving.served import Served, texts_spec
 from bert_tf.tasks.base import ExampleTask

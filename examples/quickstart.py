@@ -258,7 +258,7 @@ def quickstart(folder, folders):
     model = bert_tf.load(f"{folder}/pretrained")
     for text in MASKED:
         (tokens,) = model.fill_mask(text, 4)
-        found = ", ".join(f"{token.token} {token.probability:.0%}" for token in tokens)
+        found = ", ".join(f"{token['token']} {token['probability']:.0%}" for token in tokens)
         print(f"    {text}\n      {found}")
 
 

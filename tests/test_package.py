@@ -45,7 +45,7 @@ def test_the_package_works_without_the_room_of_embeddings(tmp_path):
     names = (
         "tasks/test_classification",
         "tasks/test_run_classifier",
-        "prediction/test_model_folder",
+        "prediction/test_loading",
     )
     files = [Path(__file__).parent / f"{name}.py" for name in names]
     paths = os.pathsep.join([str(tmp_path), *sys.path])

@@ -1,4 +1,4 @@
-"""Models of every task with random weights, as `model_folder.load_model` would give them.
+"""Models of every task with random weights, as `load_model` would give them.
 
 They are made once. A test that changes one makes its own by `trained`.
 """
@@ -11,7 +11,7 @@ from tiny_config import tiny_config
 
 from bert_tf.modeling.bert import BertModel
 from bert_tf.packing import PackedSequence
-from bert_tf.prediction.model_folder import TrainedModel
+from bert_tf.prediction.loading import TrainedModel
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from bert_tf.prediction.runtimes import QUERY, TEXT
+from bert_tf.prediction.loading import QUERY, TEXT
 from bert_tf.serving.served import Outputs, Served, texts_spec
 
 

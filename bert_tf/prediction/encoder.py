@@ -24,8 +24,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.sentence_transformers import is_of_sentence_transformers
 from bert_tf.modeling.heads import check_pooling, sentence_embedding
 from bert_tf.packing import PackedSequence
-from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.runtimes import outputs_of_export
+from bert_tf.prediction.loading import TrainedModel, outputs_of_export
 from bert_tf.prediction.text_model import Network, TextModel, check_texts, list_inputs
 from bert_tf.tasks.metrics import l2_normalize
 

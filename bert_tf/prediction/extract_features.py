@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -26,7 +25,7 @@ from bert_tf.files import atomic_write, check_not_an_input, count_lines, expand_
 from bert_tf.limits import DataError
 from bert_tf.options import ModelOptions, changes, option
 from bert_tf.packing import PackedSequence
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import load_model
 from bert_tf.prediction.text_model import SequenceRunner, without_padding
 from bert_tf.tokenization import FullTokenizer, pack_texts
 from bert_tf.training.options import DeviceOptions, parse_layers
@@ -35,7 +34,6 @@ from bert_tf.training.progress import Progress
 logger = logging.getLogger(__name__)
 
 _BATCHES_AT_ONCE = 4  # read together, to batch texts of similar length
-_PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +113,9 @@ def extract_features(options: ExtractionOptions) -> int:
 
 def pack_line(line: str, tokenizer: FullTokenizer, max_seq_length: int) -> PackedSequence:
     """Encode a line of the input. " ||| " separates the sentences of a pair."""
-    line = line.strip()
-    pair = _PAIR.match(line)
-    text_a, text_b = (pair[1], pair[2]) if pair else (line, None)
-    return without_padding(pack_texts(tokenizer, text_a, text_b, max_seq_length))
+    text_a, bars, text_b = line.strip().rpartition(" ||| ")
+    texts = (text_a, text_b) if bars else (text_b, None)
+    return without_padding(pack_texts(tokenizer, *texts, max_seq_length))
 
 
 def list_features(

@@ -6,14 +6,13 @@ Shapes: B batch, S sequence, P masks of a text, V vocabulary, K best tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.packing import PackedSequence
-from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.runtimes import outputs_of_export
+from bert_tf.prediction.loading import TrainedModel, outputs_of_export
 from bert_tf.prediction.text_model import Network, TextModel, check_texts
 from bert_tf.tokenization import FullTokenizer
 
@@ -22,18 +21,7 @@ _TOP_K = 5
 _MAX_LOGITS = 512  # rows of [V] per batch
 
 
-class Candidate(NamedTuple):
-    """A token predicted for a [MASK]."""
-
-    token: str
-    probability: float
-
-
-class _MaskedTokens(NamedTuple):
-    """A text with its masks."""
-
-    sequence: PackedSequence
-    positions: list[int]
+_MaskedTokens = tuple[PackedSequence, list[int]]  # a text, and the positions of its masks
 
 
 class MaskedLMPredictor(TextModel):
@@ -45,7 +33,7 @@ class MaskedLMPredictor(TextModel):
         top_k: tokens per [MASK] in `answer`. Default: 5, or all that an export has.
 
     Raises:
-        ValueError: the model is not pre-trained, or its vocabulary has no [MASK].
+        ValueError: the model is not pre-trained.
     """
 
     columns = ("masks",)
@@ -85,17 +73,17 @@ class MaskedLMPredictor(TextModel):
             raise ValueError(
                 f"{item[:60]!r} needs a [MASK], and each within {self.max_seq_length} tokens."
             )
-        return _MaskedTokens(self.pack(ids), positions)
+        return self.pack(ids), positions
 
-    def _candidates(
-        self, prepared: Sequence[_MaskedTokens], top_k: int | None
-    ) -> list[list[list[Candidate]]]:
-        """Return the best tokens for each mask of each text, at most `top_k`, the best first."""
-        max_masks = max((len(row.positions) for row in prepared), default=1)
+    def answer(
+        self, prepared: Sequence[_MaskedTokens], top_k: int | None = None
+    ) -> list[dict[str, Any]]:
+        top_k = top_k or self.top_k
+        max_masks = max((len(positions) for _, positions in prepared), default=1)
         outputs = self.run(
-            [row.sequence for row in prepared],
+            [sequence for sequence, _ in prepared],
             {
-                "masked_lm_positions": [row.positions for row in prepared],
+                "masked_lm_positions": [positions for _, positions in prepared],
                 _NUM_BEST: [[top_k or _TOP_K]] * len(prepared),
             },
             batch_size=max(1, min(self.run.batch_size, _MAX_LOGITS // max_masks)),
@@ -103,33 +91,24 @@ class MaskedLMPredictor(TextModel):
 
         def best(token_ids, probabilities):
             tokens = self.tokenizer.convert_ids_to_tokens(token_ids[:top_k].tolist())
-            return list(map(Candidate, tokens, map(float, probabilities[:top_k])))
+            pairs = zip(tokens, probabilities[:top_k].tolist(), strict=True)
+            return [{"token": token, "probability": value} for token, value in pairs]
 
         return [
-            [best(row["token_id"][i], row["probability"][i]) for i in range(len(text.positions))]
-            for text, row in zip(prepared, outputs, strict=True)
+            {
+                "masks": [
+                    best(row["token_id"][i], row["probability"][i]) for i in range(len(positions))
+                ]
+            }
+            for (_, positions), row in zip(prepared, outputs, strict=True)
         ]
-
-    def answer(self, prepared: Sequence[_MaskedTokens]) -> list[dict[str, Any]]:
-        return [
-            {"masks": [[c._asdict() for c in candidates] for candidates in masks]}
-            for masks in self._candidates(prepared, self.top_k)
-        ]
-
-    def fill(self, text: str, top_k: int | None = None) -> list[list[Candidate]]:
-        """Return the `top_k` best tokens (at most the vocabulary) for each [MASK], the best first."""
-        return self._candidates([self.prepare(text)], top_k)[0]
 
     def short(self, answer: Mapping[str, Any]) -> str:
         return " ".join(candidates[0]["token"] for candidates in answer["masks"])
 
 
 def _masked_lm(trained: TrainedModel) -> BertForPreTraining:
-    lacks = ""
     if not isinstance(trained.model, BertForPreTraining):
         lacks = trained.unused_head or "It has no masked-LM head (cls/predictions)."
-    elif "[MASK]" not in trained.tokenizer.vocab:
-        lacks = "Its vocabulary has no [MASK]."
-    if lacks:
         raise ValueError(f"{trained.source} cannot fill a [MASK]. {lacks}")
     return trained.model

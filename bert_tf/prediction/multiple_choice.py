@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.packing import PackedSequence
-from bert_tf.prediction.model_folder import TrainedModel
+from bert_tf.prediction.loading import TrainedModel
 from bert_tf.prediction.text_model import Network, TextModel, check_parts, check_texts
 from bert_tf.tasks.metrics import softmax
 

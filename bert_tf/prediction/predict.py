@@ -149,12 +149,6 @@ class PredictionOptions:
         min=1,
     )
 
-    @property
-    def answer_format(self) -> str:
-        """Return `output_format`, else the format by the name of the file."""
-        is_csv = guess_format(self.output_file or "") == "csv"
-        return self.output_format or ("csv" if is_csv else "jsonl")
-
 
 def predict(options: PredictionOptions, predictor: Predictor | None = None) -> None:
     """Answer every input, in order. Memory does not grow with their number.
@@ -177,7 +171,8 @@ def predict(options: PredictionOptions, predictor: Predictor | None = None) -> N
         model = choose_model(predictor or make_predictor(options), options)
         trained = RunRecord.load(local_path(options.model_dir)).flags
         inputs = read_inputs(files, options.table, model, options.input_format, trained)
-        write = make_writer(options.answer_format, model, output)
+        by_name = "csv" if guess_format(options.output_file or "") == "csv" else "jsonl"
+        write = make_writer(options.output_format or by_name, model, output)
         is_counted = not any(file == STANDARD_INPUT or is_stream(file) for file in files)
         progress = Progress("predict", count_lines(files), "inputs") if is_counted else None
         while chunk := list(islice(inputs, chunk_size)):

@@ -26,11 +26,17 @@ from bert_tf.checkpoints.hub import local_path
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.classification import ClassificationPredictor
 from bert_tf.prediction.encoder import EmbeddingPredictor
-from bert_tf.prediction.masked_lm import Candidate, MaskedLMPredictor
-from bert_tf.prediction.model_folder import TrainedModel, load_model, with_settings
+from bert_tf.prediction.loading import (
+    ExportedNetwork,
+    TrainedModel,
+    is_export,
+    load_export,
+    load_model,
+    with_settings,
+)
+from bert_tf.prediction.masked_lm import MaskedLMPredictor
 from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
 from bert_tf.prediction.question_answering import QuestionAnsweringPredictor
-from bert_tf.prediction.runtimes import ExportedNetwork, is_export, load_export
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.prediction.token_classification import TokenClassificationPredictor
 from bert_tf.registry import TYPES
@@ -194,9 +200,10 @@ class Predictor:
         """
         return self.text_model.predict(items)
 
-    def fill_mask(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
-        """Return the `top_k` best tokens for each [MASK] of a text, best first."""
-        return self.mask_filler.fill(text, top_k)
+    def fill_mask(self, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
+        """Return the `top_k` best {"token", "probability"} for each [MASK] of a text, best first."""
+        (answer,) = self.mask_filler.answer([self.mask_filler.prepare(text)], top_k)
+        return answer["masks"]
 
     def embed(
         self,

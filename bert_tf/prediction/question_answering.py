@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.data.windows import Passage, Window, tokenize_passage
-from bert_tf.prediction.model_folder import TrainedModel
+from bert_tf.prediction.loading import TrainedModel
 from bert_tf.prediction.text_model import TextModel, check_parts, check_texts, without_padding
 from bert_tf.tasks.answer_decoding import (
     AnswerSettings,
@@ -58,14 +58,16 @@ class QuestionAnsweringPredictor(TextModel):
         return text, self.task.windows(question, passage, self.tokenizer)
 
     def answer(self, prepared: Sequence[tuple[str, list[Window]]]) -> list[dict[str, Any]]:
-        logits = iter(self.logits([window for _, windows in prepared for window in windows]))
+        logits = iter(self._logits([window for _, windows in prepared for window in windows]))
         answers = []
         for text, windows in prepared:
-            prediction = self.choose(windows, [next(logits) for _ in windows])
-            answers.append(self.locate(text, windows, prediction))
+            rows = [next(logits) for _ in windows]
+            starts, ends = [start for start, _ in rows], [end for _, end in rows]
+            prediction = predict_answer(windows, starts, ends, self.tokenizer, self._settings)
+            answers.append(self._locate(text, windows, prediction))
         return answers
 
-    def logits(self, windows: Sequence[Window]) -> list[Logits]:
+    def _logits(self, windows: Sequence[Window]) -> list[Logits]:
         """Return start and end logits of the tokens of each window."""
         special = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         packed = [without_padding(window.pack(self.max_seq_length, *special)) for window in windows]
@@ -74,12 +76,7 @@ class QuestionAnsweringPredictor(TextModel):
             for row, window in zip(self.run(packed), windows, strict=True)
         ]
 
-    def choose(self, windows: Sequence[Window], logits: Sequence[Logits]) -> Prediction:
-        """Return the best answers to one question."""
-        starts, ends = [start for start, _ in logits], [end for _, end in logits]
-        return predict_answer(windows, starts, ends, self.tokenizer, self._settings)
-
-    def locate(
+    def _locate(
         self, text: str, windows: Sequence[Window], prediction: Prediction
     ) -> dict[str, Any]:
         """Return the answer with its characters in the text."""

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from bert_tf.data.batching import group_by_length
 from bert_tf.packing import PackedSequence, pack
-from bert_tf.prediction.model_folder import TrainedModel
+from bert_tf.prediction.loading import TrainedModel
 
 Network = Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
 
@@ -32,7 +32,7 @@ class TextModel(abc.ABC):
     """A model on raw text.
 
     Args:
-        trained: from `model_folder.load_model` or `runtimes.load_export`.
+        trained: from `loading.load_model` or `load_export`.
         batch_size: sequences per batch.
 
     Attributes:

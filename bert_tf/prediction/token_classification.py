@@ -11,7 +11,7 @@ from bert_tf.data.label_schemes import find_entities
 from bert_tf.data.token_classification import Sentence
 from bert_tf.data.word_splitting import WordSpan, split_words
 from bert_tf.packing import PackedSequence
-from bert_tf.prediction.model_folder import TrainedModel
+from bert_tf.prediction.loading import TrainedModel
 from bert_tf.prediction.text_model import Network, TextModel, check_texts, without_padding
 from bert_tf.tasks.token_classification import TokenClassificationTask, split_by_sentence
 

@@ -18,7 +18,7 @@ from bert_tf.options import OptionError, option
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.classification import ClassificationPredictor
 from bert_tf.prediction.encoder import EmbeddingPredictor
-from bert_tf.prediction.model_folder import TrainedModel, load_model, with_settings
+from bert_tf.prediction.loading import TrainedModel, load_model, with_settings
 from bert_tf.prediction.multiple_choice import MultipleChoicePredictor
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.prediction.text_model import without_padding
@@ -132,8 +132,7 @@ def _label_section(
     note = (
         f"Integrated gradients of the {name}. Blue tokens support it, orange tokens oppose it. The "
         f"values add up to {result.values.sum():+.3f}, from {result.baseline:.3f} with [MASK] instead "
-        f"of every word to {result.output:.3f} (error of the sum: {result.gap:+.4f}). Point at a token "
-        "for its value."
+        f"of every word to {result.output:.3f}. Point at a token for its value."
     )
     parts = [
         {"kind": "tokens", "tokens": tokens, "values": result.values.tolist()},
@@ -175,11 +174,6 @@ class Attributions:
     values: np.ndarray
     output: float
     baseline: float
-
-    @property
-    def gap(self) -> float:
-        """Sum of the values minus (`output` - `baseline`); 0 if exact."""
-        return float(self.values.sum() - (self.output - self.baseline))
 
 
 def attention(bert: BertModel, sequence: PackedSequence) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.prediction.runtimes import RUNTIMES, TEXT, TOKENS
+from bert_tf.prediction.loading import RUNTIMES, TEXT, TOKENS
 from bert_tf.serving.served import (
     EXAMPLES,
     HUGGING_FACE,

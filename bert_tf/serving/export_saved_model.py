@@ -31,10 +31,9 @@ from bert_tf.options import (
     option,
     require_packages,
 )
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import TEXT, TOKENS, load_model
 from bert_tf.prediction.predict import read_inputs
 from bert_tf.prediction.predictor import Predictor
-from bert_tf.prediction.runtimes import TEXT, TOKENS
 from bert_tf.registry import TYPES
 from bert_tf.report.model_card import as_flags, changed_options, without_folders
 from bert_tf.serving.check import ExportCheck

@@ -9,7 +9,7 @@ other WordPiece tokenizer with the same vocabulary and rules.
 
 On a processor with bfloat16 instructions, OpenVINO computes in bfloat16 unless the program that loads a
 file sets INFERENCE_PRECISION_HINT. A float32 file contains the hint "f32", which our runtime obeys
-(prediction/runtimes.py). OpenVINO 2026.4 itself ignores it in a file.
+(prediction/loading.py). OpenVINO 2026.4 itself ignores it in a file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from bert_tf.files import atomic_folder
 from bert_tf.modeling.inference import InferenceEncoder
-from bert_tf.prediction.runtimes import FILES, TOKENS, openvino_name, preserve_logging
+from bert_tf.prediction.loading import FILES, TOKENS, openvino_name, preserve_logging
 from bert_tf.serving.saved_model import describe, metadata, write_files
 from bert_tf.serving.served import Outputs, Served
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from bert_tf.prediction.runtimes import TEXT
+from bert_tf.prediction.loading import TEXT
 from bert_tf.serving.served import Outputs, Served, texts_spec
 from bert_tf.training.losses import masked_choices
 

@@ -36,7 +36,7 @@ from functools import cached_property
 import tensorflow as tf
 
 from bert_tf.modeling.heads import check_pooling, sentence_embedding
-from bert_tf.prediction.runtimes import TEXT
+from bert_tf.prediction.loading import TEXT
 from bert_tf.serving.served import Outputs, Served, texts_spec
 from bert_tf.tokenization import SPECIAL_TOKENS
 

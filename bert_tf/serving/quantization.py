@@ -29,7 +29,7 @@ from bert_tf.modeling.int8 import (
     quantize_kernel,
     round_range,
 )
-from bert_tf.prediction.runtimes import TEXT
+from bert_tf.prediction.loading import TEXT
 from bert_tf.serving.served import Served
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import INT8_FLAGS, int8_instruction

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from bert_tf.prediction.runtimes import TEXT
+from bert_tf.prediction.loading import TEXT
 from bert_tf.serving.served import Outputs, Served, texts_spec
 from bert_tf.serving.text_packing import best_spans, graph_windows, map_in_parts
 from bert_tf.serving.text_tokenizer import replace_invalid_utf8

@@ -28,7 +28,7 @@ from bert_tf.checkpoints.write import model_files
 from bert_tf.data.parallel import varint
 from bert_tf.files import atomic_folder, write_text
 from bert_tf.modeling.inference import InferenceEncoder, Layout
-from bert_tf.prediction.runtimes import EXTRA, METADATA_FILE, TEXT, TOKENS
+from bert_tf.prediction.loading import EXTRA, METADATA_FILE, TEXT, TOKENS
 from bert_tf.serving.check import sample_requests
 from bert_tf.serving.quantization import Quantization
 from bert_tf.serving.served import (

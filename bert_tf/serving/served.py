@@ -27,8 +27,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.batching import length_step
-from bert_tf.prediction.model_folder import TrainedModel
-from bert_tf.prediction.runtimes import TEXT, TOKENS
+from bert_tf.prediction.loading import TEXT, TOKENS, TrainedModel
 from bert_tf.serving.text_packing import pack_ragged
 from bert_tf.serving.text_tokenizer import GraphTokenizer
 

@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from bert_tf.data.label_schemes import find_entities
 from bert_tf.modeling.crf import best_labels, sentence_chains
-from bert_tf.prediction.runtimes import TEXT
+from bert_tf.prediction.loading import TEXT
 from bert_tf.serving.served import Outputs, Served, texts_spec
 from bert_tf.serving.text_packing import first_values, graph_word_windows, map_in_parts
 from bert_tf.serving.text_tokenizer import graph_split_words, replace_invalid_utf8

@@ -21,7 +21,7 @@ from bert_tf.checkpoints.sentence_transformers import cross_encoder_settings, em
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer_files
 from bert_tf.options import make_options
 from bert_tf.prediction.encoder import EmbeddingPredictor
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import load_model
 from bert_tf.serving.export_saved_model import ExportOptions, load_served
 
 SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1)

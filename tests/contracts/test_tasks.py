@@ -24,7 +24,7 @@ from bert_tf.data.records import read_records
 from bert_tf.data.token_classification import read_conll
 from bert_tf.embeddings.run_reranker import RerankingTask
 from bert_tf.modeling.crf import marginals, sentence_chains
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import load_model
 from bert_tf.tasks.distillation import student_task
 
 FINE_TUNED = [kind for kind in models.KINDS if kind != "pretrained"]

@@ -60,8 +60,8 @@ def test_any_checkpoint_with_a_masked_lm_head_fills_masks(tmp_path):
     best = np.argsort(-shares)[:3]
     for folder in (prefix, str(tmp_path / "tf1"), str(tmp_path / "hf")):
         (candidates,) = Predictor(folder).fill_mask("the [MASK]", top_k=3)
-        assert [c.token for c in candidates] == [WORDS[index] for index in best]
-        np.testing.assert_allclose([c.probability for c in candidates], shares[best], atol=1e-5)
+        assert [c["token"] for c in candidates] == [WORDS[index] for index in best]
+        np.testing.assert_allclose([c["probability"] for c in candidates], shares[best], atol=1e-5)
 
 
 def test_an_encoder_alone_embeds(tmp_path):

@@ -33,14 +33,13 @@ def folder(tmp_path_factory):
 
 def test_mask_filler_gives_at_most_the_tokens_of_the_export(folder):
     predictor = Predictor(folder("masked_lm"))
-    filler = predictor.text_model
-    (all_five,) = filler.fill("the [MASK] sat")
+    ((all_five,),) = (answer["masks"] for answer in predictor.predict("the [MASK] sat"))
     assert len(all_five) == 5
     assert predictor.fill_mask("the [MASK] sat") == [all_five]
     options = make_options(PredictionOptions, model_dir="unused", top_k=2)
     assert choose_model(Predictor(folder("masked_lm")), options).top_k == 2
-    assert filler.fill("the [MASK] sat", top_k=2) == [all_five[:2]]
-    assert filler.fill("the [MASK] sat", top_k=9) == [all_five]
+    assert predictor.fill_mask("the [MASK] sat", top_k=2) == [all_five[:2]]
+    assert predictor.fill_mask("the [MASK] sat", top_k=9) == [all_five]
 
 
 @pytest.mark.night

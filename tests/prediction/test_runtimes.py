@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.prediction.runtimes import Lite, OpenVino
+from bert_tf.prediction.loading import Lite, OpenVino
 
 SIZE = 257
 SHIFT = np.roll(np.eye(SIZE, dtype=np.float32), 1, axis=0)

@@ -23,7 +23,7 @@ from models import DATA, golden, options, with_values
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records, read_records
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import load_model
 from bert_tf.pretraining.run_pretraining import run_pretraining
 
 pytestmark = pytest.mark.night

@@ -25,7 +25,7 @@ from bert_tf.checkpoints.initial import initialize
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.options import make_options
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import load_model
 from bert_tf.serving import convert_checkpoint
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")

@@ -20,7 +20,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 import bert_tf
 from bert_tf.checkpoints.tf1 import latest_checkpoint
 from bert_tf.modeling.bert import BertModel
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import load_model
 from bert_tf.serving.pretrained import ServedEncoder
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.tokenization import pack_texts

@@ -13,7 +13,7 @@ from models import DATA, golden
 import bert_tf
 from bert_tf.modeling.inference import WORDS, products
 from bert_tf.options import OptionError, make_options
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import load_model
 from bert_tf.prediction.text_model import pad_rows
 from bert_tf.serving.export_saved_model import ExportOptions, read_calibration
 from bert_tf.serving.quantization import MAX_TEXTS, calibration_ids, largest_weight, quantize

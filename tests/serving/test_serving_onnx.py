@@ -8,7 +8,7 @@ import tensorflow as tf
 from export_kinds import served
 
 from bert_tf.modeling.layers import get_activation
-from bert_tf.prediction.runtimes import Onnx
+from bert_tf.prediction.loading import Onnx
 from bert_tf.serving.formats import write_file
 
 pytest.importorskip("tf2onnx")

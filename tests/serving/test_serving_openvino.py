@@ -8,7 +8,7 @@ import pytest
 from models import DATA, golden
 
 import bert_tf
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import load_model
 from bert_tf.tokenization import pack_texts
 
 pytest.importorskip("openvino")

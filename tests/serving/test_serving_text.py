@@ -10,7 +10,7 @@ from export_kinds import TEXTS, folder, served
 from helpers import pack_windows
 
 import bert_tf
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import load_model
 from bert_tf.serving.text_packing import graph_document_windows
 from bert_tf.serving.token_classification import ServedTokenClassification
 from bert_tf.tasks.token_classification import TokenClassificationTask

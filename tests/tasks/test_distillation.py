@@ -19,7 +19,7 @@ from models import copy_of, golden, options, train
 
 from bert_tf.checkpoints.tf1 import latest_checkpoint
 from bert_tf.data.records import read_records
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import load_model
 from bert_tf.tasks.distillation import add_columns, load_teacher, student_task
 from bert_tf.tasks.run_classifier import read_data
 from bert_tf.tasks.setup import resolve

@@ -9,7 +9,7 @@ from helpers import cause_of, write_vocab
 
 from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.config import BertConfig
-from bert_tf.prediction.model_folder import load_model
+from bert_tf.prediction.loading import load_model
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.checkpoints import save_checkpoint, training_variables
