@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,13 +79,6 @@ class TableRow(_Located, dict):
                 f"{join_names(self)}. Set {flag} or column_separator.",
             )
         return self[name]
-
-    def find(self, flag: str, name: str | None, usual: Iterable[str]) -> str | None:
-        """Return the name of a column: `name`, which must exist, else the first usual one or None."""
-        if name is not None:
-            self.column(name, flag)
-            return name
-        return next((candidate for candidate in usual if candidate in self), None)
 
 
 def read_tsv(path: str | os.PathLike) -> Iterator[Row]:

@@ -115,7 +115,7 @@ def pack_line(line: str, tokenizer: FullTokenizer, max_seq_length: int) -> Packe
     """Encode a line of the input. " ||| " separates the sentences of a pair."""
     text_a, bars, text_b = line.strip().rpartition(" ||| ")
     texts = (text_a, text_b) if bars else (text_b, None)
-    return without_padding(pack_texts(tokenizer, *texts, max_seq_length))
+    return without_padding(pack_texts(tokenizer, texts[0], texts[1], max_seq_length))
 
 
 def list_features(

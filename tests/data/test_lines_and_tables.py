@@ -81,13 +81,11 @@ def test_read_table_takes_a_format_and_a_separator(written):
         assert row == {"text": "so, so", "label": "1"}
 
 
-def test_find_takes_the_given_or_a_usual_column(written):
+def test_column_names_the_flag_of_a_missing_column(written):
     (row,) = read_table(written("sentence\tlabel\na\t1\n", "t.tsv"))
     assert row.column("label", "label_column") == "1"
-    assert row.find("text_a_column", None, ["text", "sentence"]) == "sentence"
-    assert row.find("text_a_column", None, ["text"]) is None
     with pytest.raises(DataError, match="text_a_column") as error:
-        row.find("text_a_column", "sentense", ["sentence"])
+        row.column("sentense", "text_a_column")
     assert error.value.location == row.location
 
 
