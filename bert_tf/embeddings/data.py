@@ -90,6 +90,8 @@ def read_examples(
             raise DataError(str(file or options.texts.data_dir), "no examples.")
         if types[split] == PAIRS:
             splits[split] = unify_spelling(splits[split])
+    if SCORES in types.values():
+        score_each_pair(types, splits)
     return types, splits
 
 

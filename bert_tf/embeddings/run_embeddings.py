@@ -14,12 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bert_tf.data.tables import TableOptions
-from bert_tf.embeddings.data import (
-    LENGTH_OF_START,
-    TextsOptions,
-    read_examples,
-    score_each_pair,
-)
+from bert_tf.embeddings.data import LENGTH_OF_START, TextsOptions, read_examples
 from bert_tf.embeddings.losses import EMBEDDING_LOSSES, PAIRS, SCORES
 from bert_tf.embeddings.retrieval import (
     Ranking,
@@ -131,7 +126,7 @@ def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
         test_results.txt          the step, and its metrics if it has scores or positives
     """
     setup = resolve(options, "embeddings")
-    types, splits = read_data(options)
+    types, splits = read_examples(options)
     task = make_task(setup, types, splits)
     keys = metric_keys(types, splits.get("dev", ()), task.matryoshka_dims)
     run: EmbeddingRun = start_fine_tuning(setup, task, splits, metric_keys=keys)
@@ -190,16 +185,6 @@ def rank_documents(
         lambda texts: encode("documents", width, texts),
     )
     return ranking.metrics(), ranking
-
-
-def read_data(
-    options: EmbeddingOptions,
-) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
-    """Return the type of the examples of each split, and the examples."""
-    types, splits = read_examples(options)
-    if SCORES in types.values():
-        score_each_pair(types, splits)
-    return types, splits
 
 
 def metric_keys(

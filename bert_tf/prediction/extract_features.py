@@ -22,7 +22,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import atomic_write, check_not_an_input, count_lines, expand_files, read_lines
-from bert_tf.limits import DataError
 from bert_tf.options import ModelOptions, changes, option
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.loading import load_model
@@ -73,8 +72,6 @@ def extract_features(options: ExtractionOptions) -> int:
     files = expand_files(options.input_file)
     check_not_an_input([options.output_file], files)
     total = count_lines(files)
-    if not total:
-        raise DataError(options.input_file, "is empty.")
     with options.devices.make_strategy().scope():
         trained = load_model(
             options.init_checkpoint,

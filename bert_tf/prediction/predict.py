@@ -232,13 +232,7 @@ def answers(inputs: Sequence[Input], model: TextModel) -> Iterator[dict[str, Any
 
 
 class Input(NamedTuple):
-    """One input.
-
-    Args:
-        values: what the output repeats.
-        location: "file:line".
-        item: argument of `TextModel.prepare`.
-    """
+    """What the output repeats, "file:line", and the argument of `TextModel.prepare`."""
 
     values: Mapping[str, Any]
     location: str

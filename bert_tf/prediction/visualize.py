@@ -163,13 +163,7 @@ def _attention_section(tokens: Sequence[str], probabilities: np.ndarray) -> Sect
 
 @dataclass(frozen=True)
 class Attributions:
-    """Contribution of each token to an output.
-
-    Args:
-        values: float64 [S]; positive values raise the output.
-        output: of the input.
-        baseline: output of the baseline.
-    """
+    """Contribution of each token [S] to an output, and that of the input and of the baseline."""
 
     values: np.ndarray
     output: float
@@ -201,12 +195,7 @@ def attributions(
 
     The path is the straight line in the space of the embeddings, from a baseline b to the input x. The
     baseline has [MASK] instead of every token but [CLS] and [SEP]. The path is sampled at 64
-    Gauss-Legendre points.
-
-    Args:
-        bert: encoder of the model.
-        sequence: without padding.
-        output_of: inputs of the model, [B, S] -> the output of interest [B].
+    Gauss-Legendre points. `output_of` is a function of the model's inputs [B, S], its result [B].
     """
     inputs = _batch_of_one(sequence)
 

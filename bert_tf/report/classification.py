@@ -136,11 +136,7 @@ class Choices(NamedTuple):
 
 
 def choice_sections(rows: Sequence[Choices], probabilities: np.ndarray) -> list[Section]:
-    """Return the sections of one set of questions.
-
-    Args:
-        probabilities: [N, K]; a question with fewer choices uses the first ones only.
-    """
+    """Return the sections of one set of questions; `probabilities` is [N, K]."""
     predictions, confidence = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
     answers = np.array([row.answer for row in rows])
     is_right = predictions == answers

@@ -43,13 +43,7 @@ _MAX_LABELS = 40
 def model_facts(
     start: str | None, kind: str, arguments: Mapping[str, Any], num_parameters: int
 ) -> dict[str, Any]:
-    """Return the facts of a model.
-
-    Args:
-        start: path of its initial weights.
-        kind: its type of task, or of its head.
-        arguments: of its task, as in task.json.
-    """
+    """Return the facts of a model of a type of task or head, which began with the weights `start`."""
     base_model = None
     if start is not None and start.startswith(SCHEME):
         base_model = start.removeprefix(SCHEME).partition("@")[0].rstrip("/")
@@ -89,14 +83,10 @@ def described_step(folder: str) -> int | None:
 def write_conversion_card(
     folder: str, model: Mapping[str, Any], source_folder: str, architecture: str | None
 ) -> None:
-    """Write the facts and the card of a checkpoint that was converted.
+    """Write the facts and the card of a checkpoint that was converted into `folder`.
 
-    Args:
-        folder: has the converted files already.
-        model: `model_facts`.
-        source_folder: of the original checkpoint. Its facts on data, training and metrics are copied,
-            and the licence in its README.md.
-        architecture: class of `transformers` that opens the folder; None for another format.
+    Facts on data, training and metrics in `source_folder` are copied, and the licence in its README.md.
+    `architecture` is the class of `transformers` that opens the folder; None for another format.
     """
     source_facts = _read_facts(source_folder)
     license = re.search(r"^license: *(\S+)", _read(os.path.join(source_folder, CARD_FILE)), re.M)

@@ -44,32 +44,20 @@ def paragraph(text: str) -> Part:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], texts: bool = False) -> Part:
-    """Return rows below a header. The page rounds numbers.
-
-    Args:
-        texts: on a phone, show each cell in its own line, with the name of its column.
-    """
+    """Return rows below a header; on a phone, each cell of `texts` is in its own line."""
     cells = [[v if isinstance(v, int | float) else str(v) for v in row] for row in rows]
     return {"kind": "table", "header": list(header), "rows": cells, "texts": texts}
 
 
 def matrix(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> Part:
-    """Return a table of counts, darker for a larger fraction of the row.
-
-    Args:
-        rows: known labels.
-        columns: predicted labels.
-        counts: [rows, columns].
-    """
+    """Return a table of counts [rows, columns], darker for a larger fraction of the row."""
     return {"kind": "matrix", "rows": list(rows), "columns": list(columns), "counts": counts}
 
 
 def bars(groups: Mapping[str, tuple[float, int]], unit: str) -> Part:
-    """Return one bar per group for its score, such as F1 by label or entity type.
+    """Return one bar per group: name -> (score from 0 to 1, number of examples).
 
-    Args:
-        groups: name -> (score from 0 to 1, number of examples); those with the most are shown.
-        unit: name of the score.
+    The largest groups are shown. `unit` is the name of the score.
     """
     largest = sorted(groups, key=lambda name: -groups[name][1])[:_MAX_GROUPS]
     rows = [[name, *group] for name, group in groups.items() if name in largest]
@@ -115,14 +103,7 @@ _SCRIPTS = ("charts.js", "attention.js", "page.js")
 
 @dataclass(frozen=True)
 class Section:
-    """One part of a report.
-
-    Args:
-        title: plain text.
-        parts: tables and charts.
-        note: plain text above them that explains them.
-        wide: take the whole width, for tables of texts.
-    """
+    """One part of a report: tables and charts below a note; `wide` is for tables of texts."""
 
     title: str
     parts: Sequence[Part]
@@ -131,12 +112,7 @@ class Section:
 
 
 def calibration(probabilities: np.ndarray, is_right: np.ndarray) -> Section:
-    """Return the fraction of right predictions by their probability.
-
-    Args:
-        probabilities: of each prediction, from 0 to 1.
-        is_right: bool, of each prediction.
-    """
+    """Return the fraction of right predictions by their probability."""
     bins = np.minimum((probabilities * _NUM_BINS).astype(int), _NUM_BINS - 1)
     points, error = [], 0.0
     for index in np.unique(bins):
@@ -164,13 +140,7 @@ def calibration(probabilities: np.ndarray, is_right: np.ndarray) -> Section:
 def hardest_errors(
     header: Sequence[str], rows: Sequence[Sequence[object]], num_errors: int, order: str
 ) -> Section:
-    """Return the worst errors.
-
-    Args:
-        rows: at most `MAX_ERRORS`, the worst first.
-        num_errors: number of all errors.
-        order: text on the order of the rows.
-    """
+    """Return the worst errors, at most `MAX_ERRORS`; `order` is a text on their order."""
     if not rows:
         return Section("Hardest errors", [paragraph("No errors.")], wide=True)
     note = f"{len(rows)} of {num_errors}, {order}. Wrong labels in the data also appear here."
@@ -187,12 +157,8 @@ def write_report(
 ) -> None:
     """Write report.html, with the learning curve of `metrics.jsonl` in the same folder, if any.
 
-    Args:
-        path: of the new file.
-        title: the task and its data.
-        results: metrics of `eval_results.txt`, and numbers to compare them with; also the last points
-            of the curve. A `loss` that repeats `eval_loss` is left out.
-        sections: in the order of the page.
+    `results` are the metrics of `eval_results.txt`, and numbers to compare them with; also the last
+    points of the curve. A `loss` that repeats `eval_loss` is left out.
     """
     curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"), results)
     metrics = {
@@ -259,9 +225,6 @@ def learning_curve(metrics_file: str, results: Mapping[str, float]) -> list[Sect
     """Return charts of losses, evaluations, learning rate and speed by step; [] without a file.
 
     A resumed run may train a step twice. The last values of the step count.
-
-    Args:
-        results: metrics at `global_step`, the last points of the evaluations.
     """
     if not tf.io.gfile.exists(metrics_file):
         return []

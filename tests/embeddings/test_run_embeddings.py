@@ -11,7 +11,7 @@ from models import DATA, golden, options, train
 
 import bert_tf
 from bert_tf.embeddings.data import read_examples
-from bert_tf.embeddings.run_embeddings import EmbeddingOptions, make_task, read_data, run_embeddings
+from bert_tf.embeddings.run_embeddings import EmbeddingOptions, make_task, run_embeddings
 from bert_tf.embeddings.task import EmbeddingExample, EmbeddingTask
 from bert_tf.options import make_options
 from bert_tf.prediction.predictor import load
@@ -34,7 +34,7 @@ def plain_options(output_dir, **changes):
 
 
 def read_task(run):
-    types, splits = read_data(run.options)
+    types, splits = read_examples(run.options)
     return make_task(run, types, splits), splits
 
 

@@ -146,6 +146,5 @@ def test_invalid_options_are_errors_before_anything_is_written(options):
 
 
 def test_invalid_files_are_named(options):
-    for content, place in ((b"", ""), (b"cat\nd\xe9j\n", ":2")):
-        Path(options.input_file).write_bytes(content)
-        assert cause_of(extracted, options) == f"{options.input_file}{place}"
+    Path(options.input_file).write_bytes(b"cat\nd\xe9j\n")
+    assert cause_of(extracted, options) == f"{options.input_file}:2"
