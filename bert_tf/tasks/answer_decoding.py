@@ -36,21 +36,13 @@ CERTAINLY_NULL = 1e6
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """Settings of answer selection.
+    """Settings of answer selection."""
 
-    Args:
-        n_best_size: answers to list, and tokens of each window that may be their first or last.
-        max_answer_length: tokens.
-        version_2_with_negative: True if a question may have no answer.
-        null_score_diff_threshold: the answer is empty if `null_odds` is greater.
-        answer_spans: one of `ANSWER_SPANS`.
-    """
-
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    version_2_with_negative: bool = False
-    null_score_diff_threshold: float = 0.0
-    answer_spans: str = "words"
+    n_best_size: int = 20  # answers to list, and tokens of each window that may be first or last
+    max_answer_length: int = 30  # tokens
+    version_2_with_negative: bool = False  # whether a question may have no answer
+    null_score_diff_threshold: float = 0.0  # the answer is empty if `null_odds` is greater
+    answer_spans: str = "words"  # one of `ANSWER_SPANS`
 
     def __post_init__(self) -> None:
         for name in ("n_best_size", "max_answer_length"):
@@ -89,19 +81,12 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer to a question.
+    """The answer to a question."""
 
-    Args:
-        text: the answer; "" for no answer.
-        nbest: best first, each text once.
-        best_answer: the best text except ""; "" if there are no others.
-        null_odds: score of no answer minus score of `best_answer`; None in SQuAD 1.1.
-    """
-
-    text: str
-    nbest: tuple[Candidate, ...]
-    best_answer: str
-    null_odds: float | None = None
+    text: str  # "" for no answer
+    nbest: tuple[Candidate, ...]  # best first, each text once
+    best_answer: str  # the best text except ""; "" if there are no others
+    null_odds: float | None = None  # score of "" minus that of `best_answer`; None in SQuAD 1.1
 
     @property
     def probability(self) -> float:

@@ -32,30 +32,21 @@ Metric = Callable[[np.ndarray, np.ndarray], float]  # predictions, labels
 
 @dataclass(frozen=True)
 class ProblemType:
-    """One type of label.
+    """One type of label."""
 
-    Args:
-        name: value of --problem_type.
-        has_labels: True if the outputs have names; otherwise the single output is a number.
-        metrics: name -> function of (predictions, labels), as in `predictions` and the records.
-        feature: number of labels -> `label_ids` in the records.
-        encode: (label, id of each name) -> the value of that feature. Raises KeyError, TypeError or
-            ValueError for another label.
-        loss: returns the training loss.
-        mean_loss: (logits [N, L], labels) -> unweighted mean of that loss.
-        predictions: logits [N, L] -> values that the metrics compare with the labels.
-        scores: logits [N, L] -> probabilities [N, L], or the numbers of a regression.
-    """
-
-    name: str
-    has_labels: bool
+    name: str  # value of --problem_type
+    has_labels: bool  # whether the outputs have names; otherwise the single output is a number
     metrics: Mapping[str, Metric]
-    feature: Callable[[int], FeatureSpec]
+    feature: Callable[[int], FeatureSpec]  # number of labels -> `label_ids` in the records
+    # (label, id of each name) -> the value of that feature. Raises KeyError, TypeError or ValueError
+    # for another label.
     encode: Callable[[Any, Mapping[str, int]], Any]
     loss: Callable[[], Loss]
-    mean_loss: Callable[[np.ndarray, np.ndarray], float]
-    predictions: Callable[[np.ndarray], np.ndarray]
-    scores: Callable[[np.ndarray], np.ndarray]
+    mean_loss: Callable[
+        [np.ndarray, np.ndarray], float
+    ]  # (logits [N, L], labels) -> unweighted mean
+    predictions: Callable[[np.ndarray], np.ndarray]  # logits [N, L] -> what the metrics compare
+    scores: Callable[[np.ndarray], np.ndarray]  # logits [N, L] -> probabilities, or the numbers
 
 
 def _multi_hot(label: Sequence[str], ids: Mapping[str, int]) -> np.ndarray:
