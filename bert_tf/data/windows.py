@@ -240,7 +240,6 @@ class Window:
     """One input of the model: a question and a part of its passage."""
 
     unique_id: int  # its name in records and results
-    example_index: int  # of its question
     query_ids: Sequence[int]  # the question's tokens
     passage: TokenizedPassage  # the whole passage
     span: Span  # tokens of the passage in this window
@@ -293,7 +292,6 @@ def make_windows(
     max_seq_length: int,
     doc_stride: int,
     answer: TokenSpan | None = None,
-    example_index: int = 0,
     first_unique_id: int = FIRST_UNIQUE_ID,
 ) -> Iterator[Window]:
     """Yield the windows of one question. An empty passage has none.
@@ -306,9 +304,7 @@ def make_windows(
     spans = passage_spans(num_tokens, max_seq_length - len(query_ids) - 3, doc_stride)
     contexts = max_context(spans, num_tokens)
     for index, (span, context) in enumerate(zip(spans, contexts, strict=True)):
-        yield Window(
-            first_unique_id + index, example_index, query_ids, passage, span, context, answer
-        )
+        yield Window(first_unique_id + index, query_ids, passage, span, context, answer)
 
 
 # ------------------------------------------------------------------------------- labelled words

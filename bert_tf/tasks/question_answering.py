@@ -159,7 +159,6 @@ class QuestionAnsweringTask(ExampleTask):
         passage: TokenizedPassage,
         tokenizer: FullTokenizer,
         answer: TokenSpan | None = None,
-        example_index: int = 0,
         first_unique_id: int = FIRST_UNIQUE_ID,
     ) -> list[Window]:
         """Return the windows of one question."""
@@ -171,7 +170,6 @@ class QuestionAnsweringTask(ExampleTask):
                 max_seq_length=self.max_seq_length,
                 doc_stride=self.doc_stride,
                 answer=answer,
-                example_index=example_index,
                 first_unique_id=first_unique_id,
             )
         )
@@ -181,10 +179,8 @@ class QuestionAnsweringTask(ExampleTask):
     ) -> Iterator[list[Window]]:
         """Yield the windows of each question."""
         unique_id = FIRST_UNIQUE_ID
-        for index, (example, passage, answer) in enumerate(questions):
-            windows = self.windows(
-                example.question_text, passage, tokenizer, answer, index, unique_id
-            )
+        for example, passage, answer in questions:
+            windows = self.windows(example.question_text, passage, tokenizer, answer, unique_id)
             yield windows
             unique_id += len(windows)
 

@@ -61,7 +61,7 @@ def test_max_context_is_in_the_window_of_brute_force():
 def test_make_windows_packs_question_and_part_of_the_passage():
     passage = tokenize_passage(Passage("a b c d e f"), TOKENIZER)
     arguments = {"max_seq_length": 8, "doc_stride": 2, "answer": TokenSpan(3, 4)}  # d e
-    windows = list(make_windows(TOKENIZER.encode("won ?"), passage, example_index=7, **arguments))
+    windows = list(make_windows(TOKENIZER.encode("won ?"), passage, **arguments))
     texts = []
     for window in windows:
         packed = window.pack(8, *TOKENIZER.convert_tokens_to_ids(["[CLS]", "[SEP]"]))
@@ -76,7 +76,6 @@ def test_make_windows_packs_question_and_part_of_the_passage():
     ]
     assert [window.answer_positions for window in windows] == [(0, 0), (5, 6), (0, 0)]
     assert [window.unique_id for window in windows] == [1_000_000_000 + i for i in range(3)]
-    assert {window.example_index for window in windows} == {7}
     assert windows[1].passage_token(5) == 3
 
 
