@@ -61,7 +61,7 @@ def main() -> None:
         task, splits = read_data(options, max_seq_length=setup.max_seq_length)
         path = os.path.join(folder, "train.tf_record")
         task.write_records(splits["train"], setup.tokenizer, path)
-        trainer = start(setup, task, Plan(10_000, 1_000)).trainer
+        trainer = start(setup, task, Plan(10_000, 1_000)).loop
         epoch = len(splits["train"]) // args.batch_size
         iterators, seconds = {}, {name: [] for name in LENGTHS}
         for name in LENGTHS:
@@ -73,7 +73,7 @@ def main() -> None:
             computed, real = np.mean(counts, axis=0) / args.batch_size
             share = 100 * (1 - real / computed)
             print(f"{name:9} {computed:6.1f} tokens per example, {share:4.1f} % padding")
-            iterators[name] = iter(distribute(setup.devices, dataset))
+            iterators[name] = iter(distribute(setup.strategy, dataset))
         for iterator in iterators.values():
             trainer.take_steps(iterator, epoch)  # compiles
         for _ in range(args.turns):

@@ -70,7 +70,7 @@ def option(help_text: str, *, default: Any = MISSING, **metadata: Any) -> Any:
             valid values. `min`, `max`: limits, both valid. `above`, `below`: limits, both invalid.
             `infinite=True`: inf and -inf are valid. `on_resume`: "same" if a run cannot resume with
             another value; "warn" to log a change; "model" to log it unless it is None, for the value of
-            the model in the folder.
+            the model in the folder; "first" if only the run that begins uses it.
     """
     return field(default=default, metadata={"help": help_text, **metadata})
 

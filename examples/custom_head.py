@@ -117,7 +117,6 @@ class CountingTask(ExampleTask):
     """Regression of a count from a sentence."""
 
     name = "counting"
-    example_type = SentenceRow
 
     def __init__(self, max_seq_length):
         self.max_seq_length = max_seq_length

@@ -82,9 +82,8 @@ def read_rows(path):
 def read_all_records(path):
     count_records([path])
     check_records([path], SPECS)
-    arguments = {"shuffle": False, "repeat": False, "drop_remainder": False}
     with explain_read_errors([path]):
-        for batch in read_records([path], SPECS, batch_size=2, **arguments):
+        for batch in read_records([path], SPECS, 2):
             assert batch["input_ids"].shape[1:] == (4,)
 
 

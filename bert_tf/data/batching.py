@@ -36,15 +36,12 @@ from bert_tf.files import detect_compression
 
 # Files read in turn when shuffling: min(4, number of files), as in the reference.
 _FILES_AT_ONCE = 4
+# Records (serialized, about 1 kB each) from which the next one is drawn. The reference has 100.
+_SHUFFLE_BUFFER = 10_000
 
 
-def read_epochs(
-    files: list[str],
-    shuffle: bool,
-    seed: int,
-    shuffle_buffer: int,
-) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Return a function from an epoch to its serialized examples.
+def read_epochs(files: list[str], seed: int | None) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Return a function from an epoch to its serialized examples; without a seed in their order.
 
     The order depends only on seed and epoch.
     """
@@ -58,7 +55,7 @@ def read_epochs(
     @tf.autograph.experimental.do_not_convert
     def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
         named = tf.data.Dataset.from_tensor_slices((files, compressions))
-        if not shuffle:
+        if seed is None:
             return named.flat_map(open_records)
         if not tf.executing_eagerly():  # always, except in tf.data's debug mode
             tf.random.set_seed(1)  # of this function's graph; hides the caller's global seed
@@ -67,7 +64,7 @@ def read_epochs(
         return (
             named.shuffle(len(files), seeds[0], reshuffle_each_iteration=False)
             .interleave(open_records, files_at_once, 16, files_at_once, deterministic=True)
-            .shuffle(shuffle_buffer, seeds[1], reshuffle_each_iteration=False)
+            .shuffle(_SHUFFLE_BUFFER, seeds[1], reshuffle_each_iteration=False)
         )
 
     return epoch_records

@@ -163,10 +163,6 @@ def summarize_files(files: Sequence[str]) -> str:
 # -------------------------------------------------------------------------------- write and read
 
 
-# Records (serialized, about 1 kB each) from which the next one is drawn. The reference has 100.
-SHUFFLE_BUFFER = 10_000
-
-
 class RecordWriter:
     """Context manager that writes one TFRecord file.
 
@@ -211,14 +207,10 @@ class RecordWriter:
 def read_records(
     files: Sequence[str],
     specs: Sequence[FeatureSpec],
-    *,
     batch_size: int,
-    shuffle: bool,
-    seed: int = 0,
-    repeat: bool,
-    drop_remainder: bool,
+    *,
+    seed: int | None = None,
     skip_batches: int = 0,
-    shuffle_buffer: int = SHUFFLE_BUFFER,
     by_length: bool = False,
     id_limits: Mapping[str, int] | None = None,
 ) -> tf.data.Dataset:
@@ -228,18 +220,14 @@ def read_records(
         files: TFRecord files, plain or GZIP; see `files.expand_files`.
         specs: features to parse. Others are ignored.
         batch_size: B, examples per batch.
-        shuffle: read files in random order, four at a time, and draw examples from a buffer. Each
-            epoch has another order. Otherwise keep the order of the files.
-        seed: of the order. `tf.random.set_seed` has no effect on it.
-        repeat: repeat epochs without end. A batch may contain the end of one epoch and the start of
-            the next, as in the reference.
-        drop_remainder: drop the last, smaller batch.
-        skip_batches: first batches of the stream to leave out. A run resumes after n batches with
+        seed: None: all records in the order of the files; the last batch may be smaller. A number, for a
+            training: epochs without end, each in another random order of the files, four at a time, and
+            of the examples in a buffer. A batch may contain the end of one epoch and the start of the
+            next, as in the reference. `tf.random.set_seed` has no effect.
+        skip_batches: first batches of a training to leave out. A run resumes after n batches with
             `skip_batches=n`.
-        shuffle_buffer: records in the buffer.
-        by_length: batch examples of similar length (batching.py). With `shuffle` the batches are in
-            random order. Otherwise they go from short to long, with the feature
-            `RECORD_NUMBER`, each example's position in the files.
+        by_length: batch examples of similar length (batching.py). Without a seed they go from short to
+            long, with the feature `RECORD_NUMBER`, each example's position in the files.
         id_limits: feature -> number of valid ids. Other ids stop the iteration, because XLA would take
             the nearest valid one and a GPU return zeros or NaN.
 
@@ -251,30 +239,21 @@ def read_records(
     """
     files = list(files)
     check_records(files, specs)
-    num_records = count_records(files) if skip_batches or not repeat else 0  # 0: not counted
-    # A whole pool must be read before a part of it can be skipped.
-    pool = 1
+    pool = 1  # batches that are read together, and so are skipped together
     if by_length:
-        count = num_records or count_records(files, MAX_POOL_BATCHES * batch_size)
-        pool = choose_pool_size(batch_size, count)
+        pool = choose_pool_size(batch_size, count_records(files, MAX_POOL_BATCHES * batch_size))
     first_pool, skip_in_pool = divmod(skip_batches, pool)
     skip_records = first_pool * pool * batch_size
-
-    epoch_records = read_epochs(files, shuffle, seed, shuffle_buffer)
-    if repeat:
-        # Skipped epochs are never opened.
+    if seed is None:
+        epochs, num_batches = tf.data.Dataset.range(1), -(-count_records(files) // batch_size)
+    else:
         first_epoch = 0
-        if skip_records:
-            first_epoch, skip_records = divmod(skip_records, num_records)
+        if skip_records:  # skipped epochs are never opened
+            first_epoch, skip_records = divmod(skip_records, count_records(files))
         epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
         num_batches = tf.data.INFINITE_CARDINALITY
-    else:
-        epochs = tf.data.Dataset.range(1)
-        remaining = max(0, num_records - skip_batches * batch_size)
-        num_batches = remaining // batch_size if drop_remainder else -(-remaining // batch_size)
-
-    records = epochs.flat_map(epoch_records).skip(skip_records)  # before parsing, which costs more
-    parse = parse_examples(specs)
+    # Skipped before parsing, which costs more.
+    records = epochs.flat_map(read_epochs(files, seed)).skip(skip_records)
     if by_length:
         records = bucket_by_length(
             records,
@@ -282,17 +261,18 @@ def read_records(
             batch_size=batch_size,
             batches_per_pool=pool,
             first_pool=first_pool,
-            seed=seed if shuffle else None,
+            seed=seed,
         ).skip(skip_in_pool * batch_size)
+    parse = parse_examples(specs)
 
     @tf.autograph.experimental.do_not_convert
     def features(serialized, number=None):
         parsed = parse(serialized)
         assert_ids(parsed, id_limits or {})
-        return parsed if shuffle or not by_length else {**parsed, RECORD_NUMBER: number}
+        return {**parsed, RECORD_NUMBER: number} if by_length and seed is None else parsed
 
     dataset = (
-        records.batch(batch_size, drop_remainder=drop_remainder or repeat)
+        records.batch(batch_size, drop_remainder=seed is not None)
         .map(features, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .apply(tf.data.experimental.assert_cardinality(num_batches))
         .prefetch(tf.data.AUTOTUNE)

@@ -29,6 +29,7 @@ from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.tasks.metrics import l2_normalize
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import FineTuningOptions, Setup, check_data, resolve
+from bert_tf.training.best_checkpoint import check_best_metric
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class EmbeddingOptions:
     )
 
     def __post_init__(self) -> None:
-        check_data(self, self.texts.task_name, self.texts.data_dir)
+        check_data(self, self.texts.task_name)
 
     @property
     def widths(self) -> tuple[int, ...] | None:
@@ -129,7 +130,8 @@ def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
     types, splits = read_examples(options)
     task = make_task(setup, types, splits)
     keys = metric_keys(types, splits.get("dev", ()), task.matryoshka_dims)
-    run: EmbeddingRun = start_fine_tuning(setup, task, splits, metric_keys=keys)
+    check_best_metric(options.training.best_metric, keys)
+    run: EmbeddingRun = start_fine_tuning(setup, task, splits)
     single = {  # by prefix; the trainer compiles each once
         prefix: task.of_single_texts(prefix) for prefix in (task.query_prefix, task.document_prefix)
     }
@@ -285,9 +287,9 @@ def make_task(
 
 def _known_settings(setup: Setup) -> dict[str, Any]:
     """Return the settings that the model was trained with, as far as its folder has them."""
-    checkpoint, trained = setup.checkpoint, setup.trained or setup.known
-    if isinstance(trained, EmbeddingTask):
-        return trained.arguments()
+    checkpoint, task = setup.checkpoint, setup.checkpoint_task
+    if task.get("task") == "embeddings":
+        return dict(task)
     if checkpoint and checkpoint.problem:
         return {"max_seq_length": checkpoint.longest_input(setup.config)}
     return {}

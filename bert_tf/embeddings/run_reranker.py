@@ -50,6 +50,7 @@ from bert_tf.tasks.metrics import l2_normalize
 from bert_tf.tasks.run import Run, start_fine_tuning
 from bert_tf.tasks.setup import FineTuningOptions, Setup, check_data, resolve
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.best_checkpoint import check_best_metric
 from bert_tf.training.losses import Loss, masked_choices
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
@@ -135,7 +136,7 @@ class RerankerOptions:
     )
 
     def __post_init__(self) -> None:
-        check_data(self, self.texts.task_name, self.texts.data_dir)
+        check_data(self, self.texts.task_name)
 
 
 class RerankingTask(ExampleTask):
@@ -149,7 +150,7 @@ class RerankingTask(ExampleTask):
     """
 
     name = ClassificationTask.name
-    example_type = EmbeddingExample
+    program = "run_reranker"  # for the model card
     truncation = "%d of %d queries with a document fill --max_seq_length=%d, and may be truncated"
     labels = ()
 
@@ -187,9 +188,6 @@ class RerankingTask(ExampleTask):
         self, examples: Sequence[EmbeddingExample], tokenizer: FullTokenizer
     ) -> list[ChoiceRow]:
         return [ChoiceRow(e.texts[0], e.texts[1:], e.label) for e in examples]
-
-    def texts(self, example: EmbeddingExample) -> Iterable[str]:
-        return example.texts
 
     def num_sequences(self, examples: Sequence[EmbeddingExample]) -> int:
         return sum(len(example.texts) - 1 for example in examples)
@@ -247,9 +245,9 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
     ranked = [split for split in types if split != "train" and types[split] == PAIRS]
     retriever = Predictor(options.retriever) if options.retriever and ranked else None
     rankings = {split: list_documents(splits[split], retriever) for split in ranked}
-    task, program = make_task(setup, types, splits), "run_reranker"
-    keys = metric_keys(types, splits.get("dev", ()))
-    run: RerankerRun = start_fine_tuning(setup, task, splits, metric_keys=keys, program=program)
+    task = make_task(setup, types, splits)
+    check_best_metric(options.training.best_metric, metric_keys(types, splits.get("dev", ())))
+    run: RerankerRun = start_fine_tuning(setup, task, splits)
     single = RerankingTask(task.max_seq_length)  # of single documents; the trainer compiles it once
 
     def answer(split: str, name: str, batch_size: int) -> tuple[dict[str, float], Answers]:
@@ -265,7 +263,7 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
             metrics[f"{best}_of_retriever"] = ranking.metrics()[best]
         return metrics, reranked
 
-    return train_and_compare(run, program, splits, answer)
+    return train_and_compare(run, task.program, splits, answer)
 
 
 def make_task(
@@ -279,7 +277,7 @@ def make_task(
     num_documents = max((len(e.texts) - 1 for e in splits.get("train", ())), default=1)
     loss = options.loss or ("binary" if example_type == SCORES else "listwise")
     best = BEST_METRIC[types.get("dev", example_type)]
-    length = options.model.max_seq_length or _find_length(setup.known) or setup.max_seq_length
+    length = options.model.max_seq_length or _find_length(setup.checkpoint_task) or setup.max_seq_length
     return RerankingTask(length, num_documents, loss, best)
 
 
@@ -370,11 +368,10 @@ def embed(
     return vectors
 
 
-def _find_length(known: Task | None) -> int | None:
+def _find_length(task: Mapping[str, Any]) -> int | None:
     """Return the longest input of the model that the run begins with; None unless that scores pairs."""
-    if not isinstance(known, ClassificationTask) or known.kind.name != "regression":
-        return None
-    return known.max_seq_length if known.is_pair else None
+    scores_pairs = task.get("problem_type") == "regression" and task.get("is_pair")
+    return task["max_seq_length"] if scores_pairs else None
 
 
 def _check(

@@ -106,7 +106,7 @@ class EmbeddingTask(ExampleTask):
     """
 
     name = "embeddings"
-    example_type = EmbeddingExample
+    fixed_arguments = ("pooling", "projection_size", "normalize", "query_prefix", "document_prefix")
     soft_loss = "similarities"
     labels = ()
 
@@ -218,9 +218,6 @@ class EmbeddingTask(ExampleTask):
         is_scored = EMBEDDING_LOSSES[self.loss][2] == SCORES and count > 1
         if is_scored and not (0 <= example.label <= 1 or math.isnan(example.label)):
             raise DataError(origin, f"the label is {example.label:g}, but a score is from 0 to 1.")
-
-    def texts(self, example: EmbeddingExample) -> Iterable[str]:
-        return example.texts
 
     def num_sequences(self, examples: Sequence[EmbeddingExample]) -> int:
         return sum(len(example.texts) for example in examples)

@@ -30,7 +30,6 @@ from bert_tf.tasks.batches import RecordFiles, run_model
 from bert_tf.tasks.run import Plan, Run, start
 from bert_tf.tasks.run_folder import COUNT
 from bert_tf.tasks.setup import Setup, resolve
-from bert_tf.training.best_checkpoint import check_best_metric
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 from bert_tf.vocabulary import vocabulary_digest
 
@@ -111,6 +110,7 @@ class PretrainingOptions:
         "run or a model.ckpt-N in it. For a second phase that continues the first one, such as longer "
         "sequences or the decay of --lr_schedule=warmup_stable_decay.",
         default=False,
+        on_resume="first",
     )
     num_warmup_steps: int = option(
         "Steps until the full learning rate. The default becomes a tenth of --num_train_steps if the "
@@ -173,13 +173,13 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         return results
 
     results: Mapping[str, float] | None = None
-    first_step = run.trainer.step
+    first_step = run.loop.step
     if training.do_train:
         metrics = evaluate_now if training.do_eval else None
         results = run.train_on(RecordFiles(record_sets["train"].files), metrics)
     if not training.do_eval:
-        if run.trainer.step > first_step:
-            write_page(run, {"global_step": run.trainer.step})
+        if run.loop.step > first_step:
+            write_page(run, {"global_step": run.loop.step})
         return {}
     results = run.write_results("eval", results or evaluate_now())
     write_page(run, results)
@@ -195,7 +195,7 @@ def _count_warmup_steps(options: PretrainingOptions) -> int:
 
 def evaluate(run: PretrainingRun, task: PretrainingTask, files: Sequence[str]) -> dict[str, float]:
     """Return and log the metrics of the current model."""
-    options, trainer = run.options, run.trainer
+    options, trainer = run.options, run.loop
     size, max_batches = options.training.eval_batch_size, options.max_eval_steps
     outputs = run_model(trainer, task, RecordFiles(files), size, max_batches=max_batches)
     metrics = task.metrics(outputs)
@@ -296,14 +296,12 @@ def read_data(
     if checkpoint is not None and not training.do_train:
         trained = (checkpoint.task or {}).get("objective")
     tasks = make_tasks(options, record_sets, tokens, setup.max_seq_length, trained)
-    if training.do_eval:
-        check_best_metric(training.best_metric, tasks["eval"].metric_keys)
     for name, task in tasks.items():
         check_records(record_sets[name].files, task.record_features)
         masks = "are masked on the fly" if task.record_features != task.features else "have masks"
         logger.info("The %s records %s. The objective is %s.", name, masks, task.objective)
     if training.do_train:
-        RecordFiles(record_sets["train"].files).check(training, setup.devices)
+        RecordFiles(record_sets["train"].files).check(training, setup.strategy)
     stated = replace(files, vocab=None)  # the records come before what the tokens look like
     case = tokenizer_files.find_case(options.model.do_lower_case, checkpoint, stated)
     for record_set in record_sets.values():

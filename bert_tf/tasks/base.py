@@ -8,8 +8,8 @@ from __future__ import annotations
 import abc
 import inspect
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -25,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 Tensors = Mapping[str, Any]
 
-AnyExample = TypeVar("AnyExample")
-
 MIN_SEQ_LENGTH = 3  # [CLS], a token or the [SEP] of a pair, [SEP]
 
 
@@ -38,6 +36,7 @@ class Task(abc.ABC):
         features: features of an example for the model and the losses.
         losses: terms of the training loss.
         max_seq_length: S, tokens of an example with [CLS], [SEP] and padding.
+        fixed_arguments: those of the constructor that cannot change when a run resumes.
         best_metric: key of `metrics` that selects the best weights.
         lower_is_better: keys of `metrics` of which lower values are better; of all others, higher ones.
         predictions_per_token: of a masked-LM head, for counting operations.
@@ -48,6 +47,7 @@ class Task(abc.ABC):
     features: Sequence[FeatureSpec]
     losses: Sequence[Loss]
     max_seq_length: int
+    fixed_arguments: Sequence[str] = ("labels",)
     best_metric: str = "eval_loss"
     lower_is_better: Collection[str] = ("eval_loss", "loss")
     predictions_per_token: float = 0.0
@@ -137,13 +137,11 @@ class ExampleTask(Task):
     """A task whose records are made of examples, in their order.
 
     Attributes:
-        example_type: type of the examples.
         truncation: message with the numbers of truncated texts, of all texts, and S.
         soft_loss: what the outputs mean to a student: logits of a "softmax" or of a "sigmoid", a
             "number", or vectors by their "similarities".
     """
 
-    example_type: type
     soft_loss = "softmax"
     truncation = "%d of %d texts are longer than --max_seq_length=%d and truncated"
 
@@ -156,10 +154,9 @@ class ExampleTask(Task):
             The number of records.
 
         Raises:
-            TypeError: an example is of another type.
             ValueError: an example does not fit the task; the message names its line.
         """
-        rows = self.rows(list(of_type(examples, self.example_type)), tokenizer)
+        rows = self.rows(examples, tokenizer)
         parts, make = split_chunks(rows), self.record_maker(tokenizer)
         count, num_truncated = write_parts(path, self.written_features, make, parts, num_workers)
         if num_truncated:
@@ -191,41 +188,14 @@ class ExampleTask(Task):
     def records_key(self, examples: Sequence[Any], tokenizer: FullTokenizer) -> str:
         """Return a hash of everything that determines the records."""
 
-    def learned_shapes(self, embedding_dim: int) -> dict[str, tuple[int, ...]]:
-        """Return name -> shape of the `learned_outputs` of an example, for a task with a teacher.
-
-        Args:
-            embedding_dim: E of the teacher, for embeddings.
-        """
-        raise NotImplementedError
-
     def learned_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         """Return the outputs [B, ...] that a student learns, of the teacher or of the student itself."""
         tensors = self.eval_outputs(outputs, features)
         return {name: tensors[name] for name in tensors if name.endswith("logits")}
 
-    def texts(self, example: Any) -> Iterable[str]:
-        """Return the texts of an example, for checks of the vocabulary."""
-        return ()
-
     def num_sequences(self, examples: Sequence[Any]) -> int:
         """Return about how many sequences the records contain in total."""
         return len(examples)
-
-
-def of_type(examples: Iterable[AnyExample], example_type: type[AnyExample]) -> Iterator[AnyExample]:
-    """Yield the examples, and check the type of each.
-
-    Raises:
-        TypeError: an example is of another type, such as a row of a table.
-    """
-    for index, example in enumerate(examples):
-        if not isinstance(example, example_type):
-            raise TypeError(
-                f"Example {index} is of type {type(example).__name__}, but must be of type "
-                f"{example_type.__name__}."
-            )
-        yield example
 
 
 def check_argument(is_valid: object, name: str, value: Any, rule: str) -> None:

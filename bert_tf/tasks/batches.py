@@ -15,9 +15,9 @@ from bert_tf.data.features import trim_padding
 from bert_tf.data.records import assert_ids, count_records, explain_read_errors, read_records
 from bert_tf.options import OptionError
 from bert_tf.tasks.base import Task
-from bert_tf.training import strategy
 from bert_tf.training.loop import TrainLoop
 from bert_tf.training.options import TrainingOptions
+from bert_tf.training.strategy import needs_static_shapes
 
 Outputs = Callable[
     [Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]
@@ -32,13 +32,12 @@ class RecordFiles:
         lengths: of the sequences in a batch. "full": S; always on devices that need static shapes.
             "trimmed": the longest of the batch. "bucketed": trimmed, with examples of similar length per
             batch. A training with `pack_sequences` has "packed" rows of S tokens, several examples each.
+        batch_size: None for that of the options.
     """
 
     files: Sequence[str]
     lengths: str = "trimmed"
-
-    def batch_size(self, default: int) -> int:
-        return default
+    batch_size: int | None = None
 
     def check(self, training: TrainingOptions, devices: tf.distribute.Strategy) -> str:
         """Return the `lengths` of a training on the devices.
@@ -47,9 +46,7 @@ class RecordFiles:
             ValueError: the devices need static shapes or parts of one size, which the options prevent,
                 or there are fewer examples than one batch needs.
         """
-        is_static, size = strategy.needs_static_shapes(devices), training.train_batch_size
-        if training.pack_sequences and is_static:
-            raise OptionError("pack_sequences", "a TPU needs static shapes. Omit it.")
+        is_static, size = needs_static_shapes(devices), training.train_batch_size
         lengths = "packed" if training.pack_sequences else self.lengths
         if is_static or (training.jit_compile == "cudnn" and lengths != "packed"):
             lengths = "full"  # cuDNN's attention is compiled for one shape
@@ -61,52 +58,26 @@ class RecordFiles:
         return lengths
 
     def stream(
-        self, trainer: TrainLoop, task: Task, training: TrainingOptions
+        self, loop: TrainLoop, task: Task, training: TrainingOptions
     ) -> Callable[[int], tf.data.Dataset]:
         """Return the function step -> endless dataset of training batches from that step on."""
-        lengths, id_limits = self.check(training, trainer.strategy), _id_limits(trainer, task)
-        parts = trainer.strategy.num_replicas_in_sync * training.gradient_accumulation_steps
+        lengths, id_limits = self.check(training, loop.strategy), task.id_limits(loop.model.config)
+        parts = loop.strategy.num_replicas_in_sync * training.gradient_accumulation_steps
         return lambda step: training_batches(
             task, self.files, training, lengths, step, parts, id_limits
         )
 
-    def collect(
-        self,
-        trainer: TrainLoop,
-        task: Task,
-        outputs: Outputs,
-        batch_size: int,
-        label: str = "eval",
-        max_batches: int | None = None,
-    ) -> dict[str, np.ndarray]:
-        """Return the tensors of `outputs` for all records, in their order.
-
-        Args:
-            max_batches: maximum number of batches; with "bucketed" the shortest examples.
-        """
-        lengths = "full" if strategy.needs_static_shapes(trainer.strategy) else self.lengths
-        by_length = lengths == "bucketed"
-        dataset = read_records(
+    def batches(
+        self, loop: TrainLoop, task: Task, lengths: str, batch_size: int
+    ) -> tf.data.Dataset:
+        """Return the batches of an evaluation."""
+        return read_records(
             self.files,
             task.record_features,
-            batch_size=batch_size,
-            shuffle=False,
-            repeat=False,
-            drop_remainder=False,
-            by_length=by_length,
-            id_limits=_id_limits(trainer, task),
+            batch_size,
+            by_length=lengths == "bucketed",
+            id_limits=task.id_limits(loop.model.config),
         )
-        dataset = task.complete(dataset, seed=0)  # the same at every evaluation
-        dataset = without_needless_padding(dataset, task, lengths)
-        numbered = _with_record_number(outputs) if by_length else outputs
-        with explain_read_errors(self.files):
-            columns = trainer.predict(
-                dataset, numbered, batch_size, label=label, max_batches=max_batches
-            )
-        if by_length:
-            order = np.argsort(columns.pop(RECORD_NUMBER))
-            columns = {name: values[order] for name, values in columns.items()}
-        return columns
 
 
 @dataclass(frozen=True)
@@ -114,40 +85,22 @@ class DatasetBatches:
     """Batches of `task.record_features`, repeated for a training when they end."""
 
     dataset: tf.data.Dataset
+    batch_size: int
     files: Sequence[str] = ()
-
-    def batch_size(self, default: int = 0) -> int:
-        """Return the number of examples of the first batch."""
-        features = next(iter(self.dataset))
-        return int(tf.shape(next(iter(features.values())))[0])
+    lengths: str = "full"
 
     def stream(
-        self, trainer: TrainLoop, task: Task, training: TrainingOptions
+        self, loop: TrainLoop, task: Task, training: TrainingOptions
     ) -> Callable[[int], tf.data.Dataset]:
         """Return the function step -> endless dataset of training batches from that step on."""
-        if strategy.needs_static_shapes(trainer.strategy):
-            _check_parts(self.batch_size(), training, trainer.strategy)
-        batches = self._checked(trainer, task).repeat()
+        if needs_static_shapes(loop.strategy):
+            _check_parts(self.batch_size, training, loop.strategy)
+        batches = self.batches(loop, task).repeat()
         return lambda step: task.complete(batches.skip(step), training.seed, first_batch=step)
 
-    def collect(
-        self,
-        trainer: TrainLoop,
-        task: Task,
-        outputs: Outputs,
-        batch_size: int,
-        label: str = "eval",
-        max_batches: int | None = None,
-    ) -> dict[str, np.ndarray]:
-        """Return the tensors of `outputs` for all examples."""
-        dataset = task.complete(self._checked(trainer, task), seed=0)
-        with explain_read_errors(self.files):
-            return trainer.predict(
-                dataset, outputs, batch_size, label=label, max_batches=max_batches
-            )
-
-    def _checked(self, trainer: TrainLoop, task: Task) -> tf.data.Dataset:
-        limits = _id_limits(trainer, task)
+    def batches(self, loop: TrainLoop, task: Task, *_: Any) -> tf.data.Dataset:
+        """Return the batches, whose ids are checked."""
+        limits = task.id_limits(loop.model.config)
 
         @tf.autograph.experimental.do_not_convert
         def check(batch):
@@ -160,17 +113,41 @@ class DatasetBatches:
 Source: TypeAlias = RecordFiles | DatasetBatches
 
 
-def run_model(
-    trainer: TrainLoop,
+def collect(
+    loop: TrainLoop,
     task: Task,
     source: Source,
+    outputs: Outputs,
     batch_size: int,
     label: str = "eval",
     max_batches: int | None = None,
 ) -> dict[str, np.ndarray]:
+    """Return the tensors of `outputs` for all examples, in their order.
+
+    Args:
+        batch_size: of record files.
+        max_batches: maximum number of batches; with "bucketed" the shortest examples.
+    """
+    lengths = "full" if needs_static_shapes(loop.strategy) else source.lengths
+    size = source.batch_size or batch_size
+    dataset = source.batches(loop, task, lengths, size)
+    dataset = task.complete(dataset, seed=0)  # the same at every evaluation
+    dataset = without_needless_padding(dataset, task, lengths)
+    is_ordered = lengths != "bucketed"
+    outputs = outputs if is_ordered else _with_record_number(outputs)
+    with explain_read_errors(source.files):
+        columns = loop.predict(dataset, outputs, size, label=label, max_batches=max_batches)
+    if is_ordered:
+        return columns
+    order = np.argsort(columns.pop(RECORD_NUMBER))
+    return {name: values[order] for name, values in columns.items()}
+
+
+def run_model(
+    loop: TrainLoop, task: Task, source: Source, batch_size: int, **settings: Any
+) -> dict[str, np.ndarray]:
     """Return the outputs for `task.metrics`, in the order of the examples; see `collect`."""
-    outputs = task.eval_outputs
-    return task.decode(source.collect(trainer, task, outputs, batch_size, label, max_batches))
+    return task.decode(collect(loop, task, source, task.eval_outputs, batch_size, **settings))
 
 
 def _check_parts(size: int, training: TrainingOptions, devices: tf.distribute.Strategy) -> None:
@@ -178,10 +155,6 @@ def _check_parts(size: int, training: TrainingOptions, devices: tf.distribute.St
     if size % num_parts:
         text = f"{size}, but pack_sequences and a TPU need a multiple of the {num_parts} parts."
         raise OptionError("train_batch_size", text)
-
-
-def _id_limits(trainer: TrainLoop, task: Task) -> dict[str, int]:
-    return task.id_limits(trainer.model.config)
 
 
 def without_needless_padding(dataset: tf.data.Dataset, task: Task, lengths: str) -> tf.data.Dataset:
@@ -213,11 +186,8 @@ def training_batches(
     dataset = read_records(
         files,
         task.record_features,
-        batch_size=training.train_batch_size,
-        shuffle=True,
+        training.train_batch_size,
         seed=training.seed,
-        repeat=True,
-        drop_remainder=True,
         skip_batches=first_batch,
         by_length=lengths == "bucketed",
         id_limits=id_limits,
@@ -234,7 +204,7 @@ def training_batches(
     ).prefetch(tf.data.AUTOTUNE)
 
 
-@functools.lru_cache(maxsize=8)  # the trainer compiles a step for each function it is given
+@functools.lru_cache(maxsize=8)  # the loop compiles a step for each function it is given
 def _with_record_number(outputs: Outputs) -> Outputs:
     return lambda answers, features: {
         **outputs(answers, features),

@@ -171,8 +171,8 @@ class ClassificationTask(ExampleTask):
     """
 
     name = "classification"
+    fixed_arguments = ("labels", "problem_type")
     lower_is_better = ("eval_mean_absolute_error", "eval_loss", "loss")
-    example_type = InputExample
     truncation = (
         "%d of %d examples are longer than --max_seq_length=%d tokens and are truncated. "
         "--doc_stride reads them whole."
@@ -291,9 +291,6 @@ class ClassificationTask(ExampleTask):
             SentenceRow(n, e.text_a, e.text_b, self._encode_label(e))
             for n, e in enumerate(examples)
         ]
-
-    def texts(self, example: InputExample) -> Iterable[str]:
-        return filter(None, (example.text_a, example.text_b))
 
     def count_records(self, examples: Sequence[InputExample], tokenizer: FullTokenizer) -> int:
         """Return how many records `write_records` makes of the examples."""

@@ -28,6 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import find_config
+from bert_tf.checkpoints.heads import task_values
 from bert_tf.checkpoints.labels import align_labels
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.data.features import FeatureSpec
@@ -35,8 +36,8 @@ from bert_tf.data.parallel import encode_columns
 from bert_tf.data.records import RecordWriter, make_once
 from bert_tf.options import OptionError
 from bert_tf.tasks.base import ExampleTask, Tensors
-from bert_tf.tasks.batches import RecordFiles
-from bert_tf.tasks.load import load_task, load_weights, make_task
+from bert_tf.tasks.batches import RecordFiles, collect
+from bert_tf.tasks.load import load_weights, make_task
 from bert_tf.tasks.setup import FineTuningOptions
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.training.loop import TrainLoop
@@ -65,8 +66,7 @@ class Teacher:
     model: keras.Model
     task: ExampleTask
     student: ExampleTask
-    devices: tf.distribute.Strategy
-    policy: str
+    strategy: tf.distribute.Strategy
 
     def write_records(
         self, records: str, examples: Sequence[Any], tokenizer: FullTokenizer, batch_size: int
@@ -78,36 +78,38 @@ class Teacher:
         Args:
             records: path of the records of the examples.
         """
-        key = self.task.records_key(examples, tokenizer)
-        about = [key, self.policy, [spec.name for spec in self.student.record_features]]
-        digest = hashlib.sha256(json.dumps([*about, self.model.config.to_dict()]).encode())
-        for variable in self.model.weights:
+        model, task, specs = self.model, self.task, self.student.record_features
+        about = [task.records_key(examples, tokenizer), model.dtype_policy.name]
+        about += [[spec.name for spec in specs], model.config.to_dict()]
+        digest = hashlib.sha256(json.dumps(about).encode())
+        for variable in model.weights:
             digest.update(np.asarray(variable).tobytes())
 
         def write(path: str) -> int:
-            outputs = self._outputs(records, batch_size)
+            logger.info("***** Running the teacher, %s *****", self.source)
+            # Each of several workers computes all outputs, for its own file.
+            alone = is_multi_worker(self.strategy)
+            strategy = tf.distribute.get_strategy() if alone else self.strategy
+            loop = TrainLoop(model, (), strategy=strategy, input_names=task.input_names)
+            source = RecordFiles([records], "bucketed")
+            outputs = collect(loop, task, source, task.learned_outputs, batch_size, label="teacher")
             columns = {f"teacher_{name}": values for name, values in outputs.items()}
-            return add_columns(records, columns, self.student.record_features, path)
+            return add_columns(records, columns, specs, path)
 
         path = os.path.join(os.path.dirname(records), "train_taught.tf_record")
         make_once(path, digest.hexdigest(), write)
         return path
 
-    def _outputs(self, records: str, batch_size: int) -> Mapping[str, np.ndarray]:
-        task, devices = self.task, self.devices
-        if is_multi_worker(devices):  # each worker computes all outputs, for its own file
-            devices = tf.distribute.get_strategy()
-        runner = TrainLoop(self.model, (), strategy=devices, input_names=task.input_names)
-        logger.info("***** Running the teacher, %s *****", self.source)
-        source = RecordFiles([records], "bucketed")
-        return source.collect(runner, task, task.learned_outputs, batch_size, label="teacher")
+
+# What a teacher and its student must have in common.
+_SHARED = ("task", "problem_type", "crf", "feature_layers", "query_prefix", "document_prefix")
 
 
 def load_teacher(
     options: FineTuningOptions,
     task: ExampleTask,
     tokenizer: FullTokenizer,
-    devices: tf.distribute.Strategy,
+    strategy: tf.distribute.Strategy,
     policy: str,
     other_names: Sequence[str] = (),
 ) -> Teacher:
@@ -125,34 +127,29 @@ def load_teacher(
     checkpoint = read_checkpoint(source)
     config = find_config(None, checkpoint)
     config.check_sequence_length(task.max_seq_length)
-    known: Any = load_task(checkpoint, task.max_seq_length)[0]
+    own, values = task.values(), task_values(checkpoint, task.max_seq_length)[0] or {}
     is_embedder = task.name == "embeddings"  # whose pooling may differ
-    if is_embedder and (known is None or known.name == "pretraining"):
+    if is_embedder and values.get("task") in (None, "pretraining"):
         # the means of an encoder's tokens
-        known = make_task({"task": task.name, "max_seq_length": task.max_seq_length}, source)
-    if known is None:
-        raise OptionError("teacher", f"{source} has no head for a known task. Train it first.")
-    settings = _shared_settings(task, tokenizer)
-    of_teacher = _shared_settings(known, load_tokenizer(None, None, checkpoint, config))
-    if differing := [name for name in settings if of_teacher[name] != settings[name]]:
+        values = {"task": task.name, "max_seq_length": task.max_seq_length}
+    differing = [name for name in _SHARED if (values.get(name) or None) != (own.get(name) or None)]
+    of_teacher = load_tokenizer(None, None, checkpoint, config)
+    if of_teacher.vocab != tokenizer.vocab:
+        differing.append("vocabulary")
+    if of_teacher.do_lower_case != tokenizer.do_lower_case:
+        differing.append("do_lower_case")
+    if differing:
         text = f"{source} has another {', '.join(differing)} than the model. Use one with the same."
         raise OptionError("teacher", text)
-    labels = getattr(known, "labels", ()), getattr(task, "labels", ())
+    labels = tuple(map(str, values.get("labels", ()))), getattr(task, "labels", ())
     checkpoint = align_labels(checkpoint, *labels, other_names)
-    taught, embedding_dim = (known, known.width(config)) if is_embedder else (task, 0)
-    with devices.scope():
+    taught: Any = make_task(values, source) if is_embedder else task
+    with strategy.scope():
         model = taught.build_model(config, dtype=policy)
     load_weights(model, checkpoint, taught)
+    embedding_dim = taught.width(config) if is_embedder else 0
     student = student_task(task, options.temperature, embedding_dim)
-    return Teacher(source, model, task, student, devices, policy)
-
-
-def _shared_settings(task: ExampleTask, tokenizer: FullTokenizer) -> dict[str, Any]:
-    """Return what a teacher and its student must have in common."""
-    names = ("problem_type", "crf", "feature_layers", "query_prefix", "document_prefix")
-    settings = {name: task.arguments().get(name) for name in names}
-    tokenization = {"vocabulary": list(tokenizer.vocab), "do_lower_case": tokenizer.do_lower_case}
-    return {"task": task.name, **tokenization, **settings}
+    return Teacher(source, model, task, student, strategy)
 
 
 def add_columns(
@@ -179,10 +176,11 @@ def add_columns(
 # ---- the losses of a student
 
 
-def student_task(task: ExampleTask, temperature: float, embedding_dim: int = 0) -> ExampleTask:
+def student_task(task: Any, temperature: float, embedding_dim: int = 0) -> ExampleTask:
     """Return a task whose records have a teacher's outputs and whose losses learn them.
 
     Args:
+        task: `learned_shapes` are the shapes of its `learned_outputs`.
         embedding_dim: E of the teacher, for embeddings.
     """
     student = copy.copy(task)

@@ -30,17 +30,7 @@ def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
     Args:
         logits: float [examples, L].
         labels: int [examples].
-
-    Raises:
-        ValueError: a label is not from 0 to L - 1. NumPy would count -1, which data sets have for
-            examples without a label, from the end.
     """
-    size = logits.shape[-1]
-    if len(beyond := labels[(labels < 0) | (labels >= size)]):
-        raise ValueError(
-            f"{len(beyond)} of {len(labels)} examples have a label such as {beyond[0]}, but the ids of "
-            f"the {size} labels are 0 to {size - 1}. Leave out examples without a label."
-        )
     return float(-log_softmax(logits)[np.arange(len(labels)), labels].mean())
 
 
@@ -70,19 +60,13 @@ def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
     The metric of CoLA (two classes), and its generalisation R_K to more classes.
 
     Source: Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient",
-    2004, equation 8.
+    2004, equation 8: a covariance of one-hot vectors.
     """
     classes = np.union1d(predictions, labels)
-    counts = np.array(
-        [[int((predictions == c).sum()), int((labels == c).sum())] for c in classes]
-    ).T.tolist()  # Python's integers, which do not overflow
-    predicted, actual = counts
-    num_examples, num_right = len(labels), int((predictions == labels).sum())
-    covariance = num_right * num_examples - _dot(predicted, actual)
-    variances = [num_examples**2 - _dot(counted, counted) for counted in counts]
-    if 0 in variances:
-        return 0.0
-    return covariance / math.sqrt(variances[0] * variances[1])
+    one_hot = [values[:, None] == classes for values in (predictions, labels)]
+    x, y = (values - values.mean(axis=0) for values in one_hot)
+    norm = math.sqrt((x * x).sum() * (y * y).sum())
+    return float((x * y).sum() / norm) if norm else 0.0
 
 
 def exact_match(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -152,10 +136,6 @@ def _f1_score(predicted: np.ndarray, actual: np.ndarray) -> float:
     both = int((predicted & actual).sum())
     total = int(predicted.sum()) + int(actual.sum())
     return 2.0 * both / total if total else 0.0
-
-
-def _dot(first: list[int], second: list[int]) -> int:
-    return sum(a * b for a, b in zip(first, second, strict=True))
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

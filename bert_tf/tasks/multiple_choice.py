@@ -41,7 +41,6 @@ class MultipleChoiceTask(ExampleTask):
     """
 
     name = "multiple_choice"
-    example_type = Question
     truncation = "%d of %d texts with their choice fill --max_seq_length=%d, and may be truncated"
     best_metric = "eval_accuracy"
     metric_keys = ("eval_accuracy", "eval_loss", "loss")
@@ -66,9 +65,6 @@ class MultipleChoiceTask(ExampleTask):
 
     def record_maker(self, tokenizer: FullTokenizer) -> ChoiceRecords:
         return ChoiceRecords(tokenizer, self.max_seq_length, self.record_names, self.num_choices)
-
-    def texts(self, example: Question) -> Iterable[str]:
-        return (example.text_a, *example.choices)
 
     def num_sequences(self, questions: Sequence[Question]) -> int:
         return sum(len(question.choices) for question in questions)

@@ -107,7 +107,6 @@ class QuestionAnsweringTask(ExampleTask):
     name = "question_answering"
     uses_pooler = False
     best_metric = "f1"
-    example_type = tuple  # from `label_questions`
 
     def __init__(
         self,
@@ -197,9 +196,6 @@ class QuestionAnsweringTask(ExampleTask):
         for window in chain.from_iterable(self.windows_by_question(examples, tokenizer)):
             ids, positions = (window.query_ids, window.passage_ids), window.answer_positions
             yield WindowRow(window.unique_id, *ids, *positions, window.answer is None)
-
-    def texts(self, example: LabeledQuestion) -> Iterable[str]:
-        return (example[0].question_text, example[0].passage.text)
 
     def records_key(self, examples: Sequence[LabeledQuestion], tokenizer: FullTokenizer) -> str:
         settings = self.arguments() | {"is_labeled": self.is_labeled}

@@ -88,7 +88,7 @@ class ClassifierOptions:
     )
 
     def __post_init__(self) -> None:
-        check_data(self, self.task_name, self.data_dir)
+        check_data(self, self.task_name)
 
     @property
     def glue_task(self) -> GlueTask | None:
@@ -107,7 +107,8 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
     leaderboard, and the files of checkpoints/write.py.
     """
     setup = resolve(options, "classification")
-    task, splits = read_data(options, setup.trained, setup.max_seq_length, setup.labels)
+    labels = setup.checkpoint_labels("classification")
+    task, splits = read_data(options, setup.trained, setup.max_seq_length, labels)
     num_windows = task.count_records(splits.get("train", ()), setup.tokenizer)
     label_names = options.glue_task.label_names if options.glue_task else ()
     run: ClassifierRun = start_fine_tuning(
@@ -147,7 +148,7 @@ def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
         facts[f"examples{suffix}"] = len(examples)
         if "eval_accuracy" in metrics:
             facts[f"eval_accuracy_of_largest_class{suffix}"] = largest_class(outputs["label_ids"])
-        rows = [Example(tuple(task.texts(example)), example.location) for example in examples]
+        rows = [Example(tuple(filter(None, (e.text_a, e.text_b))), e.location) for e in examples]
         scores = task.kind.scores(outputs["logits"])
         sections += evaluation_sections(
             task.problem_type, task.labels, rows, scores, outputs["label_ids"], suffix

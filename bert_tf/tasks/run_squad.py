@@ -134,11 +134,11 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
         splits["train"] = read_training_set(options, task, setup.tokenizer)
     run: SquadRun = start_fine_tuning(setup, task, splits)
 
-    def predict(batch_size: int, label: str) -> dict[str, Prediction]:
-        return dev.predict(run.outputs(dev.questions, "eval", batch_size, dev.task, label))
+    def predict(batch_size: int) -> dict[str, Prediction]:
+        return dev.predict(run.outputs(dev.questions, "eval", batch_size, dev.task))
 
     def dev_metrics() -> dict[str, float]:
-        return dev.metrics(predict(options.training.eval_batch_size, "eval"))
+        return dev.metrics(predict(options.training.eval_batch_size))
 
     if options.training.do_train:
         if dev is not None:  # now, so that a full disk is found early
@@ -148,7 +148,7 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     if dev is None:
         return {}
     logger.info("***** Running prediction on %d questions *****", len(dev.examples))
-    predictions = predict(options.fine_tuning.predict_batch_size, "predict")
+    predictions = predict(options.fine_tuning.predict_batch_size)
     write_answers(run.output_dir, predictions, version_2)
     if not dev.has_answers:
         logger.info("The questions lack answers, so there are no metrics.")

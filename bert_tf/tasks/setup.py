@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, find_config
-from bert_tf.checkpoints.heads import HEADS
+from bert_tf.checkpoints.heads import HEADS, task_values
 from bert_tf.checkpoints.initial import select_layers
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.config import BertConfig
-from bert_tf.options import OptionError, option
+from bert_tf.options import OptionError, option, require_files
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.load import load_task
+from bert_tf.tasks.load import make_task
 from bert_tf.tasks.run_folder import RunFolder
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
-from bert_tf.training.options import parse_layers
+from bert_tf.training.options import TrainingOptions, parse_layers
 
 AnyOptions = TypeVar("AnyOptions", bound=Any)  # with groups `devices`, `training` and `model`
 
@@ -65,12 +64,7 @@ class FineTuningOptions:
     predict_file: str | None = option("File to predict.", group="Data", default=None)
 
 
-# Split -> flag of its action, flag of its file.
-_FLAGS = {
-    "train": ("do_train", "train_file"),
-    "dev": ("do_eval", "eval_file"),
-    "test": ("do_predict", "predict_file"),
-}
+_FILES = {"do_train": "train_file", "do_eval": "eval_file", "do_predict": "predict_file"}
 
 
 def select_files(options: Any) -> dict[str, str | None]:
@@ -86,24 +80,17 @@ def select_files(options: Any) -> dict[str, str | None]:
     return files
 
 
-def check_files(options: Any, are_needed: bool = True) -> None:
-    """Raise unless there is something to do, with the files for it if they are needed."""
-    files = select_files(options)
-    if not files:
-        raise ValueError("Nothing to do: give at least one of do_train, do_eval, do_predict.")
-    for split, file in files.items():
-        action, flag = _FLAGS[split]
-        if are_needed and not file:
-            raise OptionError(flag, f"is needed by `{action}`.")
+def check_files(options: Any) -> None:
+    """Raise unless there is something to do, with the files for it."""
+    require_files(options, _FILES)
 
 
-def check_data(options: Any, task_name: str | None, data_dir: str | None) -> None:
+def check_data(options: Any, data_set: str | None) -> None:
     """Raise unless there is something to do, with a data set in its folder or with files."""
-    fine_tuning = options.fine_tuning
-    has_files = any((fine_tuning.train_file, fine_tuning.eval_file, fine_tuning.predict_file))
-    if bool(task_name) == has_files or bool(task_name) > bool(data_dir):
+    has_files = any(vars(options.fine_tuning)[file] for file in _FILES.values())
+    if bool(data_set) == has_files:
         raise OptionError("task_name", "give it with data_dir, or files of your own.")
-    check_files(options, are_needed=has_files)
+    require_files(options, _FILES if has_files else dict.fromkeys(_FILES, "data_dir"))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -111,25 +98,26 @@ class Setup(Generic[AnyOptions]):
     """What a program has resolved before it reads its data; `resolve` makes it.
 
     Args:
-        devices: strategy of the training.
+        strategy: devices of the training.
         folder: `output_dir`, as an earlier process left it.
-        checkpoint: initial weights, None for random ones.
+        checkpoint: initial weights, the newest of `output_dir` or else of `init_checkpoint`; None for
+            random ones.
         config: architecture of the model.
         max_seq_length: S.
-        task_type: key of `HEADS`; None if the program does not choose the task.
-        trained: task that a resumed or evaluated model was trained for; None for a new model, or if no
-            file states it.
+        checkpoint_task: content of the `task.json` of the initial weights, or what their head states;
+            {} if unknown.
+        trained: the same as a task, for a model that is resumed or evaluated; None if it is new.
         tokenizer: of a run that reads texts.
         vocabulary, do_lower_case: of the texts; None if unknown.
     """
 
     options: AnyOptions
-    devices: tf.distribute.Strategy
+    strategy: tf.distribute.Strategy
     folder: RunFolder
     checkpoint: PretrainedCheckpoint | None
     config: BertConfig
     max_seq_length: int
-    task_type: str | None = None
+    checkpoint_task: Mapping[str, Any]
     trained: Any = None
     tokenizer: Any = None
     vocabulary: Sequence[str] | None = None
@@ -140,18 +128,10 @@ class Setup(Generic[AnyOptions]):
         """Keras precision policy of the model."""
         return self.options.devices.policy
 
-    @functools.cached_property
-    def known(self) -> Any:
-        """Task of the weights that the run begins with; None if no file states it."""
-        if self.folder.weights is not None:
-            return self.folder.task
-        return None if self.checkpoint is None else load_task(self.checkpoint)[0]
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Labels of the initial weights, in the order of the outputs; () without a head of this type."""
-        is_same = self.known is not None and self.known.name == self.task_type
-        return getattr(self.known, "labels", ()) if is_same else ()
+    def checkpoint_labels(self, task_type: str | None) -> tuple[str, ...]:
+        """Return the labels of the initial weights, by output; () for another type of task."""
+        task = self.checkpoint_task
+        return tuple(map(str, task.get("labels", ()))) if task.get("task") == task_type else ()
 
     def with_tokenizer(self, tokenizer: FullTokenizer) -> Setup[AnyOptions]:
         tokens, case = list(tokenizer.vocab), tokenizer.do_lower_case
@@ -168,7 +148,7 @@ def resolve(
     """Resolve the devices, `output_dir`, initial weights, architecture, tokenizer and S of a run.
 
     Args:
-        task_type: key of `HEADS`. Without it neither a tokenizer nor a trained task.
+        task_type: type of task of the program. Without it neither a tokenizer nor a trained task.
         default_length: S if neither the options nor an earlier training set it.
         config: architecture. Default: that of the flags or of the weights.
         attention: direction of the model. Default: that of the architecture.
@@ -177,17 +157,8 @@ def resolve(
         ValueError: there are no weights, or they are for another type of task.
     """
     training, model = options.training, options.model
-    devices, folder = options.devices.make_strategy(), RunFolder.read(training.output_dir)
-    path = training.init_checkpoint
-    checkpoint = read_checkpoint(path) if path else folder.weights
-    if checkpoint is None and not training.do_train:
-        raise OptionError(
-            "init_checkpoint", f"give it, or train: output_dir={folder.path} has no checkpoint."
-        )
-    if config is None:
-        config = find_config(model.bert_config_file, checkpoint)
-    if checkpoint is not None and training.init_layers is not None:
-        checkpoint, config = choose_layers(training.init_layers, checkpoint, config)
+    strategy, folder = options.devices.make_strategy(), RunFolder.read(training.output_dir)
+    checkpoint, config = _read_weights(training, folder, model.bert_config_file, config)
     if attention is not None:
         config = replace(config, attention_direction=attention)
         if checkpoint is not None and checkpoint.config is not None:
@@ -198,50 +169,50 @@ def resolve(
     if model.max_seq_length is not None:
         config.check_sequence_length(model.max_seq_length)
     length = min(model.max_seq_length or default_length, config.max_position_embeddings)
-    setup = Setup(options, devices, folder, checkpoint, config, length, task_type)
-    if task_type is None:
-        return setup
-    trained = find_trained_task(setup, task_type)
+    task = {} if checkpoint is None else task_values(checkpoint, length)[0] or {}
+    trained = None
+    if task_type and task and (folder.weights is not None or not training.do_train):
+        trained = _make_trained(task, task_type, checkpoint, resumes=folder.weights is not None)
     if trained is not None and model.max_seq_length is None:
         length = trained.max_seq_length
+    setup = Setup(options, strategy, folder, checkpoint, config, length, task, trained)
+    if task_type is None:
+        return setup
     tokenizer = load_tokenizer(model.vocab_file, model.do_lower_case, checkpoint, config)
-    return replace(setup, trained=trained, max_seq_length=length).with_tokenizer(tokenizer)
+    return setup.with_tokenizer(tokenizer)
 
 
-def choose_layers(
-    init_layers: str, checkpoint: PretrainedCheckpoint, config: BertConfig
-) -> tuple[PretrainedCheckpoint, BertConfig]:
-    """Return the weights and the architecture with the layers of `init_layers`.
+def _read_weights(
+    training: TrainingOptions, folder: RunFolder, config_file: str | None, config: BertConfig | None
+) -> tuple[PretrainedCheckpoint | None, BertConfig]:
+    """Return the initial weights, if any, and the architecture, both with the layers of the options."""
+    checkpoint = folder.weights
+    layers = training.init_layers and parse_layers(training.init_layers)
+    if checkpoint is None and training.init_checkpoint:
+        checkpoint = read_checkpoint(training.init_checkpoint)
+        if layers:
+            checkpoint = select_layers(checkpoint, layers)
+    if checkpoint is None and not training.do_train:
+        text = f"give it, or train: output_dir={folder.path} has no checkpoint."
+        raise OptionError("init_checkpoint", text)
+    config = config or find_config(config_file, checkpoint)
+    return checkpoint, replace(config, num_hidden_layers=len(layers)) if layers else config
+
+
+def _make_trained(
+    values: Mapping[str, Any], task_type: str, checkpoint: Any, resumes: bool
+) -> Task | None:
+    """Return the task of a model that is resumed or evaluated; None if `task_type` needs no head.
 
     Raises:
-        ValueError: the checkpoint lacks a layer.
+        ValueError: the model is for another type of task.
     """
-    layers = parse_layers(init_layers)
-    return select_layers(checkpoint, layers), replace(config, num_hidden_layers=len(layers))
-
-
-def find_trained_task(setup: Setup, task_type: str) -> Task | None:
-    """Return the task that the model was trained for. A resumed run or an evaluation uses it.
-
-    None for a new model, or if no file states the task.
-
-    Raises:
-        ValueError: the weights are for another type of task.
-    """
-    folder, checkpoint = setup.folder, setup.checkpoint
-    resumes = folder.weights is not None
-    if resumes:
-        source, task = folder.path, folder.task
-    elif setup.options.training.do_train or checkpoint is None:
+    if values["task"] == task_type:
+        return make_task(values, checkpoint.folder)
+    if not resumes and task_type in HEADS and not HEADS[task_type].variables:
         return None
-    else:
-        source, (task, _) = checkpoint.folder, load_task(checkpoint, setup.max_seq_length)
-    if task is None or task.name == task_type:
-        return task
-    if not resumes and not HEADS[task_type].variables:
-        return None  # it needs no head, so any encoder will do
     raise OptionError(
         "output_dir" if resumes else "init_checkpoint",
-        f"{source} contains a model for {task.name}, but this program is for {task_type}. Use "
+        f"{checkpoint.source} is a model for {values['task']}, but this program is for {task_type}. Use "
         + ("another folder." if resumes else "do_train, to train it for this first."),
     )

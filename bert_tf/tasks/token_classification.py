@@ -79,8 +79,8 @@ class TokenClassificationTask(ExampleTask):
     """
 
     name = "token_classification"
+    fixed_arguments = ("labels", "feature_layers", "crf")
     uses_pooler = False
-    example_type = Sentence
 
     def __init__(
         self,
@@ -137,9 +137,6 @@ class TokenClassificationTask(ExampleTask):
         return BertBiLstmForTokenClassification(
             config, self.labels, self.feature_layers, self.bilstm_units, **settings
         )
-
-    def texts(self, example: Sentence) -> Iterable[str]:
-        return example.words
 
     def count_windows(self, sentences: Sequence[Sentence], tokenizer: FullTokenizer) -> int:
         """Return how many records `write_records` makes of the sentences."""

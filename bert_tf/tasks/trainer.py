@@ -20,7 +20,6 @@ from bert_tf.tasks.batches import DatasetBatches, RecordFiles, Source, run_model
 from bert_tf.tasks.run import Plan, Run, start
 from bert_tf.tasks.setup import Setup, resolve
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
-from bert_tf.training.best_checkpoint import check_best_metric
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
@@ -88,18 +87,19 @@ class Trainer:
         values = make_options(
             TrainerOptions,
             output_dir=os.fspath(output_dir),
-            init_checkpoint=None if init_checkpoint is None else os.fspath(init_checkpoint),
+            init_checkpoint=init_checkpoint and os.fspath(init_checkpoint),
             do_train=True,
             **options,
         )
-        check_best_metric(values.training.best_metric, task.metric_keys)
         self.task = task
         setup: Setup[TrainerOptions] = resolve(values, config=config)
         if tokenizer is not None:
             compare_vocabularies("`tokenizer`", list(tokenizer.vocab), setup.checkpoint)
-        self.tokenizer = tokenizer or _find_tokenizer(setup)
-        if self.tokenizer is not None:
-            setup = setup.with_tokenizer(self.tokenizer)
+        elif setup.checkpoint is not None and setup.checkpoint.tokenizer.vocab is not None:
+            tokenizer = load_tokenizer(None, None, setup.checkpoint, setup.config)
+        self.tokenizer = tokenizer
+        if tokenizer is not None:
+            setup = setup.with_tokenizer(tokenizer)
         if num_warmup_steps is None:
             num_warmup_steps = num_train_steps // 10
         self._run: Run[Task, TrainerOptions] = start(
@@ -108,7 +108,7 @@ class Trainer:
 
     @property
     def model(self) -> keras.Model:
-        return self._run.trainer.model
+        return self._run.loop.model
 
     def fit(self, data: Data, evaluate: Data | None = None) -> dict[str, float]:
         """Train up to `num_train_steps`, and return the metrics of `evaluate`.
@@ -129,11 +129,11 @@ class Trainer:
                 label or a weight of another rank than the task's. A label is unknown. `evaluate` repeats
                 without end.
         """
-        source = _make_source(data, self.task, "bucketed")
+        source = _make_source(data, self.task)
         if evaluate is None:
             self._run.train_on(source)
-            return {"global_step": self._run.trainer.step}
-        held_out = _make_held_out(evaluate, self.task)
+            return {"global_step": self._run.loop.step}
+        held_out = _make_source(evaluate, self.task, held_out=True)
         results = self._run.train_on(source, functools.partial(self._metrics, held_out))
         metrics = self._metrics(held_out) if results is None else results
         return self._run.write_results("eval", metrics)
@@ -144,48 +144,32 @@ class Trainer:
         Args:
             data: as `evaluate` in `fit`.
         """
-        return self._run.write_results("eval", self._metrics(_make_held_out(data, self.task)))
+        source = _make_source(data, self.task, held_out=True)
+        return self._run.write_results("eval", self._metrics(source))
 
     def _metrics(self, source: Source) -> Mapping[str, float]:
-        size = source.batch_size(self._run.options.training.eval_batch_size)
-        return self.task.metrics(run_model(self._run.trainer, self.task, source, size))
+        size = self._run.options.training.eval_batch_size
+        return self.task.metrics(run_model(self._run.loop, self.task, source, size))
 
 
-def _find_tokenizer(setup: Setup) -> FullTokenizer | None:
-    """Return the tokenizer of the weights; None without weights, or to resume without a vocabulary."""
-    has_start = setup.options.training.init_checkpoint is not None
-    if not has_start and (setup.checkpoint is None or setup.checkpoint.tokenizer.vocab is None):
-        return None
-    return load_tokenizer(None, None, setup.checkpoint, setup.config)
+def _make_source(data: Data, task: Task, held_out: bool = False) -> Source:
+    """Return record files, or a dataset whose labels and weights have the task's ranks.
 
-
-def _make_source(data: Data, task: Task, lengths: str = "trimmed") -> Source:
-    """Return record files, or a dataset whose labels and weights have the task's ranks."""
+    A held-out dataset gets a known size.
+    """
     if not isinstance(data, tf.data.Dataset):
         paths = [data] if isinstance(data, (str, os.PathLike)) else data
         files = [file for path in paths for file in expand_files(os.fspath(path))]
-        return RecordFiles(files, lengths)
+        return RecordFiles(files, "trimmed" if held_out else "bucketed")
     for spec in task.record_features:
-        if spec.role not in ("label", "weight"):
-            continue
         rank, shape = data.element_spec[spec.name].shape.rank, ("batch", *spec.shape)
-        if rank not in (None, len(shape)):  # would be broadcast
-            raise ValueError(
-                f"The batches have {spec.name} of rank {rank}, but {task.name} needs "
-                f"[{', '.join(map(str, shape))}]."
-            )
-    return DatasetBatches(data)
-
-
-def _make_held_out(data: Data, task: Task) -> Source:
-    """Return `_make_source`, but a dataset of known size."""
-    source = _make_source(data, task)
-    if isinstance(source, RecordFiles):
-        return source
-    dataset = source.dataset
-    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        if spec.role in ("label", "weight") and rank not in (None, len(shape)):
+            text = f"rank {rank}, but {task.name} needs [{', '.join(map(str, shape))}]"
+            raise ValueError(f"The batches have {spec.name} of {text}.")  # it would be broadcast
+    if held_out and data.cardinality() == tf.data.INFINITE_CARDINALITY:
         raise ValueError("The evaluation data repeat without end: omit `repeat()`.")
-    if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
-        count = dataset.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-    return DatasetBatches(dataset)
+    if held_out and data.cardinality() == tf.data.UNKNOWN_CARDINALITY:
+        count = data.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
+        data = data.apply(tf.data.experimental.assert_cardinality(count))
+    first = next(iter(data))
+    return DatasetBatches(data, int(tf.shape(next(iter(first.values())))[0]))

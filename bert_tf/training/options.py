@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,8 @@ import tensorflow as tf
 
 from bert_tf.options import option, require_packages
 from bert_tf.training import strategy
-from bert_tf.training.optimizers import OPTIMIZERS
-from bert_tf.training.schedules import SHAPES
+from bert_tf.training.optimizers import OPTIMIZERS, layer_learning_rate_factors
+from bert_tf.training.schedules import SHAPES, WarmupDecay
 from bert_tf.training.step import COMPILATIONS
 from bert_tf.training.strategy import PRECISIONS, choose_precision
 
@@ -65,12 +66,14 @@ class TrainingOptions:
         "run resumes from the checkpoints in --output_dir.",
         group="Model",
         default=None,
+        on_resume="first",
     )
     init_layers: str | None = option(
         "Comma list of the layers of --init_checkpoint to start from, from 0, or -1 for the last: "
         "0,2,4 makes a model of three layers. A --bert_config_file has all layers of the checkpoint, or "
         "those of the model. Default: all.",
         default=None,
+        on_resume="first",
     )
     do_train: bool = option("Train.", group="Actions", default=False)
     do_eval: bool = option("Evaluate.", group="Actions", default=False)
@@ -197,6 +200,31 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if self.tensorboard:
             require_packages("tensorboard", ["tensorboard"], "tensorboard")
+
+    def make_optimizer(
+        self, model: Any, num_train_steps: int, num_warmup_steps: int, rates: Mapping[str, float]
+    ) -> Any:
+        """Make the optimizer of a model with its schedule. Call it under `strategy.scope()`.
+
+        Args:
+            rates: regular expression of paths -> peak learning rate of those variables; "": of all
+                others, instead of `learning_rate`.
+        """
+        policy, rate = model.dtype_policy.name, rates.get("") or self.learning_rate
+        factors = {path: own / rate for path, own in rates.items() if path}
+        if self.layer_lr_decay < 1:
+            num_layers = model.config.num_hidden_layers
+            factors |= layer_learning_rate_factors(num_layers, self.layer_lr_decay)
+        settings: dict[str, Any] = {}
+        if self.optimizer == "muon" and policy == "mixed_bfloat16":
+            settings["product_dtype"] = "bfloat16"
+        return OPTIMIZERS[self.optimizer](
+            WarmupDecay(rate, num_train_steps, num_warmup_steps, self.lr_schedule),
+            weight_decay_rate=self.weight_decay_rate,
+            learning_rate_factors=factors,
+            skip_nonfinite=policy == "mixed_float16",
+            **settings,
+        )
 
     @property
     def dropouts(self) -> dict[str, Any]:

@@ -125,9 +125,6 @@ def test_teacher_is_in_the_records_of_its_student(kind, tmp_path, eagerly):
         [str(tmp_path / "train_taught.tf_record")],
         student_task(task, 2.0, size).record_features,
         batch_size=500,
-        shuffle=False,
-        repeat=False,
-        drop_remainder=False,
     ).as_numpy_iterator()
     for name, (expected, real) in taught(kind, features).items():
         assert real.sum() > 40

@@ -44,20 +44,12 @@ def files(tmp_path):
 
 def stream(files, num_batches=-1, **changes):
     """The `unique_ids` of the first batches."""
-    arguments = {"batch_size": 4, "shuffle": True, "repeat": True, "drop_remainder": True}
-    batches = read_records(files, SPECS, **arguments | changes).take(num_batches)
+    batches = read_records(files, SPECS, 4, **changes).take(num_batches)
     return [batch["unique_ids"].numpy().tolist() for batch in batches]
 
 
 def test_read_records_in_order_gives_what_was_written(files):
-    arguments = {"shuffle": False, "repeat": False}
-    expected = [list(range(i, min(i + 4, 31))) for i in range(0, 31, 4)]
-    assert stream(files, drop_remainder=False, **arguments) == expected
-    assert stream(files, drop_remainder=True, **arguments) == expected[:-1]
-
-
-def test_read_records_lets_a_batch_cross_the_end_of_an_epoch(files):
-    assert stream(files, 9, shuffle=False)[7:] == [[28, 29, 30, 0], [1, 2, 3, 4]]
+    assert stream(files) == [list(range(i, min(i + 4, 31))) for i in range(0, 31, 4)]
 
 
 def test_read_records_gives_each_record_once_an_epoch(files):
@@ -77,12 +69,10 @@ def test_read_records_depends_on_its_seed_alone(files):
     assert stream(files, 20, seed=6) != first
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_read_records_resumed_is_the_tail_of_the_stream(files, shuffle):
-    arguments = {"shuffle": shuffle, "seed": 3, "shuffle_buffer": 6}
-    whole = stream(files, 24, **arguments)
+def test_read_records_resumed_is_the_tail_of_the_stream(files):
+    whole = stream(files, 24, seed=3)
     for skip in (1, 7, 17):  # 7: the batch in which the first epoch ends
-        assert stream(files, 24 - skip, skip_batches=skip, **arguments) == whole[skip:]
+        assert stream(files, 24 - skip, skip_batches=skip, seed=3) == whole[skip:]
 
 
 def test_count_records_reads_gzip(files):
@@ -117,18 +107,17 @@ def test_check_records_refuses_other_features(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "number, value, shuffle, by_length",
-    [(101, 7, False, True), (150, -1, True, False), (150, 1 << 30, True, True)],
+    "number, value, seed, by_length",
+    [(101, 7, None, True), (150, -1, 1, False), (150, 1 << 30, 1, True)],
 )
-def test_read_records_finds_an_id_beyond_the_model(tmp_path, number, value, shuffle, by_length):
+def test_read_records_finds_an_id_beyond_the_model(tmp_path, number, value, seed, by_length):
     specs = (*SPECS, FeatureSpec("input_mask", (3,)))
     numbers = [6] * 200
     numbers[number - 1] = value
     files = [write(tmp_path / "good", [1] * 40, specs), write(tmp_path / "bad", numbers, specs)]
     limits = {"input_ids": 7, "not_in_the_records": 3}
-    arguments = {"batch_size": 8, "shuffle": shuffle, "repeat": False, "by_length": by_length}
     with pytest.raises(DataError, match="`input_ids`"), explain_read_errors(files):
-        list(read_records(files, specs, drop_remainder=False, id_limits=limits, **arguments))
+        list(read_records(files, specs, 8, seed=seed, by_length=by_length, id_limits=limits))
 
 
 def test_read_records_refuses_files_of_another_kind(tmp_path):

@@ -230,8 +230,7 @@ def test_records_of_ordered_pairs_have_the_keys_of_next_sentences(make_options, 
     task, file = read_task(made.training.output_dir), kinds["masked_sop"].held_out
     assert task.objective == "mlm_sop"
     found = run_pretraining(with_values(made, do_train=False, eval_file=file))
-    once = {"shuffle": False, "repeat": False, "drop_remainder": False}
-    (rows,) = read_records([file], task.features, batch_size=9999, **once)
+    (rows,) = read_records([file], task.features, 9999)
     inputs = {name: rows[name] for name in task.input_names}
     outputs = load_model(made.training.output_dir).model(inputs, training=False)
     hits = (

@@ -12,8 +12,7 @@ def written(tmp_path):
     def write(task, examples, tokenizer):
         path = str(tmp_path / f"{len(list(tmp_path.iterdir()))}.tf_record")
         count = task.write_records(examples, tokenizer, path)
-        flags = dict.fromkeys(("shuffle", "repeat", "drop_remainder"), False)
-        (batch,) = read_records([path], task.features, batch_size=count, **flags)
+        (batch,) = read_records([path], task.features, count)
         return {name: value.numpy() for name, value in batch.items()}
 
     return write

@@ -1,4 +1,4 @@
-"""From options to a trainer, and from record files to results."""
+"""From options to a training loop, and from record files to results."""
 
 import dataclasses
 
@@ -12,6 +12,7 @@ from bert_tf.data.records import RecordWriter
 from bert_tf.options import make_options
 from bert_tf.tasks.batches import (
     RecordFiles,
+    collect,
     run_model,
     without_needless_padding,
 )
@@ -37,9 +38,9 @@ def run_of(options, *steps, config=CONFIG):
 
 
 @pytest.fixture
-def task_and_trainer(tmp_path):
+def task_and_loop(tmp_path):
     run = run_of(classifier_options(tmp_path))
-    return run.task, run.trainer
+    return run.task, run.loop
 
 
 def write_lengths(path, lengths):
@@ -53,31 +54,31 @@ def write_lengths(path, lengths):
     return str(path)
 
 
-def test_batches_of_many_lengths_are_not_compiled_one_by_one(task_and_trainer, tmp_path):
-    task, trainer = task_and_trainer
+def test_batches_of_many_lengths_are_not_compiled_one_by_one(task_and_loop, tmp_path):
+    task, loop = task_and_loop
     file, traced = write_lengths(tmp_path / "eval", range(2, 48, 3)), []
 
     def outputs_of(*args):
         traced.append(args)
         return task.eval_outputs(*args)
 
-    kept = RecordFiles([file]).collect(trainer, task, outputs_of, batch_size=1)
+    kept = collect(loop, task, RecordFiles([file]), outputs_of, batch_size=1)
     assert kept["logits"].shape == (16, 2)
     assert len(traced) == 1
 
 
-def test_a_damaged_file_is_named_in_evaluation_too(task_and_trainer, tmp_path):
-    task, trainer = task_and_trainer
+def test_a_damaged_file_is_named_in_evaluation_too(task_and_loop, tmp_path):
+    task, loop = task_and_loop
     file = write_lengths(tmp_path / "eval", [3, 5, 7])
     data = bytearray((tmp_path / "eval").read_bytes())
     data[-20] ^= 0xFF
     (tmp_path / "eval").write_bytes(data)
     with refused("eval"):
-        run_model(trainer, task, RecordFiles([file]), batch_size=2)
+        run_model(loop, task, RecordFiles([file]), batch_size=2)
 
 
-def test_ids_and_labels_that_the_model_does_not_have_are_named(task_and_trainer, tmp_path):
-    task, trainer = task_and_trainer
+def test_ids_and_labels_that_the_model_does_not_have_are_named(task_and_loop, tmp_path):
+    task, loop = task_and_loop
     values = {spec.name: np.zeros(spec.shape, np.int32) for spec in task.features}
     for name, size in (("input_ids", 9), ("segment_ids", 2), ("label_ids", 2)):
         with RecordWriter(tmp_path / "eval", task.features) as writer:
@@ -85,15 +86,15 @@ def test_ids_and_labels_that_the_model_does_not_have_are_named(task_and_trainer,
                 bad = {name: values[name] + size} if number == 101 else {}
                 writer.write({**values, "input_mask": np.ones(48, np.int32), **bad})
         with refused("eval") as error:
-            run_model(trainer, task, RecordFiles([str(tmp_path / "eval")]), batch_size=40)
+            run_model(loop, task, RecordFiles([str(tmp_path / "eval")]), batch_size=40)
         assert f"`{name}`" in str(error.value)
 
 
-def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
-    _, trainer = task_and_trainer
+def test_equal_options_make_equal_initial_weights(task_and_loop, tmp_path):
+    _, loop = task_and_loop
     tf.random.normal([3])  # whatever was drawn before
-    again = run_of(classifier_options(tmp_path)).trainer
-    for first, second in zip(trainer.model.weights, again.model.weights, strict=True):
+    again = run_of(classifier_options(tmp_path)).loop
+    for first, second in zip(loop.model.weights, again.model.weights, strict=True):
         np.testing.assert_array_equal(first, second, err_msg=first.path)
 
 
@@ -112,10 +113,10 @@ def test_flags_choose_the_optimizer_and_its_settings(tmp_path):
         ({"optimizer": "adamw"}, AdamW(schedule)),
         (lamb | {"lr_schedule": "cosine"}, Lamb(cosine, 0.2, learning_rate_factors=factors)),
     ):
-        trainer = run_with(tmp_path, **flags).trainer
-        assert type(trainer.optimizer) is type(expected)
-        assert trainer.optimizer.get_config() == expected.get_config()
-    assert len(trainer.model.trainable_variables) == len(trainer.model.weights)
+        loop = run_with(tmp_path, **flags).loop
+        assert type(loop.optimizer) is type(expected)
+        assert loop.optimizer.get_config() == expected.get_config()
+    assert len(loop.model.trainable_variables) == len(loop.model.weights)
 
 
 def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(tmp_path, eagerly):
@@ -126,10 +127,10 @@ def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(tmp
         for stop in stops:
             run = run_with(tmp_path / name, 5, 1, stop, **flags)
             if stop == stops[0]:
-                initial = {v.path: v.numpy() for v in run.trainer.model.weights}
+                initial = {v.path: v.numpy() for v in run.loop.model.weights}
             run.train_on(RecordFiles([file]))
-        assert run.trainer.step == 5
-        values.append({v.path: v.numpy() for v in run.trainer.model.weights})
+        assert run.loop.step == 5
+        values.append({v.path: v.numpy() for v in run.loop.model.weights})
     straight, resumed = values
     for path, value in straight.items():
         np.testing.assert_array_equal(value, resumed[path], err_msg=path)
@@ -138,13 +139,13 @@ def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(tmp
 
 
 def test_batches_by_length_give_what_the_full_length_gives_in_the_order_of_the_file(
-    task_and_trainer, tmp_path
+    task_and_loop, tmp_path
 ):
-    task, trainer = task_and_trainer
+    task, loop = task_and_loop
     lengths = [3, 41, 17, 48, 9, 2, 33, 25, 40, 5, 11]
     file = write_lengths(tmp_path / "eval", lengths)
     found = {
-        name: run_model(trainer, task, RecordFiles([file], name), batch_size=2)
+        name: run_model(loop, task, RecordFiles([file], name), batch_size=2)
         for name in ("full", "trimmed", "bucketed")
     }
     for name in ("trimmed", "bucketed"):
@@ -170,7 +171,7 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path, eagerly):
             iterations_per_loop=1,  # a line for each step
         )
         run = run_of(options, config=config)
-        run.trainer.model.classifier.dropout.rate = 0.0
+        run.loop.model.classifier.dropout.rate = 0.0
         run.train_on(RecordFiles([file], lengths))
         losses.append([line["loss"] for line in read_json_lines(folder / "metrics.jsonl")])
     np.testing.assert_allclose(losses[1:], [losses[0]] * 3, rtol=1e-5)
@@ -189,10 +190,10 @@ def test_packed_rows_in_parts_make_the_step_of_the_whole_batch(tmp_path, eagerly
             **{"train_batch_size": 8, **flags},
         )
         run = run_of(options, 1, config=config)
-        trainer = run.trainer
-        trainer.model.classifier.dropout.rate = 0.0
+        loop = run.loop
+        loop.model.classifier.dropout.rate = 0.0
         run.train_on(RecordFiles([file]))
-        moments = [trainer.optimizer.slots(v)["adam_m"] for v in trainer.model.trainable_variables]
+        moments = [loop.optimizer.slots(v)["adam_m"] for v in loop.model.trainable_variables]
         found.append(np.concatenate([np.asarray(moment).ravel() for moment in moments]))
     for moments in found[1:]:
         np.testing.assert_allclose(moments, found[0], rtol=0, atol=1e-6 * np.abs(found[0]).max())
@@ -213,9 +214,8 @@ def test_batches_for_a_tpu_have_one_shape(tmp_path):
     file = write_lengths(tmp_path / "train", [3, 41])
     plain = classifier_options(tmp_path, train_batch_size=2)
     assert RecordFiles([file], "bucketed").check(plain.training, Tpu()) == "full"
-    packed = classifier_options(tmp_path, pack_sequences=True)
-    with refused("pack_sequences"):
-        RecordFiles([]).check(packed.training, Tpu())
+    packed = classifier_options(tmp_path, train_batch_size=2, pack_sequences=True)
+    assert RecordFiles([file], "bucketed").check(packed.training, Tpu()) == "full"
     odd = classifier_options(tmp_path, train_batch_size=6, gradient_accumulation_steps=2)
     with refused("train_batch_size"):
         RecordFiles([]).check(odd.training, Tpu())

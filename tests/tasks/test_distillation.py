@@ -34,16 +34,13 @@ def taught(folder, **changes):
     given = options("classifier", folder, **TRAINING | changes)
     setup = resolve(given, "classification")
     task, splits = read_data(given, setup.trained, setup.max_seq_length)
-    teacher = load_teacher(given.fine_tuning, task, setup.tokenizer, setup.devices, setup.policy)
+    teacher = load_teacher(given.fine_tuning, task, setup.tokenizer, setup.strategy, setup.policy)
     records, examples = str(folder / "train.tf_record"), splits["train"]
     task.write_records(examples, setup.tokenizer, records)
     batches = read_records(
         [teacher.write_records(records, examples, setup.tokenizer, batch_size=10)],
         teacher.student.record_features,
         batch_size=500,
-        shuffle=False,
-        repeat=False,
-        drop_remainder=False,
     )
     (features,) = batches.as_numpy_iterator()
     return features

@@ -9,7 +9,6 @@ from bert_tf.data.multiple_choice import Question
 from bert_tf.data.question_answering import Findings, SquadExample, TrainingExample
 from bert_tf.data.token_classification import Sentence
 from bert_tf.data.windows import Passage, SquadAnswer
-from bert_tf.embeddings.task import EmbeddingTask
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask, label_questions
@@ -122,16 +121,3 @@ def test_records_with_one_key_are_the_same_and_others_have_another(cases, tmp_pa
     task, rows = cases[0]
     for tokenizer in (FullTokenizer(VOCAB, do_lower_case=False), FullTokenizer([*VOCAB, "x"])):
         assert task.records_key(rows, tokenizer) not in keys
-
-
-def test_rows_of_a_table_are_no_examples(tmp_path):
-    for task in (
-        ClassificationTask(["bad", "good"], 16),
-        EmbeddingTask(16),
-        MultipleChoiceTask(2, 16),
-        TokenClassificationTask(["B-X", "O"], 16),
-        QuestionAnsweringTask(16, max_query_length=4),
-    ):
-        with pytest.raises(TypeError):
-            task.write_records([{"text": "good"}], TOKENIZER, str(tmp_path / "x.tf_record"))
-        assert not list(tmp_path.iterdir())

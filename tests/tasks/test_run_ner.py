@@ -20,7 +20,6 @@ from bert_tf.options import make_options
 from bert_tf.prediction.predictor import load
 from bert_tf.serving.convert_checkpoint import convert
 from bert_tf.serving.export_saved_model import ExportOptions, export_saved_model
-from bert_tf.tasks.run import Plan, make_optimizer
 from bert_tf.tasks.run_ner import (
     NerOptions,
     choose_learning_rates,
@@ -92,7 +91,7 @@ def test_document_context_is_trained_with_and_kept_to(tmp_path, caplog, eagerly)
         train("ner", tmp_path, document_context=True, **given)
     assert json.loads((tmp_path / "task.json").read_text())["document_context"] is True
     # 3 documents of 30 * 6 words make windows of 17 words, 8 apart
-    assert "90 examples in 66 windows, 1 step" in caplog.text
+    assert "90 examples in 66 windows, steps: 1" in caplog.text
     run_ner(ner_options(tmp_path, eval_file=f"{DATA}/conll/valid.txt", do_eval=True))
     words = evaluated_words(tmp_path)
     hits = [actual == predicted for *_, actual, predicted in words]
@@ -229,16 +228,16 @@ def test_raw_text_is_one_sentence_for_a_crf_however_long():
 
 
 def test_transitions_have_a_learning_rate_of_their_own():
+    model = load(golden("crf")).model
     for feature_based in (False, True):
         given = options("crf", "output", feature_based=feature_based)
-        optimizer = make_optimizer(
-            given.training, "float32", 2, Plan(100, learning_rates=choose_learning_rates(given))
-        )
+        rates = choose_learning_rates(given)
+        optimizer = given.training.make_optimizer(model, 100, 10, rates)
         base = 1e-3 if feature_based else given.training.learning_rate
         assert optimizer.schedule.learning_rate == base
         assert optimizer.learning_rate_factor("crf/transitions") == pytest.approx(1e-2 / base)
         assert optimizer.learning_rate_factor("bert/embeddings/word_embeddings") == 1.0
-        plain = make_optimizer(given.training, "float32", 2, Plan(100))
+        plain = given.training.make_optimizer(model, 100, 10, {})
         assert plain.learning_rate_factor("crf/transitions") == 1.0
 
 

@@ -18,13 +18,13 @@ from bert_tf.options import make_options
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.run_folder import (
     RunFolder,
+    RunOptions,
     RunRecord,
     check_output_folder,
-    compared_options,
     model_values,
-    resume_rules,
 )
-from bert_tf.tasks.setup import choose_layers, resolve
+from bert_tf.tasks.setup import resolve
+from bert_tf.tasks.trainer import TrainerOptions
 from bert_tf.tokenization import load_tokenizer
 from bert_tf.training import checkpoints
 
@@ -54,21 +54,22 @@ def test_the_configuration_is_that_of_the_flag_else_that_beside_the_checkpoint(t
 @pytest.mark.parametrize("num_layers", [2, 3])
 def test_chosen_layers_fit_a_configuration_of_the_checkpoint_or_of_the_model(num_layers, tmp_path):
     arrays = {f"bert/encoder/layer_{n}/bias": np.full(2, n) for n in range(3)}
-    source = PretrainedCheckpoint("downloads/model.ckpt", arrays)
+    start = checkpoints.save_checkpoint(str(tmp_path), arrays, step=0)
+    flags = {"output_dir": str(tmp_path / "out"), "init_checkpoint": start, "init_layers": "0,2"}
     given = dataclasses.replace(CONFIG, num_hidden_layers=num_layers)
-    chosen, config = choose_layers("0,2", source, given)
-    assert config == dataclasses.replace(CONFIG, num_hidden_layers=2)
-    assert chosen.arrays["bert/encoder/layer_1/bias"].tolist() == [2, 2]
+    setup = resolve(make_options(TrainerOptions, do_train=True, **flags), config=given)
+    assert setup.config == dataclasses.replace(CONFIG, num_hidden_layers=2)
+    assert setup.checkpoint.arrays["bert/encoder/layer_1/bias"].tolist() == [2, 2]
 
 
 def changes(folder, rules=None, **current):
-    return RunFolder.read(str(folder)).changes(current, rules or {})
+    return RunFolder.read(str(folder)).compare(current, rules or {})
 
 
 def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differences(tmp_path):
     other = dataclasses.replace(CONFIG, num_attention_heads=4, hidden_dropout_prob=0.3)
     other.to_json_file(tmp_path / "bert_config.json")
-    values, others = (model_values(None, config, None, None) for config in (CONFIG, other))
+    values, others = (model_values({}, config, None, None) for config in (CONFIG, other))
     assert not changes(tmp_path, **values)  # there is no checkpoint yet
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
     assert not changes(tmp_path, **others)
@@ -81,7 +82,7 @@ def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differen
     theirs = {**other.to_dict(), "hidden_act": "gelu", "model_type": "bert", "pad_token_id": 0}
     config = BertConfig.from_dict(theirs)
     config.to_json_file(tmp_path / "bert_config.json")
-    assert not changes(tmp_path, **model_values(None, config, None, None))
+    assert not changes(tmp_path, **model_values({}, config, None, None))
 
 
 def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, caplog):
@@ -89,19 +90,23 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     given |= {"train_file": "train.tsv"}
     settings = {"scale": 9.0, "loss": "triplet", "matryoshka_dims": "8"}
     first = make_options(EmbeddingOptions, **given, max_seq_length=64, **settings)
-    RunRecord(compared_options(first), steps=2).save(str(tmp_path))
+    RunRecord(RunOptions.read(first, 2).values).save(str(tmp_path))
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
 
     def resumed(options, steps=2):
-        rules = {"steps": "warn"} | resume_rules(options)
-        return changes(tmp_path, rules, **compared_options(options), steps=steps)
+        own = RunOptions.read(options, steps)
+        return changes(tmp_path, own.rules, **own.values)
 
     assert not resumed(make_options(EmbeddingOptions, **given))
     assert not caplog.text  # the model has these settings, which are then used
     assert resumed(make_options(RerankerOptions, **given))["loss"] == "triplet"  # no setting of it
     assert "with a change: loss: triplet there, the default now" in caplog.text
     changed = make_options(EmbeddingOptions, **given, max_seq_length=32, num_train_epochs=4.0)
-    assert resumed(changed, 3) == {"num_train_epochs": 3.0, "max_seq_length": 64, "steps": 2}
+    assert resumed(changed, 3) == {
+        "num_train_epochs": 3.0,
+        "max_seq_length": 64,
+        "num_train_steps": 2,
+    }
     assert "with a change: max_seq_length: 64 there, 32 now" in caplog.text
     with refused("output_dir") as error:
         resumed(make_options(EmbeddingOptions, **given, optimizer="lamb"))
@@ -157,16 +162,16 @@ def test_one_token_in_twenty_may_be_replaced(known, tmp_path):
 def test_a_folder_with_checkpoints_of_another_tokenizer_is_refused(tmp_path):
     folder, ours = str(tmp_path), (*SPECIAL, "new", *LOWER[6:])
     write_files(folder, model_files(vocab=LOWER, do_lower_case=True))
-    assert not changes(folder, **model_values(None, None, ours, False))  # no checkpoint yet
+    assert not changes(folder, **model_values({}, None, ours, False))  # no checkpoint yet
     checkpoints.save_checkpoint(folder, {"v": np.zeros(2)}, step=1)
     for same in (True, None):
-        assert not changes(folder, **model_values(None, None, LOWER, same))
+        assert not changes(folder, **model_values({}, None, LOWER, same))
     with refused("output_dir") as error:
-        changes(folder, **model_values(None, None, ours, False))
-    assert "id 5: 'aa' there, 'new' now" in str(error.value)
+        changes(folder, **model_values({}, None, ours, False))
+    assert "vocabulary: " in str(error.value)
     assert "do_lower_case: True there, False now" in str(error.value)
     with refused("output_dir"):
-        changes(folder, **model_values(None, None, (*LOWER, "more"), True))
+        changes(folder, **model_values({}, None, (*LOWER, "more"), True))
 
 
 def test_the_length_is_that_of_the_model_unless_it_is_given(tmp_path):
