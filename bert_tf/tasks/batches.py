@@ -40,12 +40,7 @@ class RecordFiles:
     batch_size: int | None = None
 
     def check(self, training: TrainingOptions, devices: tf.distribute.Strategy) -> str:
-        """Return the `lengths` of a training on the devices.
-
-        Raises:
-            ValueError: the devices need static shapes or parts of one size, which the options prevent,
-                or there are fewer examples than one batch needs.
-        """
+        """Return the `lengths` of a training on the devices."""
         is_static, size = needs_static_shapes(devices), training.train_batch_size
         lengths = "packed" if training.pack_sequences else self.lengths
         if is_static or (training.jit_compile == "cudnn" and lengths != "packed"):
@@ -175,13 +170,11 @@ def training_batches(
     num_parts: int = 1,
     id_limits: Mapping[str, int] | None = None,
 ) -> tf.data.Dataset:
-    """Return an endless dataset of training batches.
+    """Return an endless dataset of training batches from `first_batch` on.
 
     Args:
         lengths: see `RecordFiles`.
-        first_batch: number of batches to skip.
         num_parts: parts of a batch that are computed apart; rows are packed for each.
-        id_limits: of `read_records`.
     """
     dataset = read_records(
         files,

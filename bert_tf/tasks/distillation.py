@@ -71,13 +71,7 @@ class Teacher:
     def write_records(
         self, records: str, examples: Sequence[Any], tokenizer: FullTokenizer, batch_size: int
     ) -> str:
-        """Return the path of `train_taught.tf_record`: the training records with the teacher's outputs.
-
-        The file is written unless it exists for the same examples and teacher.
-
-        Args:
-            records: path of the records of the examples.
-        """
+        """Return the path of the records with the teacher's outputs; write them once."""
         model, task, specs = self.model, self.task, self.student.record_features
         about = [task.records_key(examples, tokenizer), model.dtype_policy.name]
         about += [[spec.name for spec in specs], model.config.to_dict()]
@@ -113,16 +107,7 @@ def load_teacher(
     policy: str,
     other_names: Sequence[str] = (),
 ) -> Teacher:
-    """Load the teacher of the model for a task.
-
-    Args:
-        tokenizer: of the student.
-        policy: precision of the model.
-        other_names: second names of the labels of the task, in their order.
-
-    Raises:
-        ValueError: the teacher is for another task, for other labels, or has another tokenizer.
-    """
+    """Load the teacher of the model for a task; `other_names` are second names of its labels."""
     source = str(options.teacher)
     checkpoint = read_checkpoint(source)
     config = find_config(None, checkpoint)
@@ -155,13 +140,9 @@ def load_teacher(
 def add_columns(
     source: str, columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSpec], path: str
 ) -> int:
-    """Write the records of a file with additional features, and return their number.
+    """Write the records of a file with the additional features `columns`, and return their number.
 
     Two serialized messages, one after the other, are the message with the fields of both.
-
-    Args:
-        columns: name -> array [N, ...].
-        specs: all features of the new records.
     """
     with RecordWriter(path, specs) as writer:
         records = tf.data.TFRecordDataset(source).batch(_CHUNK).as_numpy_iterator()
@@ -177,12 +158,7 @@ def add_columns(
 
 
 def student_task(task: Any, temperature: float, embedding_dim: int = 0) -> ExampleTask:
-    """Return a task whose records have a teacher's outputs and whose losses learn them.
-
-    Args:
-        task: `learned_shapes` are the shapes of its `learned_outputs`.
-        embedding_dim: E of the teacher, for embeddings.
-    """
+    """Return a task whose losses learn a teacher's outputs; embeddings of it have `embedding_dim`."""
     student = copy.copy(task)
     teacher = [
         FeatureSpec(f"teacher_{name}", shape, "float32", role="id")
@@ -247,13 +223,7 @@ def _embedding_loss(task: Any, outputs: Tensors, features: Tensors, temperature:
 
 
 def divergence(teacher, student, temperature: float = 1.0):
-    """Return T^2 KL(softmax(teacher / T) || softmax(student / T)) over the last axis.
-
-    Args:
-        teacher, student: logits, float [..., L].
-
-    Returns:
-        float32 [...].
+    """Return T^2 KL(softmax(teacher / T) || softmax(student / T)) of logits [..., L].
 
     >>> divergence(tf.constant([[0.0, 1.0]]), tf.constant([[0.0, 1.0]]), 2.0).numpy()
     array([0.], dtype=float32)
@@ -266,14 +236,7 @@ def divergence(teacher, student, temperature: float = 1.0):
 
 
 def soft_binary_cross_entropy(teacher, student, temperature: float = 1.0):
-    """Return T^2 times the binary cross-entropy to sigmoid(teacher / T), averaged over the labels.
-
-    Args:
-        teacher, student: logits, float [..., L].
-
-    Returns:
-        float32 [...].
-    """
+    """Return T^2 times the binary cross-entropy to sigmoid(teacher / T), averaged over the labels."""
     teacher, student = (tf.cast(logits, tf.float32) / temperature for logits in (teacher, student))
     terms = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.sigmoid(teacher), logits=student)
     return temperature**2 * tf.reduce_mean(terms, axis=-1)
@@ -290,12 +253,7 @@ _SOFT_LOSSES = {
 def similarity_divergence(teacher, student, is_text, scale: float, temperature: float):
     """Return the mean divergence of the similarities of each text to the others of the batch.
 
-    Similarities are softmax(scale * cosine / T).
-
-    Args:
-        teacher, student: vectors [..., E]; E may differ.
-        is_text: bool [...]; other vectors are left out.
-        scale: of the cosines of both.
+    Similarities are softmax(scale * cosine / T) of the vectors [..., E] where `is_text`.
     """
     is_text = tf.reshape(is_text, [-1])
     left_out = tf.eye(tf.size(is_text), dtype=tf.bool) | ~is_text

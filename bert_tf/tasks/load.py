@@ -22,10 +22,7 @@ _EARLIER = {"margin": 0.5, "window_pooling": "mean"}
 def load_task(
     checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None
 ) -> tuple[Task | None, str]:
-    """Return the task of a checkpoint; or None, and why its head has no task here, if it has one.
-
-    See `task_values` for the arguments and errors.
-    """
+    """Return the task of `task_values`; or None, and why the head has no task here, if there is one."""
     values, problem = task_values(checkpoint, max_seq_length)
     if values is None:
         return None, problem
@@ -40,9 +37,6 @@ def make_task(values: Mapping[str, Any], source: str) -> Task:
 
     Args:
         source: origin of the values, for messages.
-
-    Raises:
-        DataError: the task is unknown.
     """
     arguments = {n: v for n, v in values.items() if n not in _EARLIER or _EARLIER[n] != v}
     arguments.pop("class_weights", None)  # of a training of version 2
@@ -56,12 +50,7 @@ def make_task(values: Mapping[str, Any], source: str) -> Task:
 def load_weights(
     model: keras.Model, checkpoint: PretrainedCheckpoint, task: Task, will_train: bool = False
 ) -> None:
-    """Load a checkpoint into the model of a task.
-
-    Raises:
-        ValueError: the encoder does not fit, or the checkpoint has no head for the task and the model
-            will not be trained.
-    """
+    """Load a checkpoint into the model of a task."""
     report = initialize(model, checkpoint, HEADS.get(task.name))
     unused = () if task.uses_pooler else "bert/pooler/"
     missing = [name for name in report.missing if not name.startswith(unused)]

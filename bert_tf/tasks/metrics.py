@@ -25,12 +25,7 @@ def l2_normalize(vectors: np.ndarray) -> np.ndarray:
 
 
 def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean of -log softmax(logits)[label], in nats.
-
-    Args:
-        logits: float [examples, L].
-        labels: int [examples].
-    """
+    """Return the mean of -log softmax(logits [N, L])[labels [N]], in nats."""
     return float(-log_softmax(logits)[np.arange(len(labels)), labels].mean())
 
 
@@ -116,12 +111,7 @@ def mean_absolute_error(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def mean_sigmoid_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean of -log sigmoid(logit) for label 1 and of -log(1 - sigmoid(logit)) for 0.
-
-    Args:
-        logits: float [examples, L].
-        labels: 0 or 1, [examples, L].
-    """
+    """Return the mean of -log sigmoid(logit) for label 1 and of -log(1 - sigmoid(logit)) for 0."""
     z = logits.astype(np.float64)
     return float((np.logaddexp(0.0, z) - z * labels).mean())
 
@@ -147,10 +137,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def largest_class(labels: np.ndarray) -> float:
-    """Return the accuracy of always predicting the most frequent label.
-
-    Args:
-        labels: [N], or [N, L] with one row per example.
+    """Return the accuracy of always predicting the most frequent label, or row of labels.
 
     >>> largest_class(np.array([0, 1, 1, 1]))
     0.75

@@ -137,10 +137,6 @@ def start(
     Args:
         label_names: second names of the labels of `task`, in their order.
         teacher: of the task.
-
-    Raises:
-        ValueError: the model in `output_dir` is another one, or the folder has other files that the run
-            would overwrite. The weights do not fit, or an evaluation has untrained weights.
     """
     options, folder = setup.options, setup.folder
     setup.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
@@ -209,11 +205,7 @@ class Run(Generic[AnyTask, AnyOptions]):
     # ---------------------------------------------------------------------------------- the training
 
     def train(self, examples: Sequence[Any], evaluate: Callable[[], Metrics] | None = None) -> None:
-        """Write the records of the examples, with the outputs of a teacher, and train on them.
-
-        Args:
-            evaluate: see `train_on`.
-        """
+        """Write the records of the examples, with the outputs of a teacher, and train on them."""
         self._write_model()  # before the records, so that a full disk is found early
         path = self.records(examples, "train")
         if self.teacher is not None:
@@ -225,7 +217,7 @@ class Run(Generic[AnyTask, AnyOptions]):
     def train_on(
         self, source: Source, evaluate: Callable[[], Metrics] | None = None
     ) -> Metrics | None:
-        """Train from the step of the loop up to `last_step`, and write README.md.
+        """Train up to `last_step`, and write README.md.
 
         Args:
             source: a resumed run skips the batches it has seen, so their order must be the same.
@@ -233,10 +225,6 @@ class Run(Generic[AnyTask, AnyOptions]):
 
         Returns:
             Metrics of an evaluation at the last step, or None without one.
-
-        Raises:
-            ValueError: there are fewer examples than one batch needs, or there is nothing to evaluate
-                every `evaluate_steps`.
         """
         training, loop, task = self.options.training, self.loop, self.training_task
         if training.evaluate_steps and evaluate is None:
@@ -301,11 +289,7 @@ class Run(Generic[AnyTask, AnyOptions]):
     # ---------------------------------------------------------------- evaluation and prediction
 
     def records(self, examples: Sequence[Any], name: str, task: Any = None) -> str:
-        """Return the path of `<name>.tf_record`. Write it unless it exists.
-
-        Args:
-            task: `ExampleTask` that writes the records; default: the task of the run.
-        """
+        """Return the path of `<name>.tf_record`. Write it by the task (of the run) unless it exists."""
         task, tokenizer, path = (
             task or self.task,
             self.setup.tokenizer,
@@ -322,12 +306,7 @@ class Run(Generic[AnyTask, AnyOptions]):
     def outputs(
         self, examples: Sequence[Any], name: str, batch_size: int, task: Any = None
     ) -> dict[str, np.ndarray]:
-        """Return the outputs that `task.eval_outputs` keeps, in the order of the examples.
-
-        Args:
-            name: of the records.
-            task: of the records; default: the task of the run.
-        """
+        """Return the outputs that `task.eval_outputs` keeps, in the order of the examples."""
         task = task or self.task
         source = RecordFiles([self.records(examples, name, task)], "bucketed")
         return run_model(self.loop, task, source, batch_size, label=name)
@@ -339,10 +318,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         logger.info("Wrote %s", path)
 
     def write_results(self, name: str, metrics: Metrics) -> dict[str, float]:
-        """Write and return the step and the metrics as `<name>_results.txt`; update the model card.
-
-        `eval_loss` becomes `test_loss` for "test".
-        """
+        """Write and return the step and the metrics, `eval_loss` as `test_loss` for "test"."""
         renamed = {key.replace("eval_", f"{name}_", 1): value for key, value in metrics.items()}
         results = {"global_step": self.loop.step, **renamed}
         lines = [f"{key} = {results[key]}" for key in sorted(results)]
@@ -410,12 +386,7 @@ def load_initial_weights(
     plan: Plan,
     label_names: Sequence[str],
 ) -> None:
-    """Load the weights of `output_dir`, else those of a checkpoint, if any.
-
-    Raises:
-        ValueError: the weights do not fit, an evaluation has untrained weights, or the moments to carry
-            over are for another task or other labels.
-    """
+    """Load the weights of `output_dir`, else those of a checkpoint, if any."""
     folder, checkpoint, options = setup.folder, setup.checkpoint, setup.options
     if folder.weights is not None:
         loop.resume(folder.path)

@@ -95,9 +95,6 @@ class RunFolder:
         Args:
             current: name -> value of the run. Names without a value in the folder are not compared.
             rules: name -> `on_resume`; others have to be the same.
-
-        Raises:
-            OptionError: a value differs that has to be the same.
         """
         weights = self.weights
         if weights is None:

@@ -152,9 +152,6 @@ def resolve(
         default_length: S if neither the options nor an earlier training set it.
         config: architecture. Default: that of the flags or of the weights.
         attention: direction of the model. Default: that of the architecture.
-
-    Raises:
-        ValueError: there are no weights, or they are for another type of task.
     """
     training, model = options.training, options.model
     strategy, folder = options.devices.make_strategy(), RunFolder.read(training.output_dir)
@@ -202,11 +199,7 @@ def _read_weights(
 def _make_trained(
     values: Mapping[str, Any], task_type: str, checkpoint: Any, resumes: bool
 ) -> Task | None:
-    """Return the task of a model that is resumed or evaluated; None if `task_type` needs no head.
-
-    Raises:
-        ValueError: the model is for another type of task.
-    """
+    """Return the task of a model that is resumed or evaluated; None if `task_type` needs no head."""
     if values["task"] == task_type:
         return make_task(values, checkpoint.folder)
     if not resumes and task_type in HEADS and not HEADS[task_type].variables:
