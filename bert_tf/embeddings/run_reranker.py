@@ -277,7 +277,9 @@ def make_task(
     num_documents = max((len(e.texts) - 1 for e in splits.get("train", ())), default=1)
     loss = options.loss or ("binary" if example_type == SCORES else "listwise")
     best = BEST_METRIC[types.get("dev", example_type)]
-    length = options.model.max_seq_length or _find_length(setup.checkpoint_task) or setup.max_seq_length
+    length = (
+        options.model.max_seq_length or _find_length(setup.checkpoint_task) or setup.max_seq_length
+    )
     return RerankingTask(length, num_documents, loss, best)
 
 
