@@ -75,6 +75,11 @@ def write_training_card(
     _write_facts(folder, {**model, "data": data, "training": own})
 
 
+def described_step(folder: str) -> int | None:
+    """Return the step of the training that the facts in `folder` describe, if any."""
+    return _read_facts(folder).get("training", {}).get("step")
+
+
 def write_conversion_card(
     folder: str, model: Mapping[str, Any], source_folder: str, architecture: str | None
 ) -> None:

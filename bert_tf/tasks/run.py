@@ -32,7 +32,12 @@ from bert_tf.data.records import explain_read_errors, make_once
 from bert_tf.files import write_text
 from bert_tf.modeling.bert import flops_per_token
 from bert_tf.options import OptionError
-from bert_tf.report.model_card import model_facts, write_card, write_training_card
+from bert_tf.report.model_card import (
+    described_step,
+    model_facts,
+    write_card,
+    write_training_card,
+)
 from bert_tf.report.page import Section, write_report
 from bert_tf.tasks.base import ExampleTask, Task
 from bert_tf.tasks.batches import RecordFiles, Source, run_model
@@ -250,7 +255,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         max_steps = training.iterations_per_loop
         with explain_read_errors(source.files):
             loop.train(stream, self.last_step, hooks, max_steps_per_call=max_steps)
-        if loop.is_chief:
+        if loop.is_chief and (not is_over or described_step(self.output_dir) != loop.step):
             self._write_card()
         return evaluation.finish(loop)
 
@@ -281,8 +286,8 @@ class Run(Generic[AnyTask, AnyOptions]):
         """Write README.md, and the facts that it follows from."""
         record, task = self.record, self.task
         start, size = record.flags.get("init_checkpoint"), self.loop.model.count_params()
-        training = {name: getattr(record, name) for name in ("flags", "used", "resumed")}
-        training |= {"step": self.loop.step, "program": getattr(task, "program", None)}
+        training = {"program": getattr(task, "program", None), "step": self.loop.step}
+        training |= {name: getattr(record, name) for name in ("flags", "used", "resumed")}
         model = model_facts(start, task.name, task.arguments(), size)
         write_training_card(self.output_dir, model, record.data, training)
 
