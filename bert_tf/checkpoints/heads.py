@@ -89,34 +89,23 @@ def find_head(
     Raises:
         ValueError: the stated head has no variables, or the variables do not identify the head.
     """
-    names = [name for name in arrays if not name.startswith("bert/")]
+    known = [name for name in arrays if any(head.owns(name) for head in HEADS.values())]
 
-    def is_present(start: str) -> bool:
-        return any(name.startswith(start) for name in names)
+    def is_complete(head: Head) -> bool:
+        return all(any(name.startswith(start) for name in known) for start in head.variables)
 
     head = HEADS[stated] if stated else BY_ARCHITECTURE.get(architecture or "")
-    absent = [start for start in head.variables if not is_present(start)] if head else [""]
-    if head is not None and not absent:
+    if head is not None and is_complete(head):
         return head
+    contents = join_names(known, 4) or "no head"
     if stated:
-        raise ValueError(
-            f"head={stated} (or task.json) needs {', '.join(absent)}, which {source} lacks: it has "
-            f"{join_names(names, 4) or 'no head'}."
-        )
-    starts = dict.fromkeys(head.variables[0] for head in HEADS.values() if head.variables)
-    present = {start for start in starts if is_present(start)}
-    matching = [
-        head
-        for head in HEADS.values()
-        if head.architecture and present == set(head.variables) & starts.keys()
-    ]
-    if len(matching) == 1:
-        return matching[0]
-    raise DataError(
-        source,
-        f"the variables {', '.join(sorted(present))} are of several heads or tasks: give head="
-        + "|".join(head.name for head in HEADS.values() if set(head.variables) & present),
-    )
+        raise DataError(source, f"has {contents}, but head={stated} (or task.json) needs more.")
+    complete = list(filter(is_complete, BY_ARCHITECTURE.values()))
+    matching = [head for head in complete if all(map(head.owns, known))]
+    if len(matching) != 1:
+        names = "|".join(head.name for head in matching or complete)
+        raise DataError(source, f"has {contents}: give head={names}.")
+    return matching[0]
 
 
 def select(
@@ -135,15 +124,14 @@ def select(
     needed = {n for n in known if n.startswith("bert/") and not n.startswith("bert/pooler/")}
     if missing := sorted(needed - set(arrays)):
         raise ValueError(
-            f"The weights lack {len(missing)} variables of the encoder, such as {missing[0]}: is "
-            "`num_hidden_layers` theirs?"
+            f"The weights lack {join_names(missing, 3)}: is `num_hidden_layers` theirs?"
         )
     names = [n for n in arrays if n in known and (n.startswith("bert/") or head.owns(n))]
     dropped = tuple(name for name in arrays if name not in set(names))
     if dropped and not drop_others:
         raise ValueError(
             f"The other format has no place for {join_names(dropped, 3)}: give head={head.name} to omit "
-            "them, which changes the answers of a model that uses them."
+            "them."
         )
     return rename_arrays(arrays, {name: name for name in names}), dropped
 
@@ -159,11 +147,7 @@ def find_problem_type(config: BertConfig, labels: Sequence[str] | None) -> str:
 
 
 def default_labels(config: BertConfig, num_labels: int) -> tuple[str, ...] | None:
-    """Return LABEL_0, LABEL_1, ... for a classifier that needs no `id2label`, else None.
-
-    Such a classifier has a single output, a number, or is in a Hugging Face folder. `transformers` uses
-    the same names.
-    """
+    """Return LABEL_0, LABEL_1, ... as `transformers`, for a number or in its folders, else None."""
     if num_labels == 1 or "model_type" in config.extra:
         return tuple(f"LABEL_{index}" for index in range(num_labels))
     return None
@@ -206,15 +190,13 @@ def _check_same_head(checkpoint: PretrainedCheckpoint, task: Mapping[str, Any]) 
         return
     # The architecture of an embedder is that of the encoder.
     expected = HEADS[task["task"]].architecture or HEADS["encoder"].architecture
-    head, labels = BY_ARCHITECTURE.get(checkpoint.architecture or ""), task.get("labels")
-    for values, stated in (
-        ((expected,), head and (head.architecture,)),
-        (tuple(labels or ()), labels and checkpoint.labels),
-    ):
-        if stated and stated != values:
-            names = join_names(values, 5), join_names(stated, 5)
-            problem = "{}, but the config.json next to it {}: delete the wrong one.".format(*names)
-            raise DataError(path, problem)
+    stated = checkpoint.architecture
+    labels = tuple(task.get("labels") or ())
+    if stated in BY_ARCHITECTURE and stated != expected:
+        raise DataError(path, f"{expected}, but the config.json next to it {stated}: delete one.")
+    if labels and checkpoint.labels and labels != checkpoint.labels:
+        names = join_names(labels, 5), join_names(checkpoint.labels, 5)
+        raise DataError(path, "{}, but the config.json next to it {}: delete one.".format(*names))
 
 
 def _values_of_head(

@@ -10,7 +10,6 @@ has its own file (`POOLER_FILE`), which `read_huggingface` reads.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,11 +30,9 @@ from bert_tf.checkpoints.sentence_transformers import (
     read_projection,
     transformer_folder,
 )
-from bert_tf.checkpoints.tensor_files import H5_FILE, open_tensors, weights_file
+from bert_tf.checkpoints.tensor_files import WEIGHTS_FILES, open_tensors, weights_file
 from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig, huggingface_activation
 from bert_tf.limits import DataError, join_names, read_json
-
-logger = logging.getLogger(__name__)
 
 # Written next to model.safetensors: the pooler of a model whose class there lacks one (spans, tokens,
 # masked words). The reference's checkpoints have one for every head.
@@ -43,6 +40,9 @@ POOLER_FILE = "pooler.safetensors"
 
 # peft writes it next to the weights of an adapter.
 ADAPTER_FILE = "adapter_config.json"
+_ADAPTER = (
+    "adapters are not read: merge them with peft, `merge_and_unload()`, and save the tokenizer too."
+)
 
 
 # ------------------------------------------------------------------------------------------- names
@@ -101,11 +101,7 @@ _MODULES = (
 
 
 def name_table(num_hidden_layers: int) -> tuple[TensorName, ...]:
-    """Return the names of all tensors of a BERT and its heads, for reading and for writing.
-
-    >>> name_table(2)[-1]
-    TensorName(huggingface='classifier.bias', reference='output_bias', transposed=False)
-    """
+    """Return the names of all tensors of a BERT and its heads, for reading and for writing."""
     return tuple(
         TensorName(
             f"{module}.{end}".format(layer), f"{start}/{name}".format(layer).strip("/"), transposed
@@ -117,11 +113,7 @@ def name_table(num_hidden_layers: int) -> tuple[TensorName, ...]:
 
 
 def _modern_name(name: str) -> str:
-    """Return a tensor's name as in a new file of an encoder without a head.
-
-    >>> _modern_name("bert.embeddings.LayerNorm.gamma")
-    'embeddings.LayerNorm.weight'
-    """
+    """Return a tensor's name as in a new file of an encoder without a head, "weight" for "gamma"."""
     name = name.removeprefix("bert.")
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):
@@ -144,19 +136,19 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     """
     path = os.fspath(path)
     folder = transformer_folder(path) if os.path.isdir(path) else os.path.dirname(path)
-    _check_adapter(ADAPTER_FILE if sibling_file(folder, ADAPTER_FILE) else None, folder)
+    if sibling_file(folder, ADAPTER_FILE):
+        raise DataError(folder, _ADAPTER)
     file = weights_file(folder) if os.path.isdir(path) else path
     if file is None:
-        raise FileNotFoundError(
-            f"{folder} has no model.safetensors, pytorch_model.bin (or an index of shards) or {H5_FILE}."
-        )
+        raise FileNotFoundError(f"{folder} has none of {', '.join(WEIGHTS_FILES)}.")
     config_file = os.path.join(folder, "config.json")
     values = read_json(config_file)
     config = _config(values, config_file)
     architecture = next(iter(values.get("architectures") or ()), None)
     cross_encoder = cross_encoder_settings(folder, values)
     tensors = open_tensors(file)
-    _check_adapter(next((name for name in tensors if ".base_layer." in name), None), file)
+    if any(".base_layer." in name for name in tensors):
+        raise DataError(file, _ADAPTER)
     pooler_file = sibling_file(folder, POOLER_FILE)
     if pooler_file:
         tensors = _join(tensors, open_tensors(pooler_file))
@@ -168,10 +160,8 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     outputs = arrays.shape("output_weights")[0] if "output_weights" in arrays else None
     if cross_encoder is not None:
         extra = {**config.extra, CROSS_ENCODER_KEY: cross_encoder}
-        activation = str(cross_encoder["activation_fn"]).rpartition(".")[2]
-        if outputs == 1:
-            logger.info("%s is a CrossEncoder. Scores are those before its activation.", folder)
-        elif outputs and activation == "Sigmoid" and extra.get("problem_type") is None:
+        is_sigmoid = str(cross_encoder["activation_fn"]).rpartition(".")[2] == "Sigmoid"
+        if outputs not in (None, 1) and is_sigmoid and extra.get("problem_type") is None:
             extra["problem_type"] = HUGGINGFACE_PROBLEM_TYPES["multi_label"]
         config = replace(config, extra=extra)
     return PretrainedCheckpoint(
@@ -185,21 +175,10 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     )
 
 
-def _check_adapter(name: str | None, source: str) -> None:
-    """Raise ValueError for the file or a layer of an adapter, such as a LoRA of peft."""
-    if name:
-        remedy = "merge it with peft, `merge_and_unload()`, and save the tokenizer too."
-        raise DataError(source, f"contains {name}, but adapters are not read: {remedy}")
-
-
 def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
-    # A file without any key of Hugging Face alone (as of 2019) would look like the reference's, in
-    # which "gelu" is the other formula.
-    values = {"model_type": "bert", **values}
-    if values["model_type"] != "bert":  # the error is about this; other keys are no typos
-        values = {"vocab_size": 1, "model_type": values["model_type"]}
     try:
-        return BertConfig.from_dict(values)
+        # The key marks Hugging Face's dialect, in which "gelu" is another formula.
+        return BertConfig.from_dict({"model_type": "bert", **values})
     except ValueError as error:
         raise DataError(config_file, str(error)) from error
 
@@ -222,15 +201,10 @@ def _in_reference_terms(
         if modern in _BUFFERS:
             continue
         row = table.get(ALIASES.get(modern, modern), TensorName(modern, own_name))
-        if row.reference not in sources:
-            sources[row.reference] = (own_name, row.transposed)
-        elif modern not in ALIASES:  # both with and without "bert."; the second is unused
+        first = sources.setdefault(row.reference, (own_name, row.transposed))[0]
+        if first != own_name and not np.array_equal(tensors[own_name], tensors[first]):
             sources[own_name] = (own_name, False)
-        elif not np.array_equal(tensors[own_name], tensors[sources[row.reference][0]]):
-            sources[own_name] = (own_name, False)
-            notes.append(
-                f"{own_name} differs from {sources[row.reference][0]}, but here they are one variable."
-            )
+            notes.append(f"{own_name} differs from {first}, but here they are one variable.")
 
     own_names = {name: own_name for name, (own_name, _) in sources.items()}
 
@@ -257,12 +231,7 @@ def _labels(
 # ----------------------------------------------------------------------------------------- writing
 
 # Hugging Face's own keys that describe the model and that we do not set.
-_CARRIED = (
-    "classifier_dropout",
-    "pad_token_id",
-    "language",
-    "finetuning_task",
-)
+_CARRIED = ("classifier_dropout", "pad_token_id", "language", "finetuning_task")
 _CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, in every configuration
 
 
@@ -275,7 +244,7 @@ def huggingface_tensors(
     pooler: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if name not in names:
-            raise ValueError(f"Hugging Face's format has no place for {name}: use the format tf1.")
+            raise ValueError(f"Hugging Face's format has no place for {name}: use tf1.")
         own_name, _, transposed = names[name]
         if name.startswith("bert/") and head.variables:
             own_name = f"bert.{own_name}"
@@ -294,10 +263,7 @@ def config_values(
 ) -> dict[str, Any]:
     """Return the content of `config.json`; `problem_type` is in Hugging Face's terms."""
     if config.attention_direction != "bidirectional" or config.num_bilstm_layers:
-        raise ValueError(
-            "Hugging Face's format has no `attention_direction` but bidirectional and no BiLSTM: use "
-            "the format tf1."
-        )
+        raise ValueError("Hugging Face's format has no other direction and no BiLSTM: use tf1.")
     values = config.to_dict()
     names = (*_CARRIED, CROSS_ENCODER_KEY) if head.name == "classification" else _CARRIED
     carried = {key: config.extra[key] for key in names if config.extra.get(key) is not None}

@@ -21,8 +21,6 @@ from bert_tf.limits import DataError, join_names
 
 logger = logging.getLogger(__name__)
 
-_WIDTHS = ("hidden_size", "intermediate_size")
-
 _LAYER = "bert/encoder/layer_"
 
 _MASKED_LM = "cls/predictions/output_bias"
@@ -117,13 +115,10 @@ def initialize(
     report = dataclasses.replace(report, notes=tuple(notes), new_head=reason if new else "")
     if inside := [name for name in report.unexpected if re.search("encoder[./]layer", name)]:
         logger.warning(
-            "%s: %s in the layers of the encoder are not used, which changes the answers. Merge "
-            "adapters into the weights, and check `num_hidden_layers`.",
+            "%s: %s in the encoder's layers are not used: merge adapters, check `num_hidden_layers`.",
             *(report.source, join_names(inside, 12)),
         )
     logger.info("%s", report.summary())
-    for name in report.loaded:
-        logger.debug("  %s, *INIT_FROM_CKPT*", name)
     return report
 
 
@@ -136,26 +131,19 @@ def _stated_head(checkpoint: PretrainedCheckpoint) -> Head | None:
     return head if head and head.architecture else None
 
 
-def layer_numbers(checkpoint: PretrainedCheckpoint) -> list[int]:
-    """Return the numbers of the layers in a checkpoint, in order."""
-    names = (name for name in checkpoint.arrays if name.startswith(_LAYER))
-    return sorted({int(name.removeprefix(_LAYER).split("/")[0]) for name in names})
-
-
 def select_layers(checkpoint: PretrainedCheckpoint, layers: Sequence[int]) -> PretrainedCheckpoint:
     """Return a checkpoint with some of its layers, in this order and numbered from 0; -1 is the last."""
-    available = layer_numbers(checkpoint)
-    count = len(available)
+    names = [name for name in checkpoint.arrays if name.startswith(_LAYER)]
+    count = len({name.removeprefix(_LAYER).split("/")[0] for name in names})
     if missing := [str(layer) for layer in layers if not -count <= layer < count]:
         raise ValueError(
             f"init_layers has {', '.join(missing)}, but {checkpoint.source} has layers 0 to {count - 1}."
         )
-    sources = {name: name for name in checkpoint.arrays if not name.startswith(_LAYER)}
+    sources = {name: name for name in checkpoint.arrays if name not in names}
     for number, layer in enumerate(layers):
-        start = f"{_LAYER}{available[layer]}/"
-        for name in checkpoint.arrays:
-            if name.startswith(start):
-                sources[f"{_LAYER}{number}/{name.removeprefix(start)}"] = name
+        start = f"{_LAYER}{layer % count}/"
+        own = {n: f"{_LAYER}{number}/{n.removeprefix(start)}" for n in names if n.startswith(start)}
+        sources |= {new: name for name, new in own.items()}
     config = checkpoint.config
     if config is not None:
         config = dataclasses.replace(config, num_hidden_layers=len(layers))
@@ -174,7 +162,6 @@ def assign(
 
     Args:
         variables: Keras variables whose `path` is the reference's name.
-        arrays: name -> array.
         source: name of the arrays in messages.
         ignored: names in `arrays` that are not used.
 
@@ -234,21 +221,19 @@ def check_path_of_encoder(names: Collection[str]) -> None:
     tables = [name for name in names if name.endswith("embeddings/word_embeddings")]
     if tables and not any(name.startswith("bert/") for name in names):
         raise ValueError(
-            f"The model has {tables[0]}, but checkpoints bert/embeddings/word_embeddings: make "
-            "BertModel(config) without a `name`, and not in the `build` of another layer."
+            f"The model has {tables[0]}, not bert/embeddings/word_embeddings: make BertModel(config) "
+            "without a `name`, and not in the `build` of another layer."
         )
 
 
 def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> list[str]:
     """Raise if the model would compute something else with fitting shapes; note other differences."""
-    if any(getattr(model, size) != getattr(checkpoint, size) for size in _WIDTHS):
+    if model.hidden_size != checkpoint.hidden_size:
         return []  # `assign` raises, and names the shapes
     for field in ("hidden_act", "num_attention_heads", "attention_direction"):
         value, stated = getattr(model, field), getattr(checkpoint, field)
         if value != stated:
-            raise DataError(
-                source, f"`{field}` is {value!r} in the model, but {stated!r} in the configuration."
-            )
+            raise DataError(source, f"`{field}` is {stated!r}, but {value!r} in the model.")
     notes = []
     if model.layer_norm_eps != checkpoint.layer_norm_eps:
         notes.append(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, read_sibling
+from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, read_sibling, sibling_file
 from bert_tf.checkpoints.hub import SCHEME, check_exists, local_path
 from bert_tf.checkpoints.huggingface import ADAPTER_FILE, read_huggingface
 from bert_tf.checkpoints.sentence_transformers import embedding_settings
@@ -47,7 +47,7 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
         embeddings=embeddings,
         problem=problem,
         tokenizer=read_tokenizer_files(folder),
-        task=read_sibling(folder, TASK_FILE) or None,
+        task=read_sibling(folder, TASK_FILE) if sibling_file(folder, TASK_FILE) else None,
     )
 
 

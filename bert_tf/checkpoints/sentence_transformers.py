@@ -72,9 +72,7 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     if kinds == ["Transformer"] and values.get("model_type") != "SentenceTransformer":
         return None  # a CrossEncoder
     if kinds != [kind for kind in _KINDS if kind in folders] or "Pooling" not in folders:
-        raise _unsupported(
-            root, f"the modules {', '.join(kinds)}", "Transformer, Pooling, Dense, ..."
-        )
+        raise _unsupported(root, f"the modules {', '.join(kinds)}", ", ".join(_KINDS))
     if dim := values.get("truncate_dim"):
         raise _unsupported(os.path.join(root, _PROMPTS_FILE), f"`truncate_dim` {dim}", "null")
     pooling = _pooling(os.path.join(folders["Pooling"], "config.json"))
@@ -90,16 +88,6 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     return settings
 
 
-def find_lost_prompts(folder: str) -> list[str]:
-    """Return the prompts that `embedding_settings` does not contain, in the words of a message."""
-    root = _root(folder)
-    values = {} if root is None else read_sibling(root, _PROMPTS_FILE)
-    prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
-    known = {prompt for _, prompt in _PREFIXES}
-    lost = [f"the prompt {name!r}" for name in prompts if name not in known]
-    return [*lost, f"the default prompt {default!r} of `encode`"] if prompts.get(default) else lost
-
-
 def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what is stated about a CrossEncoder, which takes pairs; None for other models.
 
@@ -110,21 +98,15 @@ def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, 
     Returns:
         `activation_fn`: path of the class in Python, None for the default of the class.
     """
-    newest = read_sibling(folder, _PROMPTS_FILE)
-    newest = newest if newest.get("model_type") == "CrossEncoder" else {}
-    name = newest.get("default_prompt_name")
-    if (newest.get("prompts") or {}).get(name):
-        file = os.path.join(folder, _PROMPTS_FILE)
-        raise _unsupported(file, f"`default_prompt_name` {name} of a CrossEncoder", "null")
-    older, oldest = values.get(CROSS_ENCODER_KEY), "sbert_ce_default_activation_function"
-    if not newest and CROSS_ENCODER_KEY not in values and oldest not in values:
-        return None
-    activations = (
-        newest.get("activation_fn"),
-        (older or {}).get("activation_fn"),
-        values.get(oldest),
-    )
-    return {"activation_fn": next(filter(None, activations), None)}
+    newest, oldest = read_sibling(folder, _PROMPTS_FILE), "sbert_ce_default_activation_function"
+    if newest.get("model_type") == "CrossEncoder":
+        if (newest.get("prompts") or {}).get(name := newest.get("default_prompt_name")):
+            file = os.path.join(folder, _PROMPTS_FILE)
+            raise _unsupported(file, f"`default_prompt_name` {name} of a CrossEncoder", "null")
+        return {"activation_fn": newest.get("activation_fn")}
+    if CROSS_ENCODER_KEY in values:
+        return {"activation_fn": values[CROSS_ENCODER_KEY].get("activation_fn")}
+    return {"activation_fn": values[oldest]} if oldest in values else None
 
 
 def read_projection(folder: str) -> LazyArrays:
@@ -154,13 +136,10 @@ def write_modules(
         settings: arguments of `EmbeddingTask`; those with a default may be absent.
         arrays: variables of the model.
     """
-    prefixes = {"query_prefix": "", "document_prefix": ""}
-    settings = {"pooling": "mean", "normalize": True, **prefixes, **settings}
+    settings = {"pooling": "mean", "normalize": True, **settings}
     pooling = settings["pooling"]
     if pooling not in _POOLINGS:
-        raise ValueError(
-            f"pooling is {pooling}, but sentence-transformers has only {', '.join(_POOLINGS)}."
-        )
+        raise ValueError(f"pooling is {pooling}, but must be one of {', '.join(_POOLINGS)}.")
     size = config.hidden_size
     files: dict[str, Any] = {
         _POOLING_FILE: {
@@ -175,8 +154,8 @@ def write_modules(
         },
         _PROMPTS_FILE: {
             "prompts": {
-                "query": settings["query_prefix"],
-                "document": settings["document_prefix"],
+                "query": settings.get("query_prefix", ""),
+                "document": settings.get("document_prefix", ""),
             },
             "default_prompt_name": None,
             "similarity_fn_name": "cosine",
@@ -245,10 +224,8 @@ def _modules(root: str) -> list[tuple[str, str]]:
     modules = read_json(source, kind=list)
     for module in modules:
         check_inside(module["path"], "folder", source)
-    return [
-        (module["type"].rpartition(".")[2], os.path.join(root, module["path"]).rstrip(os.sep))
-        for module in modules
-    ]
+    folders = [os.path.join(root, module["path"]).rstrip(os.sep) for module in modules]
+    return [(m["type"].rpartition(".")[2], f) for m, f in zip(modules, folders, strict=True)]
 
 
 def _pooling(file: str) -> str:

@@ -15,7 +15,6 @@ from bert_tf.checkpoints.heads import HEADS, Head, default_labels, find_head, se
 from bert_tf.checkpoints.huggingface import name_table
 from bert_tf.checkpoints.labels import split_labels
 from bert_tf.checkpoints.read import read_checkpoint
-from bert_tf.checkpoints.sentence_transformers import find_lost_prompts
 from bert_tf.checkpoints.tokenizer_files import find_tokenizer
 from bert_tf.checkpoints.write import FORMATS, write_folder
 from bert_tf.config import BertConfig
@@ -175,8 +174,6 @@ def _select(
         source.check_embeddings()
     if source.task is not None or (source.embeddings is not None and keeps_pooling):
         task, _ = load_task(replace(source, config=config), length)
-    if task is not None and source.task is None and (prompts := find_lost_prompts(source.folder)):
-        logger.warning("%s: the new folder loses the prompts %s", source.source, ", ".join(prompts))
     head_name = options.head or (task.name if task else None)
     head = find_head(source.arrays, head_name, source.architecture, source.source)
     known = [row.reference for row in name_table(config.num_hidden_layers)]
