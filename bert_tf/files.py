@@ -145,16 +145,12 @@ def json_line(values: Any) -> str:
 
 @contextmanager
 def atomic_folder(folder: str, name: str) -> Iterator[str]:
-    """Yield an empty temporary folder, and rename it to `folder` if the block succeeds.
+    """Yield an empty temporary folder, ".tmp", and rename it to `folder` if the block succeeds.
 
-    Its name ends with ".tmp". An exception removes it. The target of a symbolic link is replaced.
-
-    Args:
-        folder: must not exist, or be empty.
-        name: of the parameter or flag, for messages.
+    The target of a symbolic link is replaced. `name` is that of the parameter or flag, for messages.
 
     Raises:
-        ValueError: as in `check_new_folder`.
+        ValueError: `folder` is a file or not empty.
     """
     check_new_folder(folder, name)
     target = os.path.realpath(folder) if os.path.islink(folder) else folder.rstrip("/")
@@ -173,11 +169,7 @@ def atomic_folder(folder: str, name: str) -> Iterator[str]:
 
 
 def check_new_folder(folder: str, name: str) -> None:
-    """Raise ValueError if `folder` is a file or not empty, so that nothing is overwritten.
-
-    Args:
-        name: of the parameter or flag, for the message.
-    """
+    """Raise ValueError if `folder`, a flag's value, is a file or not empty."""
     is_folder = tf.io.gfile.isdir(folder)
     if tf.io.gfile.listdir(folder) if is_folder else tf.io.gfile.exists(folder):
         problem = "not empty" if is_folder else "a file"
@@ -185,15 +177,12 @@ def check_new_folder(folder: str, name: str) -> None:
 
 
 def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
-    """Return the files of a flag such as `--input_file`.
+    """Return the files of a flag such as `--input_file`, in the order of its globs, sorted within each.
 
     Args:
         pattern_list: comma-separated globs, as in the reference, or names of existing files.
-        folders: accept folders, as for a corpus: all files in and below them.
-
-    Returns:
-        Paths in the order of the globs, sorted within each. Unfinished files (".tmp") and hidden
-        files (".name") that a glob or folder has are left out, and hidden folders.
+        folders: accept folders, as for a corpus: all files in and below them. Without hidden files
+            (".name") and unfinished ones (".tmp").
 
     Raises:
         ValueError: a glob matches no file, or is a folder without `folders`.
@@ -230,13 +219,7 @@ def _walk(folder: str) -> list[str]:
 def check_not_an_input(
     outputs: Iterable[str], inputs: Iterable[str], name: str = "output_file"
 ) -> None:
-    """Raise ValueError if an output is a folder, or would replace an input.
-
-    Args:
-        outputs: files to be written. Devices and pipes replace nothing.
-        inputs: files to be read.
-        name: of the output's parameter, for the message.
-    """
+    """Raise ValueError if an output, other than a device or pipe, is a folder or one of the inputs."""
     input_paths = {os.path.realpath(file) for file in inputs}
     for output in outputs:
         is_folder = os.path.isdir(output) or not os.path.basename(output)
@@ -246,12 +229,7 @@ def check_not_an_input(
 
 
 def list_checkpoint_files(path: str) -> list[str]:
-    """Return the files of weights.
-
-    Args:
-        path: a file, the index of several (model.safetensors.index.json), the prefix of files, or a
-            folder.
-    """
+    """Return the files of weights: a file, an index of several, a prefix of files, or a folder."""
     if tf.io.gfile.isdir(path):
         return sorted(_walk(path))
     if path.endswith(".index.json"):  # of model-00001-of-00002.safetensors and so on
@@ -332,8 +310,7 @@ def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = Non
     """Yield the lines of a text file, without their ends.
 
     Args:
-        start, end: byte range of the (uncompressed) file to read, at starts of lines. None means the
-            end of the file.
+        start, end: byte range of the (uncompressed) file to read, at starts of lines.
 
     Raises:
         ValueError: a line is not UTF-8; the message has line and byte offset.

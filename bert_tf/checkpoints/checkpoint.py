@@ -101,11 +101,9 @@ class PretrainedCheckpoint:
 
     @property
     def folder(self) -> str:
-        """Folder of the weights and of the files next to them."""
         return self.source if tf.io.gfile.isdir(self.source) else os.path.dirname(self.source)
 
     def check_embeddings(self) -> None:
-        """Raise ValueError for an embedder whose settings are not supported."""
         if self.problem:
             raise ValueError(self.problem)
 

@@ -1,10 +1,13 @@
-"""The heads of checkpoints: their variables, Hugging Face's classes, and the tasks that they state."""
+"""The heads of checkpoints: their variables, Hugging Face's classes, their tasks and labels."""
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,8 @@ from bert_tf.checkpoints.checkpoint import LazyArrays, PretrainedCheckpoint, ren
 from bert_tf.config import HUGGINGFACE_PROBLEM_TYPES, BertConfig
 from bert_tf.limits import DataError, join_names
 from bert_tf.registry import TASK_FILE
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,7 @@ class Head:
         )
 
 
+_TRANSITIONS = "crf/transitions"  # one row and column per label, and one for the ends of a sentence
 CLASSIFIER = ("output_weights", "output_bias")  # one row per label
 _MASKED_LM, _NEXT_SENTENCE = "cls/predictions/", "cls/seq_relationship/"
 HEADS = {
@@ -84,7 +90,6 @@ def find_head(
         arrays: names of its variables.
         stated: a key of `HEADS`, from a user or from `task.json`; or None.
         architecture: Hugging Face's class name, or None.
-        source: the checkpoint's name in messages.
 
     Raises:
         ValueError: the stated head has no variables, or the variables do not identify the head.
@@ -115,7 +120,6 @@ def select(
 
     Args:
         known: all valid names of a BERT and its heads.
-        drop_others: True to allow other variables.
 
     Raises:
         ValueError: the encoder is incomplete, or other variables exist without `drop_others`.
@@ -158,8 +162,8 @@ def task_values(
 ) -> tuple[dict[str, Any] | None, str]:
     """Return what a `task.json` of a checkpoint contains; or None, and why its head has no task.
 
-    `task.json` states the task. Without it, the head is that of Hugging Face's `architectures`, or the
-    only one that matches the variables, and arguments with a default may be absent.
+    Without that file, the head is that of Hugging Face's `architectures`, or the only one that matches
+    the variables, and arguments with a default may be absent.
 
     Args:
         max_seq_length: S of a task without `task.json`. Default: `checkpoint.longest_input`. The
@@ -232,3 +236,99 @@ def _values_of_head(
     else:
         return None, ""
     return values, ""
+
+
+# ------------------------------------------------------------------------------------------ labels
+
+
+def split_labels(comma_list: str) -> tuple[str, ...]:
+    """Return the labels of a flag, such as "neg,pos"."""
+    return tuple(label.strip() for label in comma_list.split(",") if label.strip())
+
+
+def label_order(
+    checkpoint_labels: Sequence[str], labels: Sequence[str], other_names: Sequence[str] = ()
+) -> list[int] | None:
+    """Return the row of the checkpoint for each label, or None if the names do not match.
+
+    Equal names come first. Else names are compared without regard to case, spaces, "-" and "_", and
+    LABEL_1 and 1 are one name. Without names (LABEL_0, ...) a checkpoint has the order of `labels`.
+
+    Args:
+        other_names: second names of `labels`, in the same order.
+
+    >>> label_order(["ENTAILMENT", "NOT_ENTAILMENT"], ["not entailment", "entailment"])
+    [1, 0]
+    """
+    plain = [_normalize(label) for label in checkpoint_labels]
+    for names in (labels, other_names):
+        for rows, targets in (
+            (list(checkpoint_labels), names),
+            (plain, [_normalize(n) for n in names]),
+        ):
+            if len(set(rows)) == len(rows) and sorted(rows) == sorted(targets):
+                return [rows.index(label) for label in targets]
+    if are_unnamed(checkpoint_labels) and len(checkpoint_labels) == len(labels):
+        return list(range(len(labels)))
+    return None
+
+
+def are_unnamed(labels: Sequence[str]) -> bool:
+    """Return True if labels are only numbers: LABEL_0, LABEL_1, ... or 0, 1, ..."""
+    return [_normalize(label) for label in labels] == [str(index) for index in range(len(labels))]
+
+
+def _normalize(label: str) -> str:
+    """Return a label in NFC and lower case, with single spaces, and LABEL_<number> as a number."""
+    label = unicodedata.normalize("NFC", re.sub(r"[\s_-]+", " ", label.strip())).casefold()
+    return re.sub(r"^label ?(?=\d+$)", "", label)
+
+
+def align_labels(
+    checkpoint: PretrainedCheckpoint,
+    checkpoint_labels: Sequence[str],
+    labels: Sequence[str],
+    other_names: Sequence[str] = (),
+    will_train: bool = False,
+) -> PretrainedCheckpoint:
+    """Return the checkpoint with its classifier's rows in the order of a model's labels.
+
+    Args:
+        checkpoint_labels, labels: of the checkpoint and the new model; () for a number or another head.
+        other_names: second names of `labels`, in their order.
+        will_train: True if the model will be trained. Then a classifier for other labels is dropped, and
+            that of the model starts with random values.
+
+    Raises:
+        ValueError: the classifier is for other labels, and the model will not be trained.
+    """
+    if not checkpoint_labels or not labels or not set(CLASSIFIER) <= set(checkpoint.arrays):
+        return checkpoint
+    order = label_order(checkpoint_labels, labels, other_names)
+    names = ", ".join(checkpoint_labels), ", ".join(labels)
+    if order is None:
+        problem = "The checkpoint's head has the labels {}, the model's {}.".format(*names)
+        if not will_train:
+            raise DataError(checkpoint.source, f"{problem} Use its labels, or correct its `id2label`.")
+        others = {n: n for n in checkpoint.arrays if n not in (*CLASSIFIER, _TRANSITIONS)}
+        arrays = rename_arrays(checkpoint.arrays, others)
+        return replace(checkpoint, arrays=arrays, unused_head=problem)
+    if are_unnamed(checkpoint_labels) and not are_unnamed(labels):
+        logger.warning(
+            "%s has the labels %s, assumed to be %s. If that is wrong, correct its `id2label`.",
+            *(checkpoint.source, *names),
+        )
+    return replace(checkpoint, arrays=reorder_labels(checkpoint.arrays, order))
+
+
+def reorder_labels(arrays: Mapping[str, np.ndarray], order: Sequence[int]) -> LazyArrays:
+    """Return arrays with the labels of the classifier and of a CRF in another order."""
+    with_ends = [*order, len(order)]
+
+    def read(name: str) -> np.ndarray:
+        if name == _TRANSITIONS:
+            return arrays[name][np.ix_(with_ends, with_ends)]
+        return arrays[name][list(order)] if name in CLASSIFIER else arrays[name]
+
+    # The shapes are those of the file, so that other numbers of rows are found.
+    return LazyArrays({name: shape_of(arrays, name) for name in arrays}, read)

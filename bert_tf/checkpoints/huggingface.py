@@ -131,8 +131,8 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         path: a folder with `config.json` and one of `tensor_files.WEIGHTS_FILES`; or such a file.
 
     Returns:
-        The checkpoint with the reference's names, layout and dialect (`hidden_act: "gelu"` there is
-        "gelu_erf" here). Tensors without a name in the reference keep their own.
+        The checkpoint with the reference's names, layout and dialect. Tensors without a name in the
+        reference keep their own.
     """
     path = os.fspath(path)
     folder = transformer_folder(path) if os.path.isdir(path) else os.path.dirname(path)
@@ -263,7 +263,9 @@ def config_values(
 ) -> dict[str, Any]:
     """Return the content of `config.json`; `problem_type` is in Hugging Face's terms."""
     if config.attention_direction != "bidirectional" or config.num_bilstm_layers:
-        raise ValueError("Hugging Face's format has no other direction and no BiLSTM: use tf1.")
+        raise ValueError(
+            "Hugging Face's format has no `attention_direction` and no BiLSTM: use tf1."
+        )
     values = config.to_dict()
     names = (*_CARRIED, CROSS_ENCODER_KEY) if head.name == "classification" else _CARRIED
     carried = {key: config.extra[key] for key in names if config.extra.get(key) is not None}

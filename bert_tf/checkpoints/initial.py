@@ -104,12 +104,8 @@ def initialize(
         raise ValueError(f"{problem} convert_checkpoint with head=encoder writes its encoder.")
     report = assign(model.weights, checkpoint.arrays, source=checkpoint.source, ignored=ignored)
     if new := tuple(name for name in report.missing if not name.startswith("bert/")):
-        reshaped = [note for note in report.notes if note.startswith(new)]
-        if any(not name.startswith("bert/") for name in report.loaded):  # one of two heads
-            reason = reason or f"The checkpoint lacks {', '.join(new)}."
-        has_head = any(head.owns(name) for name in checkpoint.arrays for head in HEADS.values())
-        absent = f"The checkpoint has no {'such ' if has_head else ''}head."
-        reason = reason or " ".join(reshaped) or absent
+        reshaped = " ".join(note for note in report.notes if note.startswith(new))
+        reason = reason or reshaped or f"The checkpoint has no {', '.join(new)}."
         notes += [] if reshaped else [reason]
     notes = [*report.notes, *notes]
     report = dataclasses.replace(report, notes=tuple(notes), new_head=reason if new else "")

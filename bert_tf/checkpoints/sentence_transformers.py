@@ -89,14 +89,10 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
 
 
 def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what is stated about a CrossEncoder, which takes pairs; None for other models.
+    """Return {"activation_fn": class in Python or None} of a CrossEncoder; None for other models.
 
     Args:
-        folder: of its weights.
         values: of its config.json, where earlier versions than 5.0 write keys of their own.
-
-    Returns:
-        `activation_fn`: path of the class in Python, None for the default of the class.
     """
     newest, oldest = read_sibling(folder, _PROMPTS_FILE), "sbert_ce_default_activation_function"
     if newest.get("model_type") == "CrossEncoder":
@@ -130,12 +126,7 @@ def read_projection(folder: str) -> LazyArrays:
 def write_modules(
     folder: str, settings: Mapping[str, Any], config: BertConfig, arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Write the modules after the transformer, whose files are in the folder itself.
-
-    Args:
-        settings: arguments of `EmbeddingTask`; those with a default may be absent.
-        arrays: variables of the model.
-    """
+    """Write the modules after the transformer; `settings`: arguments of `EmbeddingTask`."""
     settings = {"pooling": "mean", "normalize": True, **settings}
     pooling = settings["pooling"]
     if pooling not in _POOLINGS:

@@ -136,14 +136,7 @@ def _with_pytorch_names(tensors: LazyArrays) -> LazyArrays:
     own_names = {pytorch_name(name): name for name in tensors}
 
     def to_pytorch_layout(name: str, array: np.ndarray) -> np.ndarray:
-        is_kernel = own_names[name].endswith(f"kernel{_SUFFIX}")
-        if (
-            ".attention." in name and array.ndim == 2 + is_kernel
-        ):  # heads [N, D], in transformers 4.2
-            is_output = ".attention.output." in name
-            heads_first = (-1, array.shape[-1])
-            array = array.reshape(heads_first if is_output else (*array.shape[:-2], -1))
-        return array.T if is_kernel else array
+        return array.T if own_names[name].endswith(f"kernel{_SUFFIX}") else array
 
     return rename_arrays(tensors, own_names, to_pytorch_layout)
 

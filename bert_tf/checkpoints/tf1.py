@@ -36,7 +36,7 @@ _PART = re.compile(r"\.(data-\d+-of-\d+|index|meta)$")
 def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
     """Read a name-based TensorFlow checkpoint, without variables that only the training uses.
 
-    If the checkpoint has moving averages of the weights, they are read instead of the weights.
+    Moving averages of the weights are read instead of the weights.
 
     Args:
         path: a folder (the newest checkpoint of its `checkpoint` file, else its only one), a prefix

@@ -1,9 +1,9 @@
 """TensorFlow 2 encoders of tf-models-official: object-based checkpoints, and SavedModels of TF Hub.
 
-Both have the weights in an object-based checkpoint, whose graph has attributes as edges
-(`_transformer_layers`, `0`, `_attention_layer`, `_query_dense`, `kernel`). A leaf has the key of its
-values and the name of its variable ("transformer/layer_0/self_attention/query/kernel"). An encoder is
-found by its attributes, or else by the names of its variables; its heads are found by attributes.
+Both have an object-based checkpoint, whose graph has attributes as edges (`_transformer_layers`, `0`,
+`_attention_layer`, `_query_dense`, `kernel`) and at its leaves the names of variables
+("transformer/layer_0/self_attention/query/kernel"). An encoder is found by its attributes, or else by
+the names of its variables; its heads are found by attributes.
 
 Shapes: H hidden, N heads, D = H / N. Query, key and value kernels are [H, N, D]. The kernel after
 attention is [N, D, H]. The reference's are [H, H].
@@ -137,11 +137,9 @@ class ObjectGraph:
 def find_weights(
     graph: ObjectGraph, prefix: str
 ) -> tuple[dict[str, str], str | None, tuple[str, ...]]:
-    """Find the encoder, its heads and all other weights.
+    """Return name -> key of all weights, Hugging Face's class for the head or None, and notes.
 
-    Returns:
-        Name -> key in the checkpoint; Hugging Face's class for the head, or None; notes. The names are
-        the reference's. Other variables are named by their keys, so that they are reported as unused.
+    Names are the reference's. Variables without one have their keys, to be reported as unused.
     """
     encoders = list(graph.objects_with("_transformer_layers", "_embedding_layer"))
     if len(encoders) > 1:
@@ -225,11 +223,7 @@ def _by_names(graph: ObjectGraph, prefix: str) -> dict[str, int]:
 
 
 def _reference_name(name: str) -> str | None:
-    """Return the reference's name of the variable `name` of tf-models-official, or None.
-
-    >>> _reference_name("transformer/layer_3/self_attention/query/kernel")
-    'bert/encoder/layer_3/attention/self/query/kernel'
-    """
+    """Return the reference's name of the variable `name` of tf-models-official, or None."""
     for end, reference in _NAMES.items():
         if name == end or name.endswith(f"/{end}"):
             return reference
@@ -243,8 +237,7 @@ def _reference_name(name: str) -> str | None:
 def read_tf2(prefix: str) -> PretrainedCheckpoint:
     """Read an object-based checkpoint with a BERT encoder and the heads of tf-models-official.
 
-    Without a `bert_config.json` in its folder, the sizes are inferred from the shapes. Variables that
-    are neither known nor the optimizer's are named by their keys.
+    Without a `bert_config.json` in its folder, the sizes are inferred from the shapes.
     """
     folder = os.path.dirname(prefix)
     arrays, config, architecture, notes = _read_variables(Bundle(prefix), prefix)

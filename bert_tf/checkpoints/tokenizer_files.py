@@ -50,8 +50,6 @@ _ADDED_TOKENS: dict[str, tuple[str, ...]] = {
 }
 _NUM_SPECIAL = 2  # [CLS] and [SEP]; an input has a token besides
 _NO_LIMIT = 1e29  # `transformers` writes 1e30
-# Classes for which `transformers` 5 takes only the vocabulary of tokenizer.json; None is the default.
-_VOCABULARY_ONLY = (None, "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 _PRE_TOKENIZER = {"type": "BertPreTokenizer"}
 
 
@@ -69,9 +67,6 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
     files = {name: read_sibling(folder, name) for name in (*_ADDED_TOKENS, _SENTENCES)}
     paths = {name: os.path.join(folder, name) for name in files}
     config, fast, sentences = files[_CONFIG], files[_FAST], files[_SENTENCES]
-    kind = config.get("tokenizer_class")
-    kind = kind.removesuffix("Fast") if isinstance(kind, str) else kind
-    follows_fast = kind not in _VOCABULARY_ONLY
     vocab = case = None
     if vocab_file is not None:
         vocab = tuple(load_vocab(vocab_file, required=("[UNK]",)))
@@ -88,16 +83,18 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
         (paths[_CONFIG], config.get("do_lower_case")),
         (paths[_FAST], (fast.get("normalizer") or {}).get("lowercase")),
     ]
-    cases = [(folder, case), *(reversed(cases) if follows_fast else cases)]
+    known = [(value, file) for file, value in [(folder, case), *cases] if isinstance(value, bool)]
+    if len({value for value, _ in known}) > 1:
+        raise DataError(paths[_CONFIG], "`do_lower_case` contradicts tokenizer.json: correct one.")
     lengths: list[Any] = [sentences.get("max_seq_length"), config.get("model_max_length")]
     lengths = [n for n in lengths if isinstance(n, int | float) and _NUM_SPECIAL < n < _NO_LIMIT]
     return TokenizerFiles(
         folder=folder,
         vocab_file=vocab_file,
         vocab=vocab,
-        cases=tuple((value, file) for file, value in cases if isinstance(value, bool)),
+        cases=tuple(known),
         max_seq_length=int(lengths[0]) if lengths else None,
-        settings=tuple(_settings(files, paths, follows_fast)),
+        settings=tuple(_settings(files, paths)),
         added_tokens={
             paths[name]: tuple(
                 token
@@ -122,27 +119,24 @@ def _fast_vocab(fast: Mapping[str, Any], path: str) -> tuple[str, ...] | None:
 
 
 def _settings(
-    files: Mapping[str, Mapping[str, Any]], paths: Mapping[str, str], follows_fast: bool
+    files: Mapping[str, Mapping[str, Any]], paths: Mapping[str, str]
 ) -> Iterator[tuple[str, str, bool | None]]:
     """Yield the settings that `FullTokenizer` does not follow, as in `TokenizerFiles`.
 
-    tokenizer_config.json takes precedence over tokenizer.json, unless its `tokenizer_class` follows the
-    latter.
+    tokenizer_config.json takes precedence over tokenizer.json.
     """
     config, fast = files[_CONFIG], files[_FAST]
     normalizer = fast.get("normalizer") or {}
 
     def stated(name: str, in_normalizer: str) -> tuple[str, Any]:
-        if name in config and not (follows_fast and in_normalizer in normalizer):
+        if name in config:
             return _CONFIG, config[name]
         return _FAST, normalizer.get(in_normalizer)
 
     kind, basic = str(config.get("tokenizer_class")), config.get("do_basic_tokenize")
     splitter = fast.get("pre_tokenizer", _PRE_TOKENIZER)
     prefix = (fast.get("model") or {}).get("continuing_subword_prefix", "##")
-    is_foreign = (
-        follows_fast and "normalizer" in fast and normalizer.get("type") != "BertNormalizer"
-    )
+    is_foreign = "normalizer" in fast and normalizer.get("type") != "BertNormalizer"
     accents_file, accents = stated("strip_accents", "strip_accents")
     chinese_file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
     for file, name, value, is_followed in (

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, as_float32, find_config, shape_of
-from bert_tf.checkpoints.heads import Head, head_of_model, task_values
+from bert_tf.checkpoints.heads import Head, align_labels, head_of_model, label_order, task_values
 from bert_tf.checkpoints.initial import check_path_of_encoder, initialize
-from bert_tf.checkpoints.labels import align_labels, label_order
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sentence_transformers import CROSS_ENCODER_KEY
 from bert_tf.checkpoints.tokenizer_files import check_vocabulary

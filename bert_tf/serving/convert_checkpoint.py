@@ -11,9 +11,8 @@ import os
 from dataclasses import dataclass, replace
 
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint, find_config, shape_of
-from bert_tf.checkpoints.heads import HEADS, Head, default_labels, find_head, select
+from bert_tf.checkpoints.heads import HEADS, Head, default_labels, find_head, select, split_labels
 from bert_tf.checkpoints.huggingface import name_table
-from bert_tf.checkpoints.labels import split_labels
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.tokenizer_files import find_tokenizer
 from bert_tf.checkpoints.write import FORMATS, write_folder

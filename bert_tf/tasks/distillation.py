@@ -28,8 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import find_config
-from bert_tf.checkpoints.heads import task_values
-from bert_tf.checkpoints.labels import align_labels
+from bert_tf.checkpoints.heads import align_labels, task_values
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.parallel import encode_columns

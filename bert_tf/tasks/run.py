@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar, cast
 import keras
 import numpy as np
 
-from bert_tf.checkpoints.labels import align_labels
+from bert_tf.checkpoints.heads import align_labels
 from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.data.batching import PACKED_FEATURES
 from bert_tf.data.parallel import workers_for

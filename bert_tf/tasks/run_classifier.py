@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert_tf.checkpoints.labels import split_labels
+from bert_tf.checkpoints.heads import split_labels
 from bert_tf.data.tables import TableOptions
 from bert_tf.limits import DataError, join_names
 from bert_tf.options import ModelOptions, OptionError, changes, option

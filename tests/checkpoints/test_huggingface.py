@@ -249,18 +249,6 @@ def test_safetensors_of_a_tf_class_are_read(tmp_path):
     assert_same(read_huggingface(tmp_path).arrays, arrays)
 
 
-def test_the_heads_of_transformers_4_2_have_an_axis_of_their_own(tmp_path):
-    arrays = arrays_of()
-    apart = dict(arrays)
-    for name, array in arrays.items():
-        if "/attention/self/" in name:  # [H, N, D] and [N, D]
-            apart[name] = array.reshape(*array.shape[:-1], 2, -1)
-        elif "/attention/output/dense/kernel" in name:  # [N, D, H]
-            apart[name] = array.reshape(2, -1, array.shape[-1])
-    assert any(array.ndim == 3 for array in apart.values())
-    assert_same(read_huggingface(write_h5(tmp_path, apart)).arrays, arrays)
-
-
 def test_a_file_that_is_cut_off_or_of_another_program_is_named(tmp_path):
     cut = write_h5(tmp_path / "cut", arrays_of()) / "tf_model.h5"
     cut.write_bytes(cut.read_bytes()[:2000])

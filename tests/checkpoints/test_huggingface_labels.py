@@ -9,7 +9,7 @@ from models import golden, train
 
 import bert_tf
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
-from bert_tf.checkpoints.labels import align_labels, label_order, reorder_labels
+from bert_tf.checkpoints.heads import align_labels, label_order, reorder_labels
 from bert_tf.checkpoints.tensor_files import open_tensors
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.tasks.glue import NLI, find_glue_task

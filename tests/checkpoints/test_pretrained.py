@@ -165,7 +165,7 @@ def test_a_model_keeps_the_head_and_the_labels_of_its_checkpoint(huggingface, tf
         ("SequenceClassification", {"num_labels": 5}, "[5, 8]"),
         ("SequenceClassification", {"labels": ["a", "b", "c"]}, "neg, neu, pos"),
         ("TokenClassification", {}, "for classification"),
-        ("MaskedLM", {}, "no such head"),
+        ("MaskedLM", {}, "no cls/predictions"),
     ],
 )
 def test_the_reason_for_a_new_head_is_a_warning(huggingface, caplog, name, given, reason):

@@ -26,8 +26,9 @@ def write_tokenizer(
     folder, config=None, normalizer=None, model=None, sentences=None, added=None, **others
 ):
     ids = {token: index for index, token in enumerate(VOCAB)}
+    lowercase = (config or {}).get("do_lower_case", True)
     saved = {
-        "normalizer": {**SAVED_NORMALIZER, **(normalizer or {})},
+        "normalizer": {**SAVED_NORMALIZER, "lowercase": lowercase, **(normalizer or {})},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "model": {**SAVED_MODEL, "vocab": ids, **(model or {})},
     }
@@ -107,10 +108,9 @@ def test_another_token_in_tokenizer_json_is_a_warning(tmp_path, caplog):
     assert "w0" in caplog.text
 
 
-def test_the_case_of_tokenizer_json_counts_if_the_class_follows_it(tmp_path):
-    for tokenizer_class, tokens in ((FROM_FILE, ["[UNK]"]), ({}, ["a"])):
-        write_tokenizer(tmp_path, {**SAVED_CONFIG, **tokenizer_class}, {"lowercase": False})
-        assert FullTokenizer.from_pretrained(tmp_path).tokenize("A") == tokens
+def test_two_files_that_contradict_each_other_in_case_are_refused(tmp_path):
+    write_tokenizer(tmp_path, SAVED_CONFIG, {"lowercase": False})
+    assert cause_of(FullTokenizer.from_pretrained, tmp_path) == str(tmp_path / CONFIG_FILE)
 
 
 # ---- Letter case, by name, files and vocabulary ---------------------------------------------------
