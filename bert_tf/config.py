@@ -120,8 +120,6 @@ class BertConfig:
         Args:
             **changes: fields that differ from that size.
         """
-        if name not in _SIZES:
-            raise ValueError(f"The BERT size is {name!r}, but must be one of {', '.join(_SIZES)}.")
         num_hidden_layers, hidden_size = _SIZES[name]
         fields = dict(
             vocab_size=vocab_size,

@@ -185,12 +185,10 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
             (".name") and unfinished ones (".tmp").
 
     Raises:
-        ValueError: a glob matches no file, or is a folder without `folders`.
+        ValueError: a glob matches no file.
     """
     files = []
     for pattern in list(filter(None, map(str.strip, pattern_list.split(",")))) or [pattern_list]:
-        if tf.io.gfile.isdir(pattern) and not folders:
-            raise ValueError(f"{pattern!r} is a folder. Name its files, e.g. '{pattern}/*'.")
         # The name of an existing file may have brackets.
         matches = [pattern] if tf.io.gfile.exists(pattern) else tf.io.gfile.glob(pattern)
         if folders:

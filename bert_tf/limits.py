@@ -39,10 +39,11 @@ def read_json(path: str | os.PathLike, kind: type = dict) -> Any:
     """Read a JSON object, or a list with `kind`, local or remote. Errors name the file."""
     try:
         values = json.loads(read_whole(path).decode("utf-8-sig"))
+        problem = f"has a {type(values).__name__}, but must have a {kind.__name__}."
     except (ValueError, RecursionError) as error:
-        raise DataError(os.fspath(path), f"not JSON in UTF-8: {error}") from error
+        values, problem = None, f"not JSON in UTF-8: {error}"
     if not isinstance(values, kind):
-        raise DataError(os.fspath(path), f"must have a {kind.__name__}, as Python calls it.")
+        raise DataError(os.fspath(path), problem)
     return values
 
 

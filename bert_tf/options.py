@@ -159,9 +159,10 @@ def make_options(options_class: type[AnyOptions], **values: Any) -> AnyOptions:
     parts: dict[str | None, dict[str, Any]] = {n: {} for n, h in hints.items() if is_dataclass(h)}
     own = parts[None] = {}
     for name, flag in flags.items():
-        value = parts[flag.group][name] = values.get(name, flag.default)
-        if value is MISSING:
-            raise TypeError(f"{options_class.__name__} needs the option {name}.")
+        value = values.get(name, flag.default)
+        if value is MISSING:  # an error of the class
+            continue
+        parts[flag.group][name] = value
         if value is not None or flag.default is not None:
             if not isinstance(value, _ACCEPTED[flag.type]):
                 raise TypeError(f"{name}: must be of type {flag.type.__name__}, but is {value!r}.")
@@ -180,10 +181,10 @@ def flag_values(options: Any) -> dict[str, Any]:
 
 def check_value(name: str, value: Any, limits: Mapping[str, Any]) -> None:
     """Raise OptionError unless a value is finite and within the limits of an `option`."""
-    if value not in (choices := limits.get("choices", (value,))):
-        raise OptionError(name, f"must be one of {', '.join(choices)}, but is {value!r}.")
-    valid = valid_range(limits)
-    if isinstance(value, float) and not math.isfinite(value):
+    valid, choices = valid_range(limits), limits.get("choices")
+    if choices is not None:
+        is_valid, valid = value in choices, f"one of {', '.join(choices)}"
+    elif isinstance(value, float) and not math.isfinite(value):
         is_valid = limits.get("infinite", False) and not math.isnan(value)
         valid = f"a finite number {valid}".rstrip()
     else:

@@ -42,12 +42,7 @@ def register_task(entry: TaskType) -> None:
     Args:
         entry: `name` and `task` are those of a `bert_tf.Task`. An earlier entry of this name is
             replaced.
-
-    Raises:
-        ValueError: the task has another name.
     """
-    if entry.task is not None and getattr(entry.task, "name", None) != entry.name:
-        raise ValueError(f"`name` is {entry.name!r}, but must be the `name` of the task.")
     TYPES[entry.name] = entry
 
 

@@ -170,8 +170,6 @@ def test_a_new_type_of_task_needs_150_lines_and_no_change_of_the_package(tmp_pat
         values["predict_file"] = str(tmp_path / "dev.tsv")
         custom["run_counting"](make_options(custom["CountingOptions"], **values))
         assert len((tmp_path / "output/test_results.tsv").read_text().splitlines()) == 100
-        with pytest.raises(ValueError, match="`name`"):
-            bert_tf.register_task(dataclasses.replace(entry, name="other"))
         bert_tf.register_task(dataclasses.replace(entry, served=None))
         with refused("head"):
             bert_tf.export(tmp_path / "output", tmp_path / "served")

@@ -102,14 +102,11 @@ def find_head(
     head = HEADS[stated] if stated else BY_ARCHITECTURE.get(architecture or "")
     if head is not None and is_complete(head):
         return head
-    contents = join_names(known, 4) or "no head"
-    if stated:
-        raise DataError(source, f"has {contents}, but head={stated} (or task.json) needs more.")
     complete = list(filter(is_complete, BY_ARCHITECTURE.values()))
     matching = [head for head in complete if all(map(head.owns, known))]
-    if len(matching) != 1:
+    if stated or len(matching) != 1:
         names = "|".join(head.name for head in matching or complete)
-        raise DataError(source, f"has {contents}: give head={names}.")
+        raise DataError(source, f"has {join_names(known, 4) or 'no head'}: give head={names}.")
     return matching[0]
 
 
@@ -194,12 +191,11 @@ def _check_same_head(checkpoint: PretrainedCheckpoint, task: Mapping[str, Any]) 
         return
     # The architecture of an embedder is that of the encoder.
     expected = HEADS[task["task"]].architecture or HEADS["encoder"].architecture
-    stated = checkpoint.architecture
-    labels = tuple(task.get("labels") or ())
-    if stated in BY_ARCHITECTURE and stated != expected:
-        raise DataError(path, f"{expected}, but the config.json next to it {stated}: delete one.")
-    if labels and checkpoint.labels and labels != checkpoint.labels:
-        names = join_names(labels, 5), join_names(checkpoint.labels, 5)
+    stated, labels = checkpoint.architecture, tuple(task.get("labels") or ())
+    has_other_labels = labels and checkpoint.labels and labels != checkpoint.labels
+    if has_other_labels or (stated in BY_ARCHITECTURE and stated != expected):
+        here, there = (expected, *labels), (str(stated), *(checkpoint.labels or ()))
+        names = join_names(here, 5), join_names(there, 5)
         raise DataError(path, "{}, but the config.json next to it {}: delete one.".format(*names))
 
 
@@ -309,7 +305,9 @@ def align_labels(
     if order is None:
         problem = "The checkpoint's head has the labels {}, the model's {}.".format(*names)
         if not will_train:
-            raise DataError(checkpoint.source, f"{problem} Use its labels, or correct its `id2label`.")
+            raise DataError(
+                checkpoint.source, f"{problem} Use its labels, or correct its `id2label`."
+            )
         others = {n: n for n in checkpoint.arrays if n not in (*CLASSIFIER, _TRANSITIONS)}
         arrays = rename_arrays(checkpoint.arrays, others)
         return replace(checkpoint, arrays=arrays, unused_head=problem)

@@ -136,19 +136,20 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     """
     path = os.fspath(path)
     folder = transformer_folder(path) if os.path.isdir(path) else os.path.dirname(path)
-    if sibling_file(folder, ADAPTER_FILE):
-        raise DataError(folder, _ADAPTER)
     file = weights_file(folder) if os.path.isdir(path) else path
     if file is None:
         raise FileNotFoundError(f"{folder} has none of {', '.join(WEIGHTS_FILES)}.")
     config_file = os.path.join(folder, "config.json")
     values = read_json(config_file)
-    config = _config(values, config_file)
+    try:  # the key marks Hugging Face's dialect, in which "gelu" is another formula
+        config = BertConfig.from_dict({"model_type": "bert", **values})
+    except ValueError as error:
+        raise DataError(config_file, str(error)) from error
     architecture = next(iter(values.get("architectures") or ()), None)
     cross_encoder = cross_encoder_settings(folder, values)
     tensors = open_tensors(file)
-    if any(".base_layer." in name for name in tensors):
-        raise DataError(file, _ADAPTER)
+    if sibling_file(folder, ADAPTER_FILE) or any(".base_layer." in name for name in tensors):
+        raise DataError(folder, _ADAPTER)
     pooler_file = sibling_file(folder, POOLER_FILE)
     if pooler_file:
         tensors = _join(tensors, open_tensors(pooler_file))
@@ -173,14 +174,6 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         labels=labels,
         notes=notes,
     )
-
-
-def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
-    try:
-        # The key marks Hugging Face's dialect, in which "gelu" is another formula.
-        return BertConfig.from_dict({"model_type": "bert", **values})
-    except ValueError as error:
-        raise DataError(config_file, str(error)) from error
 
 
 def _join(first: LazyArrays, second: LazyArrays) -> LazyArrays:

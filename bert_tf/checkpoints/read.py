@@ -12,16 +12,10 @@ from bert_tf.checkpoints.hub import SCHEME, check_exists, local_path
 from bert_tf.checkpoints.huggingface import ADAPTER_FILE, read_huggingface
 from bert_tf.checkpoints.sentence_transformers import embedding_settings
 from bert_tf.checkpoints.tensor_files import is_weights_file, weights_file
-from bert_tf.checkpoints.tf1 import checkpoint_prefix, is_part, prefixes_in, read_tf1
+from bert_tf.checkpoints.tf1 import checkpoint_prefix, prefixes_in, read_tf1
 from bert_tf.checkpoints.tf2 import is_object_based, read_saved_model, read_tf2
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer_files
-from bert_tf.limits import join_names
 from bert_tf.registry import TASK_FILE
-
-_SUPPORTED = (
-    "checkpoints of TensorFlow (folder, prefix or .index file), folders of Hugging Face and "
-    "sentence-transformers (config.json and weights), hf://org/name, SavedModels of TF Hub"
-)
 
 
 def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
@@ -57,11 +51,7 @@ def _read(path: str) -> PretrainedCheckpoint:
     check_exists(path)
     if tf.io.gfile.isdir(path):
         return _read_folder(path)
-    if is_part(path) or not tf.io.gfile.exists(path):  # the prefix of a checkpoint is not a file
-        return _read_tensorflow(path)
-    if is_weights_file(path):
-        return read_huggingface(path)
-    raise ValueError(f"{path} is no checkpoint. Supported: {_SUPPORTED}.")
+    return read_huggingface(path) if is_weights_file(path) else _read_tensorflow(path)
 
 
 def _read_folder(folder: str) -> PretrainedCheckpoint:
@@ -70,12 +60,9 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
     has_weights = "config.json" in names and weights_file(folder) is not None
     if not trained and (has_weights or "modules.json" in names or ADAPTER_FILE in names):
         return read_huggingface(folder)
-    if trained or prefixes_in(folder):
-        return _read_tensorflow(folder)
-    if "saved_model.pb" in names:
+    if "saved_model.pb" in names and not (trained or prefixes_in(folder)):
         return read_saved_model(folder)
-    contents = join_names(sorted(names), 5) or "nothing"
-    raise ValueError(f"{folder} contains {contents}, and no checkpoint. Supported: {_SUPPORTED}.")
+    return _read_tensorflow(folder)
 
 
 def _read_tensorflow(path: str) -> PretrainedCheckpoint:

@@ -221,8 +221,6 @@ def _modules(root: str) -> list[tuple[str, str]]:
 
 def _pooling(file: str) -> str:
     values = read_json(file)
-    if values.get("include_prompt") is False:
-        raise _unsupported(file, "`include_prompt` false", "true")
     if "pooling_mode" in values:
         pooling = values["pooling_mode"]
     else:
@@ -230,6 +228,8 @@ def _pooling(file: str) -> str:
         pooling = "+".join(
             _OLD_NAMES.get(name.removeprefix("pooling_mode_"), name) for name in used
         )
+    if values.get("include_prompt") is False:
+        pooling += " without prompts"
     if pooling not in _POOLINGS:
         raise _unsupported(file, f"the pooling {pooling}", ", ".join(_POOLINGS))
     return pooling

@@ -20,7 +20,7 @@ from bert_tf.checkpoints.checkpoint import (
     sibling_file,
 )
 from bert_tf.config import BertConfig
-from bert_tf.limits import DataError
+from bert_tf.limits import DataError, join_names
 
 logger = logging.getLogger(__name__)
 
@@ -78,11 +78,6 @@ def checkpoint_prefix(path: str | os.PathLike) -> str:
     return prefix
 
 
-def is_part(path: str) -> bool:
-    """Return True if `path` has the name of one file of a checkpoint."""
-    return _PART.search(path) is not None
-
-
 def prefixes_in(folder: str) -> list[str]:
     """Return the names, without the folder, of the checkpoints in `folder`."""
     names = tf.io.gfile.listdir(folder)
@@ -94,7 +89,10 @@ def latest_checkpoint(folder: str) -> str | None:
 
     Only the last parts of the paths in the file count: they may be of another machine.
     """
-    state = tf.train.get_checkpoint_state(folder)
+    try:
+        state = tf.train.get_checkpoint_state(folder)
+    except ValueError as error:
+        raise DataError(f"{folder}/checkpoint", str(error)) from error
     if state is None:
         return None
     existing = prefixes_in(folder)
@@ -112,9 +110,8 @@ def _prefix_in_folder(folder: str) -> str:
         return newest
     if len(names) == 1 and tf.train.get_checkpoint_state(folder) is None:
         return tf.io.gfile.join(folder, names[0])
-    problem = f"{len(names)} checkpoints, and no file `checkpoint` that names the newest"
-    example = f", such as {folder}/{names[-1]}" if names else ""
-    raise DataError(folder, f"{problem}: name one{example}.")
+    contents = join_names(sorted(tf.io.gfile.listdir(folder)), 5) or "no files"
+    raise DataError(folder, f"no checkpoint, or none named the newest, in {contents}: name one.")
 
 
 def _is_state(name: str, names: Collection[str]) -> bool:
