@@ -132,11 +132,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         for error in source.tokenizer.unsupported(do_lower_case, tokenize):
             logger.warning("%s. The new folder loses this setting.", error)
 
-    logger.info(
-        "%s: %s, %d variables, %d layers, hidden size %d, %d WordPieces",
-        *(source.source, head.name, len(checkpoint.arrays), config.num_hidden_layers),
-        *(config.hidden_size, config.vocab_size),
-    )
+    logger.info("%s: %s, %d variables", source.source, head.name, len(checkpoint.arrays))
     for note in source.notes:
         logger.warning("%s", note)
     if dropped:

@@ -47,10 +47,9 @@ def write_file(
     Args:
         served: the model, in float32.
         precision: "float32". Of TFLite "float16": half-size weights, computed in float32; "int8": 8-bit
-            weights of the products, whose inputs are quantized at run time (dynamic range). Of OpenVINO
-            "bfloat16": weights in 16 bits (as float16, which has more digits), computed in bfloat16 if
-            the processor has it, else in float32; "int8": 8-bit weights and inputs of the products,
-            whose ranges NNCF measures.
+            weights of the products, whose inputs are quantized at run time. Of OpenVINO "bfloat16":
+            weights as float16, computed in bfloat16 if the processor has it; "int8": 8-bit weights and
+            inputs of the products, whose ranges NNCF measures.
         calibration: for "int8" of OpenVINO, batches of ids, of `quantization.calibration_ids`.
         source, check: as of `write_saved_model`.
     """

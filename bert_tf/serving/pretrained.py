@@ -43,17 +43,11 @@ from bert_tf.tokenization import SPECIAL_TOKENS
 
 @dataclass(frozen=True, eq=False)
 class ServedEncoder(Served):
-    """Texts -> vectors.
+    """Texts -> vectors."""
 
-    Args:
-        pooling: key of `POOLINGS`.
-        normalize: scale embeddings to length 1, so that their product is the cosine.
-        layers: indexes of the layers to return: 0 is the first, -1 the last.
-    """
-
-    pooling: str = "mean"
+    pooling: str = "mean"  # key of `POOLINGS`
     normalize: bool = True
-    layers: Sequence[int] = ()
+    layers: Sequence[int] = ()  # to return: 0 is the first, -1 the last
 
     kind = "encoder"
 
@@ -103,13 +97,9 @@ _BREAK, _DROPPED = "\0", "\ufffd"
 
 @dataclass(frozen=True, eq=False)
 class ServedMaskedLM(Served):
-    """Texts with [MASK] -> tokens.
+    """Texts with [MASK] -> tokens."""
 
-    Args:
-        top_k: K; at most the size of the vocabulary is used.
-    """
-
-    top_k: int = 5
+    top_k: int = 5  # K; at most the size of the vocabulary is used
 
     kind = "maskfiller"
 

@@ -2,9 +2,7 @@
 
 saved_model.pb, variables/
 assets.extra/
-  export.json                   description: inputs, outputs, labels, lengths, hash of the vocabulary,
-                                operations that TensorFlow lacks, differences from the model,
-                                checkpoint and command
+  export.json                   `metadata`, and the signatures
   task.json, bert_config.json, vocab.txt, labels.txt (of a model with labels)
   tf_serving_warmup_requests    requests with which TensorFlow Serving warms up
 """
@@ -12,7 +10,6 @@ assets.extra/
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import unicodedata
@@ -138,11 +135,8 @@ def write_files(served: Served, folder: str, values: Mapping[str, Any]) -> None:
 def custom_operations(saved_model_file: str) -> list[str]:
     """Return the operations of a SavedModel that TensorFlow lacks, sorted."""
     with tf.io.gfile.GFile(saved_model_file, "rb") as file:
-        graph = SavedModel.FromString(file.read()).meta_graphs[0].graph_def
-    nodes = [graph.node, *(function.node_def for function in graph.library.function)]
-    used = {node.op for node in itertools.chain(*nodes)}
-    functions = {function.signature.name for function in graph.library.function}
-    names = [name for name in used - functions if not name.startswith("_")]  # TensorFlow's own
+        used = SavedModel.FromString(file.read()).meta_graphs[0].meta_info_def.stripped_op_list
+    names = [op.name for op in used.op if not op.name.startswith("_")]  # TensorFlow's own
     return sorted(name for name in names if not hasattr(tf.raw_ops, name))
 
 
@@ -169,8 +163,7 @@ def _vocabulary_text(served: Served) -> str:
     return "".join(f"{token}\n" for token in served.pieces)
 
 
-# When it loads a model, TensorFlow Serving reads this file: TFRecords, each a `PredictionLog` of the
-# package tensorflow-serving-api. What follows encodes the few fields that it needs:
+# TensorFlow Serving reads this file when it loads a model: TFRecords, each a `PredictionLog`.
 #
 #     PredictionLog    6: PredictLog
 #     PredictLog       1: PredictRequest
@@ -193,5 +186,4 @@ def prediction_log(model_name: str, signature: str, inputs: Mapping[str, Any]) -
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    """Encode a length-delimited field: tag, length, value."""
     return varint(number << 3 | 2) + varint(len(payload)) + payload

@@ -45,24 +45,14 @@ HUGGING_FACE_NAMES = dict(
 
 @dataclass(frozen=True, eq=False)
 class Served(abc.ABC):
-    """A trained model as functions that TensorFlow can save.
-
-    Args:
-        trained: the model; its task, if it has one, is of the type of the subclass. Texts longer than
-            its `max_seq_length` are truncated, or read in windows if the type of task does so.
-        network: called instead of the model, such as its `InferenceEncoder`.
-
-    Attributes:
-        kind: type of the model in export.json.
-        has_spans: True if the shapes of the outputs for text depend on its labels.
-        ids_shape: shape of the ids.
-    """
+    """A trained model as functions that TensorFlow can save."""
 
     trained: TrainedModel
+    # Called instead of the model, such as its `InferenceEncoder`.
     network: Callable[..., Any] | None = field(default=None, kw_only=True)
 
-    kind: ClassVar[str] = ""
-    has_spans: ClassVar[bool] = False
+    kind: ClassVar[str] = ""  # type of the model in export.json
+    has_spans: ClassVar[bool] = False  # do the shapes of the outputs for text depend on its labels
     ids_shape: ClassVar[Sequence[int | None]] = (None, None)
 
     @abc.abstractmethod

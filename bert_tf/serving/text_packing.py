@@ -108,10 +108,12 @@ def graph_document_windows(
     *,
     max_seq_length: int,
     doc_stride: int,
-    cls_id: int,
-    sep_id: int,
+    **special_ids: int,
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """Make and pack the windows of `packing.window_pairs` for int32 ragged [B, None] ids.
+    """Make the windows of `packing.window_pairs` for int32 ragged [B, None] ids, and pack them.
+
+    Args:
+        special_ids: `cls_id`, `sep_id`.
 
     Returns:
         `input_ids`, `input_mask`, `segment_ids`, int32 [W, S]; and int64 [B], windows per text.
@@ -134,8 +136,7 @@ def graph_document_windows(
         part(ids_a, a_slides),
         None if ids_b is None else part(ids_b, ~a_slides),
         max_seq_length=max_seq_length,
-        cls_id=cls_id,
-        sep_id=sep_id,
+        **special_ids,
     )
     return inputs, counts
 
@@ -174,13 +175,9 @@ def graph_windows(
     max_seq_length: int,
     doc_stride: int,
     max_query_length: int,
-    cls_id: int,
-    sep_id: int,
+    **special_ids: int,
 ) -> GraphWindows:
-    """Make the windows of `windows.make_windows` for int32 ragged [B, None] ids.
-
-    An empty passage has one window.
-    """
+    """Make the windows of `windows.make_windows`, one of an empty passage, for ids as above."""
     query_ids = first_values(query_ids, max_query_length)
     num_tokens = passage_ids.row_lengths()
     room = max_seq_length - 3 - query_ids.row_lengths()
@@ -191,8 +188,7 @@ def graph_windows(
         tf.gather(query_ids, owner),
         tokens.with_values(tf.gather(passage_ids.flat_values, tokens.flat_values)),
         max_seq_length=max_seq_length,
-        cls_id=cls_id,
-        sep_id=sep_id,
+        **special_ids,
     )
     offset = tf.gather(query_ids.row_lengths(), owner) + 2
     width = tf.shape(inputs["input_ids"], tf.int64)[1]

@@ -180,16 +180,9 @@ def split_letters(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> Words
 class GraphTokenizer(tf.Module):
     """Tokenizer of texts to ids, equal to `FullTokenizer.encode` on every valid UTF-8 text.
 
-    Bytes that are not UTF-8 are dropped. Special tokens in the text are always split, and string
-    tensors cannot contain lone surrogates. Unicode tables are frozen when the object is created, and
-    saved with it.
-
-    A SavedModel with this object loads in any process that has imported `tensorflow_text`, which
-    registers one operation (`FastWordpieceTokenizeWithOffsets`). bert_tf is not needed.
-
-    Args:
-        vocab: the tokens in the order of their ids. Must contain [UNK].
-        do_lower_case: lower-case and strip accents, as for the uncased models.
+    Bytes that are not UTF-8 are dropped. Special tokens in the text are always split. Unicode tables are
+    frozen when the object is created, and saved with it. A SavedModel with this object loads in any
+    process that has imported `tensorflow_text`, for one operation. bert_tf is not needed.
 
     Raises:
         RuntimeError: a token has more than 256 bytes.
@@ -225,11 +218,7 @@ class GraphTokenizer(tf.Module):
     def with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the ids of each text and the offsets of its pieces (`windows.piece_offsets`).
-
-        Returns:
-            ids int32, starts and ends int64 (in characters), each ragged [B, None].
-        """
+        """Return the ids of each text, int32, and `windows.piece_offsets`, int64, ragged [B, None]."""
         with tf.device("/CPU:0"):
             decoded, words = self._words(texts)
             pieces = self._pieces(words)
@@ -335,10 +324,10 @@ def _reorder(chars: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
 
 
 def _trie_tokens(vocab: Sequence[str]) -> list[str]:
-    """Return the tokens, with placeholders for those that match no word.
+    """Return the tokens, with placeholders with spaces for those that match no word.
 
     The trie rejects or misreads "" and "##" (both in the published Chinese vocabulary), U+0000 and
-    overlong tokens. Placeholders contain spaces, which words do not.
+    overlong tokens.
     """
     tokens = []
     for index, token in enumerate(FullTokenizer(vocab).vocab):

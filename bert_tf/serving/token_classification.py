@@ -12,9 +12,8 @@
     tokens            input_ids, input_mask, segment_ids: int32 [B, S] -> logits float32 [B, S, L]
                       With a CRF also transitions float32 [B, L + 1, L + 1]
 
-Texts and rows of words may be of any length. Long ones are read in windows. Each word is labelled in the
-window with the most context for it, as in the evaluation of run_ner. A CRF labels each text or row as
-one sentence, from the scores of its windows.
+Long texts are read in windows, as in the evaluation of run_ner. A CRF labels each text or row as one
+sentence, from the scores of its windows.
 
 Shapes: B batch, S sequence, W words, N words of all texts, L labels, E entities.
 """
@@ -53,11 +52,7 @@ class ServedTokenClassification(Served):
         return self.call_model(**ids)
 
     def _label(self, words: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the labels of words without empty ones, int64 [N], and their probabilities.
-
-        Args:
-            words: string ragged [B, None].
-        """
+        """Return labels, int64 [N], and probabilities of words, string ragged [B, None], none empty."""
         logits = self._logits(words)
         if self.task.crf is None:
             probabilities = tf.nn.softmax(logits)
@@ -71,7 +66,6 @@ class ServedTokenClassification(Served):
         )
 
     def _logits(self, words: tf.RaggedTensor) -> tf.Tensor:
-        """Return float32 [N, L] for words, string ragged [B, None], without empty ones."""
         pieces = self.tokenizer(words.values)  # ragged [N, None]
         # A word without word pieces becomes [UNK], as in windows.encode_words.
         is_empty = tf.cast(pieces.row_lengths() == 0, tf.int64)
