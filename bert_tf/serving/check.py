@@ -20,7 +20,6 @@ from bert_tf.serving.served import (
     HUGGING_FACE,
     HUGGING_FACE_NAMES,
     TF_EXAMPLE,
-    Outputs,
     Served,
     make_signatures,
 )
@@ -50,7 +49,9 @@ class ExportCheck:
                 outputs = function(**{n: tf.constant(value) for n, value in request.items()})
                 if name == HUGGING_FACE:
                     outputs.pop("pooler_output", None)  # random for a checkpoint without a pooler
-                self._expected.append((name, request, _floats(outputs)))
+                # The others follow from the outputs that may differ by rounding.
+                floats = {n: v.numpy() for n, v in outputs.items() if v.dtype.is_floating}
+                self._expected.append((name, request, floats))
 
     def __call__(self, path: str) -> dict[str, Any]:
         """Return the largest difference of each output, for export.json.
@@ -117,8 +118,3 @@ def _serialize_example(request: Mapping[str, Any]) -> bytes:
         values = tf.train.BytesList(value=[text.encode() for text in texts])
         features[name] = tf.train.Feature(bytes_list=values)
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-
-
-def _floats(outputs: Outputs) -> dict[str, np.ndarray]:
-    """Return the outputs that may differ by rounding; the others follow from them."""
-    return {name: value.numpy() for name, value in outputs.items() if value.dtype.is_floating}

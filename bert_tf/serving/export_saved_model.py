@@ -37,9 +37,8 @@ from bert_tf.prediction.predictor import Predictor
 from bert_tf.registry import TYPES
 from bert_tf.report.model_card import as_flags, changed_options, without_folders
 from bert_tf.serving.check import ExportCheck
-from bert_tf.serving.classification import ServedClassification
+from bert_tf.serving.classification import ServedClassification, ServedMultipleChoice
 from bert_tf.serving.formats import write_file
-from bert_tf.serving.multiple_choice import ServedMultipleChoice
 from bert_tf.serving.pretrained import ServedEncoder, ServedMaskedLM
 from bert_tf.serving.quantization import INT8, Ids, calibration_ids, quantize
 from bert_tf.serving.question_answering import ServedQuestionAnswering

@@ -111,21 +111,7 @@ def _to_tflite(served: Served, path: str, precision: str, _: Any) -> Any:
     return function
 
 
-_OPSET = 18  # the newest that tf2onnx 1.17 supports
-
-
 def _to_onnx(served: Served, path: str, *_: Any) -> Any:
-    import onnx
-
-    encoder = InferenceEncoder(served.model, "formula")
-    function = numeric_tokens(served, encoder, weights_are_inputs=True)
-    model = _convert_to_onnx(function, encoder.variables)
-    onnx.checker.check_model(model)  # tf2onnx only logs unknown operations
-    Path(path).write_bytes(model.SerializeToString())
-    return function
-
-
-def _convert_to_onnx(function: Any, weights: Sequence[keras.Variable]) -> Any:
     """Convert a graph whose weights are inputs, and make these initializers.
 
     tf2onnx copies each array of a graph many times (21.7 GB for BERT-Base, which has 0.4).
@@ -133,24 +119,25 @@ def _convert_to_onnx(function: Any, weights: Sequence[keras.Variable]) -> Any:
     import tf2onnx
     from onnx import numpy_helper
 
+    encoder = InferenceEncoder(served.model, "formula")
+    function = numeric_tokens(served, encoder, weights_are_inputs=True)
     model, _ = tf2onnx.convert.from_function(
         function,
         input_signature=function.input_signature,
-        opset=_OPSET,
+        opset=18,  # the newest that tf2onnx 1.17 supports
         custom_op_handlers={"Erfc": (_replace_erfc, [])},
     )
-    by_input = {f"weight_{number}": variable for number, variable in enumerate(weights)}
-    for node in model.graph.node:
-        for index, name in enumerate(node.input):
-            if name in by_input:
-                node.input[index] = by_input[name].path
-    ids = [value for value in model.graph.input if value.name not in by_input]
-    used = [by_input[value.name] for value in model.graph.input if value.name in by_input]
+    weights = {f"weight_{number}": variable for number, variable in enumerate(encoder.variables)}
+    inputs = list(model.graph.input)
     del model.graph.input[:]
-    model.graph.input.extend(ids)
-    for variable in used:
-        model.graph.initializer.append(numpy_helper.from_array(variable.numpy(), variable.path))
-    return model
+    for value in inputs:
+        if value.name in weights:
+            array = numpy_helper.from_array(weights[value.name].numpy(), value.name)
+            model.graph.initializer.append(array)
+        else:
+            model.graph.input.append(value)
+    Path(path).write_bytes(model.SerializeToString())
+    return function
 
 
 def _replace_erfc(graph: Any, node: Any, name: str, _: Any) -> None:
@@ -180,10 +167,9 @@ def _to_openvino(
     if precision == "int8":
         import nncf
 
-        no_ids = {name: np.zeros((1, 1), np.int32) for name in served.ids_specs()}
         model = nncf.quantize(
             model,
-            nncf.Dataset([{**no_ids, **batch} for batch in calibration]),
+            nncf.Dataset(calibration),
             model_type=nncf.ModelType.TRANSFORMER,
             subset_size=len(calibration),
         )

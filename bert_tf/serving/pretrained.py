@@ -72,13 +72,9 @@ class ServedEncoder(Served):
             outputs["layer_features"] = tf.cast(tf.stack(layers, axis=1), tf.float32)
         return outputs
 
-    def single(self, text_a) -> Outputs:
-        return self._encode(self.pack(self.tokenizer(text_a), None))
-
-    def pair(self, text_a, text_b) -> Outputs:
-        return self._encode(self.pack(self.tokenizer(text_a), self.tokenizer(text_b)))
-
-    def _encode(self, packed: dict[str, tf.Tensor]) -> Outputs:
+    def encode(self, text_a, text_b=None) -> Outputs:
+        ids_b = None if text_b is None else self.tokenizer(text_b)
+        packed = self.pack(self.tokenizer(text_a), ids_b)
         outputs = self.tokens(**packed)
         if self.layers:
             pieces = tf.gather(self.pieces, packed["input_ids"])
@@ -87,7 +83,7 @@ class ServedEncoder(Served):
 
     def text_functions(self):
         text_a, text_b = texts_spec("text_a"), texts_spec("text_b")
-        return {TEXT: (self.single, [text_a]), "pair": (self.pair, [text_a, text_b])}
+        return {TEXT: (self.encode, [text_a]), "pair": (self.encode, [text_a, text_b])}
 
 
 # The tokenizer drops both. The first marks the parts of a text. The second replaces it in the text:

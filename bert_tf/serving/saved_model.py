@@ -49,11 +49,10 @@ def write_saved_model(
 ) -> dict[str, Any]:
     """Write a SavedModel; return its metadata. The folder appears when complete.
 
-    In bfloat16 the graph is the one that oneDNN computes fastest (modeling/inference.py), unless
-    this machine has a GPU, for which TensorFlow lacks its LayerNorm.
+    In bfloat16 the graph is the one that oneDNN computes fastest, unless this machine has a GPU, for
+    which TensorFlow lacks its LayerNorm.
 
     Args:
-        names: of the signatures; None exports those on text and `tokens`.
         quantization: for "int8", products that replace those of the model.
         source: facts about the checkpoint and the command of the export.
         check: gets the folder before it appears; returns more metadata, or raises.
