@@ -236,7 +236,6 @@ REFUSED = [
     ("classifier", {"head": "masked_lm"}, "model.ckpt-67"),
     ("pretrained", {"head": "task"}, "head"),
     ("pretrained", {"max_seq_length": 32}, "max_seq_length"),
-    ("pretrained", {"layers": "-1,x"}, "layers"),
     ("pretrained", {"layers": "2"}, "layers"),
     ("pretrained", {"pooling": "concat_last_four"}, "pooling"),
 ]
