@@ -52,19 +52,12 @@ _CHUNK = 1000  # records that are encoded at once
 
 @dataclass(frozen=True)
 class Teacher:
-    """A trained model that reads the records of the student.
-
-    Args:
-        source: its path.
-        model: its outputs have the order of the student's labels.
-        task: of the records.
-        student: task of the student's training.
-    """
+    """A trained model that reads the records of the student."""
 
     source: str
-    model: keras.Model
-    task: ExampleTask
-    student: ExampleTask
+    model: keras.Model  # its outputs have the order of the student's labels
+    task: ExampleTask  # of the records
+    student: ExampleTask  # of the student's training
     strategy: tf.distribute.Strategy
 
     def write_records(

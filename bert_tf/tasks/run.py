@@ -69,26 +69,16 @@ Splits = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of a training, and what a program decides of it beside the flags.
+    """The steps of a training, and what a program decides of it beside the flags."""
 
-    Args:
-        num_train_steps: all steps; 0 for a model that is only evaluated.
-        stop_step: last step, with the learning rates of `num_train_steps`. Default: that.
-        learning_rates: regular expression of paths -> peak learning rate of those variables; "": of all
-            others, instead of `learning_rate`.
-        init_optimizer: also read moments and step of `init_checkpoint`.
-        resolved: name -> value of options whose default depends on the data.
-        data: rows of the data in the model card, name and text. Without one named `COUNT` the records
-            are counted.
-    """
-
-    num_train_steps: int = 0
+    num_train_steps: int = 0  # 0 for a model that is only evaluated
     num_warmup_steps: int = 0
-    stop_step: int | None = None
+    stop_step: int | None = None  # last step, with the learning rates of `num_train_steps`
+    # Regular expression of paths -> peak learning rate; "": of all others, instead of `learning_rate`.
     learning_rates: Mapping[str, float] = field(default_factory=dict)
-    init_optimizer: bool = False
-    resolved: Mapping[str, Any] = field(default_factory=dict)
-    data: Sequence[Any] = ()
+    init_optimizer: bool = False  # also read moments and step of `init_checkpoint`
+    resolved: Mapping[str, Any] = field(default_factory=dict)  # options that depend on the data
+    data: Sequence[Any] = ()  # rows of the model card; without `COUNT` the records are counted
 
     @property
     def last_step(self) -> int:
@@ -177,27 +167,17 @@ def start(
 
 @dataclass(repr=False, eq=False)
 class Run(Generic[AnyTask, AnyOptions]):
-    """A model in training, or one that is evaluated; `start` makes it.
-
-    Args:
-        training_task: differs from `task` with a teacher.
-        loop: has the model with its weights.
-        last_step: of this process; at most the step of the loop if there is nothing to train.
-        record: of the training of the model in `output_dir`.
-        output_dir: folder to write into; for a worker that is not the chief, a temporary one.
-        best: keeps the best weights; None without evaluations during the training.
-        teacher: writes its outputs into the records, once.
-    """
+    """A model in training, or one that is evaluated; `start` makes it."""
 
     setup: Setup[AnyOptions]
     task: AnyTask
-    training_task: Any
-    loop: TrainLoop
-    last_step: int
-    record: RunRecord
-    output_dir: str
-    best: BestCheckpoint | None = None
-    teacher: Teacher | None = None
+    training_task: Any  # differs from `task` with a teacher
+    loop: TrainLoop  # has the model with its weights
+    last_step: int  # at most the step of the loop if there is nothing to train
+    record: RunRecord  # of the training of the model in `output_dir`
+    output_dir: str  # for a worker that is not the chief, a temporary folder
+    best: BestCheckpoint | None = None  # None without evaluations during the training
+    teacher: Teacher | None = None  # writes its outputs into the records, once
 
     @property
     def options(self) -> AnyOptions:

@@ -34,21 +34,13 @@ RECORD_FILE = "training.json"
 
 @dataclass
 class RunRecord:
-    """How a model was trained: for the comparison with a run that resumes, the card and the report.
+    """How a model was trained: for the comparison with a run that resumes, and the card."""
 
-    Args:
-        options: name -> value of the options that have `on_resume`, and `num_train_steps`.
-        flags: name -> value of those that differ from their defaults.
-        used: name -> text of resolved values.
-        data: rows of the data in the model card, name and text.
-        resumed: texts about resumptions with other options.
-    """
-
-    options: Mapping[str, Any] = field(default_factory=dict)
-    flags: Mapping[str, Any] = field(default_factory=dict)
-    used: Mapping[str, str] = field(default_factory=dict)
-    data: Sequence[Any] = ()
-    resumed: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)  # `RunOptions.values`
+    flags: Mapping[str, Any] = field(default_factory=dict)  # those that differ from their defaults
+    used: Mapping[str, str] = field(default_factory=dict)  # name -> text of resolved values
+    data: Sequence[Any] = ()  # rows of the data in the model card, name and text
+    resumed: Sequence[str] = ()  # texts about resumptions with other options
 
     @classmethod
     def load(cls, folder: str) -> RunRecord:
@@ -66,16 +58,10 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """What an earlier process left in `output_dir`. Without a checkpoint there is nothing to resume.
-
-    Args:
-        path: the folder.
-        weights: the newest checkpoint, with the files next to it, or None.
-        record: how the model was trained.
-    """
+    """What an earlier process left in `output_dir`. Without a checkpoint there is nothing to resume."""
 
     path: str
-    weights: PretrainedCheckpoint | None = None
+    weights: PretrainedCheckpoint | None = None  # the newest checkpoint, with the files next to it
     record: RunRecord = field(default_factory=RunRecord)
 
     @classmethod
@@ -140,29 +126,18 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a run, for the comparison with `output_dir` and the record.
+    """The options of a run, for the comparison with `output_dir` and the record."""
 
-    Args:
-        flags: name -> value of those that differ from their defaults.
-        first: names of those that only the run that begins uses.
-        rules: name -> `on_resume` of the others that have it, and of the number of steps.
-        values: name -> value of these.
-    """
-
-    flags: Mapping[str, Any]
-    first: Sequence[str]
-    rules: Mapping[str, str]
-    values: Mapping[str, Any]
+    flags: Mapping[str, Any]  # those that differ from their defaults
+    first: Sequence[str]  # names of those that only the run that begins uses
+    rules: Mapping[str, str]  # name -> `on_resume` of the others, and of the number of steps
+    values: Mapping[str, Any]  # of the names of `rules`
 
     @classmethod
     def read(
         cls, options: Any, num_train_steps: int, resolved: Mapping[str, Any] = MappingProxyType({})
     ) -> RunOptions:
-        """Read the options of a program.
-
-        Args:
-            resolved: values of options whose default depends on the data.
-        """
+        """Read the options of a program; `resolved` are those whose default depends on the data."""
         flags, values = flags_of(type(options)), flag_values(options)
         if path := values["init_checkpoint"]:  # valid in every working folder
             values["init_checkpoint"] = path if "://" in path else os.path.abspath(path)

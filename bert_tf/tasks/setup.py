@@ -95,31 +95,19 @@ def check_data(options: Any, data_set: str | None) -> None:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Setup(Generic[AnyOptions]):
-    """What a program has resolved before it reads its data; `resolve` makes it.
-
-    Args:
-        strategy: devices of the training.
-        folder: `output_dir`, as an earlier process left it.
-        checkpoint: initial weights, the newest of `output_dir` or else of `init_checkpoint`; None for
-            random ones.
-        config: architecture of the model.
-        max_seq_length: S.
-        checkpoint_task: content of the `task.json` of the initial weights, or what their head states;
-            {} if unknown.
-        trained: the same as a task, for a model that is resumed or evaluated; None if it is new.
-        tokenizer: of a run that reads texts.
-        vocabulary, do_lower_case: of the texts; None if unknown.
-    """
+    """What a program has resolved before it reads its data; `resolve` makes it."""
 
     options: AnyOptions
     strategy: tf.distribute.Strategy
-    folder: RunFolder
+    folder: RunFolder  # `output_dir`, as an earlier process left it
+    # Initial weights, the newest of `output_dir` or else of `init_checkpoint`; None for random ones.
     checkpoint: PretrainedCheckpoint | None
     config: BertConfig
     max_seq_length: int
+    # Content of the `task.json` of the initial weights, or what their head states; {} if unknown.
     checkpoint_task: Mapping[str, Any]
-    trained: Any = None
-    tokenizer: Any = None
+    trained: Any = None  # the same as a task, for a model that is resumed or evaluated
+    tokenizer: Any = None  # of a run that reads texts
     vocabulary: Sequence[str] | None = None
     do_lower_case: bool | None = None
 
