@@ -1,12 +1,13 @@
-"""Labels of words that mark entities: their schemes, and scores as conlleval counts them.
+"""Labels of words that mark entities, and scores as conlleval counts them.
 
-words    John    Smith   Ann     lives  in  New     York
-iob1     I-PER   I-PER   B-PER   O      O   I-LOC   I-LOC     B- only after another of its type
-iob2     B-PER   I-PER   B-PER   O      O   B-LOC   I-LOC     B- at each beginning
-bioes    B-PER   E-PER   S-PER   O      O   B-LOC   E-LOC     E- at each end, S- at both
+    words    John    Smith   Ann     lives  in  New     York
+    iob1     I-PER   I-PER   B-PER   O      O   I-LOC   I-LOC     B- only after another of its type
+    iob2     B-PER   I-PER   B-PER   O      O   B-LOC   I-LOC     B- at each beginning
+    bioes    B-PER   E-PER   S-PER   O      O   B-LOC   E-LOC     E- at each end, S- at both
 
-BILOU and BMES are BIOES with other letters. Labels without a type, B and I, are of one nameless type.
-The scheme `words` is for labels that mark no entities, such as parts of speech.
+Labels of any scheme are read, also of BILOU and BMES, which are BIOES with other letters. Models learn
+IOB2. Labels without a type, B and I, are of one nameless type. `words` are labels that mark no entities,
+such as parts of speech.
 
 An entity is correct if its type, first word and last word are. Every sequence of labels is valid, since
 a model may predict any:
@@ -20,21 +21,16 @@ always begins an entity.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
-from bert_tf.modeling.crf import (
-    OUTSIDE,
-    PREFIXES,
-    SCHEMES,
-    WORDS,
-    entity_type,
-    may_follow,
-)
+from bert_tf.modeling.crf import OUTSIDE, entity_type
 
-_IN_BIOES = {**{prefix: prefix for prefix in "BIES"}, "L": "E", "U": "S", "M": "I"}
+_ENTITY_LABEL = re.compile("O|[BIESLUM](-.+)?")
 
 
 class Entity(NamedTuple):
@@ -73,81 +69,40 @@ def find_entities(labels: Sequence[str]) -> list[Entity]:
     return entities
 
 
-def parse_label(text: str) -> str | None:
-    """Return a label of entities with a prefix of BIOES; None if `text` is none.
+def is_entity_label(text: str) -> bool:
+    """Return True for a label of one of the schemes.
 
-    >>> [parse_label(text) for text in ("O", "B-PER", "M-PER", "U-a-b", "I", "B-", "NN", "b-PER")]
-    ['O', 'B-PER', 'I-PER', 'S-a-b', 'I', None, None, None]
+    >>> [is_entity_label(text) for text in ("O", "M-PER", "U-a-b", "I", "B-", "NN", "b-PER")]
+    [True, True, True, True, False, False, False]
     """
-    prefix, dash, kind = text.partition("-")
-    if text == OUTSIDE:
-        return text
-    is_valid = prefix in _IN_BIOES and bool(dash) == bool(kind)
-    return _IN_BIOES[prefix] + dash + kind if is_valid else None
+    return _ENTITY_LABEL.fullmatch(text) is not None
 
 
-def _with_prefix(prefix: str, kind: str | None) -> str:
-    return f"{prefix}-{kind}" if kind else prefix
+def to_iob2(labels: Sequence[str]) -> list[str]:
+    """Return IOB2 labels of the same entities.
 
-
-def find_violations(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
-    """Yield the violations of the scheme in the labels of a sentence, as (index, reason).
-
-    >>> list(find_violations(["O", "I-PER"], "iob2"))
-    [(1, 'I-PER after O')]
+    >>> to_iob2(["O", "I-PER", "E-PER"])
+    ['O', 'B-PER', 'I-PER']
     """
-    pairs = zip([OUTSIDE, *labels], [*labels, OUTSIDE], strict=True)  # before, after each border
-    for index, (before, label) in enumerate(pairs):
-        if may_follow(label, before, scheme):
-            continue
-        if label[0] not in PREFIXES[scheme] + OUTSIDE:
-            yield index, f"{label} is not a label of {scheme}"
-        else:
-            at_end = index == len(labels)
-            yield index - at_end, f"{'the end of the sentence' if at_end else label} after {before}"
-
-
-def convert_scheme(labels: Sequence[str], scheme: str) -> tuple[str, ...]:
-    """Return labels of the scheme for the same entities, as conlleval finds them.
-
-    >>> convert_scheme(["O", "I-PER", "I-PER"], "iob2")
-    ('O', 'B-PER', 'I-PER')
-    """
-    if scheme == WORDS:
-        return tuple(labels)
     converted = [OUTSIDE] * len(labels)
     for kind, start, end in find_entities(labels):
-        inside = ["I"] * (end - start)
-        follows = start > 0 and entity_type(converted[start - 1]) == kind
-        if scheme != "iob1" or follows:
-            inside[0] = "B"
-        if scheme == "bioes":
-            inside[-1] = "E" if len(inside) > 1 else "S"
-        converted[start:end] = [_with_prefix(prefix, kind) for prefix in inside]
-    return tuple(converted)
+        first, inside = _begin_and_inside(kind)
+        converted[start:end] = [first, *[inside] * (end - start - 1)]
+    return converted
 
 
-def find_scheme(sentences: Iterable[Sequence[str]]) -> str:
-    """Return the scheme of entities with the fewest violations. Ties go to iob2."""
-    sentences = list(sentences)
-    numbers = {
-        scheme: sum(1 for labels in sentences for _ in find_violations(labels, scheme))
-        for scheme in SCHEMES
-    }
-    return min(SCHEMES, key=numbers.__getitem__)
+def complete_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return O and the labels of IOB2 for each type that occurs.
 
-
-def complete_labels(labels: Iterable[str], scheme: str) -> tuple[str, ...]:
-    """Return O and every label of the scheme for each type that occurs. Labels of words are sorted.
-
-    >>> complete_labels(["B-PER", "O", "B-LOC", "I-LOC"], "iob2")
+    >>> complete_labels(["B-PER", "O", "E-LOC"])
     ('O', 'B-LOC', 'I-LOC', 'B-PER', 'I-PER')
     """
-    if scheme == WORDS:
-        return tuple(sorted(set(labels)))
     types = sorted({kind for kind in map(entity_type, labels) if kind is not None})
-    prefixes = PREFIXES[scheme]
-    return (OUTSIDE, *(_with_prefix(prefix, kind) for kind in types for prefix in prefixes))
+    return (OUTSIDE, *chain.from_iterable(map(_begin_and_inside, types)))
+
+
+def _begin_and_inside(kind: str) -> tuple[str, str]:
+    return (f"B-{kind}", f"I-{kind}") if kind else ("B", "I")
 
 
 # ------------------------------------------------------------------------------------- conlleval

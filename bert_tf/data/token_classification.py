@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from bert_tf.data.label_schemes import WORDS, parse_label
+from bert_tf.data.label_schemes import is_entity_label
 from bert_tf.files import read_lines
 from bert_tf.limits import DataError
 
@@ -64,12 +64,12 @@ class ConllColumns:
 
 
 def read_conll(
-    path: str, columns: ConllColumns = ConllColumns(), label_scheme: str = "auto"
+    path: str, columns: ConllColumns = ConllColumns(), word_labels: bool = False
 ) -> list[Sentence]:
-    """Return the sentences of a file, with labels of entities in the letters of BIOES.
+    """Return the sentences of a file.
 
     Args:
-        label_scheme: `WORDS` for labels of any form, which stay as they are.
+        word_labels: True for labels of any form, False for those of entities.
 
     Raises:
         ValueError: a row or a label is invalid, or the file is empty.
@@ -84,7 +84,7 @@ def read_conll(
         cells = [] if row is None else row[::2]
         if not cells or cells[0] == DOCSTART:
             if rows:
-                sentences.append(_sentence(rows, columns, label_scheme, document, path))
+                sentences.append(_sentence(rows, columns, word_labels, document, path))
                 rows = {}
             document += bool(cells)
             continue
@@ -109,9 +109,9 @@ def relabel_lines(
 
     Args:
         labels: one for each word of the file, in order.
-        gold: the file's labels as they were read, with the letters of BIOES. Add a column of `labels`
-            to them and leave out -DOCSTART- and comments, as input of conlleval. Default: `labels`
-            replace the file's. A file without labels always gets a new column.
+        gold: the file's labels as they were read. Add a column of `labels` to them and leave out
+            -DOCSTART- and comments, as input of conlleval. Default: `labels` replace the file's. A file
+            without labels always gets a new column.
     """
     labels, true_labels = iter(labels), iter(gold or ())
     for row in _rows(path, columns):
@@ -162,23 +162,16 @@ def _check_columns(columns: ConllColumns, num_columns: int, location: str) -> No
 
 
 def _sentence(
-    rows: dict[int, list[str]], columns: ConllColumns, label_scheme: str, document: int, path: str
+    rows: dict[int, list[str]], columns: ConllColumns, word_labels: bool, document: int, path: str
 ) -> Sentence:
     index = columns.label_index(len(next(iter(rows.values()))))
     words = tuple(row[columns.word - 1] for row in rows.values())
-    labels = None
     for number, row in rows.items():
+        location = f"{path}:{number}"
         if not row[columns.word - 1] or (index is not None and not row[index]):
-            raise DataError(f"{path}:{number}", f"a word or its label is missing in {row!r:.60}.")
-    if index is not None:
-        labels = tuple(_label(row[index], label_scheme, f"{path}:{n}") for n, row in rows.items())
+            raise DataError(location, f"a word or its label is missing in {row!r:.60}.")
+        if not (index is None or word_labels or is_entity_label(row[index])):
+            remedy = "Labels of words need --label_scheme=words."
+            raise DataError(location, f"{row[index]!r} is not like B-PER or O. {remedy}")
+    labels = None if index is None else tuple(row[index] for row in rows.values())
     return Sentence(words, labels, document, path, tuple(rows))
-
-
-def _label(text: str, label_scheme: str, location: str) -> str:
-    label = text if label_scheme == WORDS else parse_label(text)
-    if label is None:
-        raise DataError(
-            location, f"{text!r} is not like B-PER or O. Labels of words need --label_scheme=words."
-        )
-    return label

@@ -25,13 +25,9 @@ from keras import ops
 
 NEVER = -1e30  # score of a forbidden transition, and of a label that a word cannot have
 
-
-# Scheme -> its prefixes, in the order of the model's outputs.
-PREFIXES = {"iob2": "BI", "iob1": "IB", "bioes": "BIES"}
-SCHEMES = tuple(PREFIXES)
-WORDS = "words"
+IOB2 = "iob2"
+WORDS = "words"  # labels of words, such as parts of speech: each may follow each
 OUTSIDE = "O"
-_ONLY_INSIDE = {"iob2": "I", "iob1": "B"}  # only directly after an entity of the same type
 
 
 def entity_type(label: str) -> str | None:
@@ -39,34 +35,24 @@ def entity_type(label: str) -> str | None:
     return None if label == OUTSIDE else label.partition("-")[2]
 
 
-def may_follow(label: str, before: str, scheme: str) -> bool:
-    """Return True if the scheme allows a label after another. The border of a sentence is like O.
+def allowed_transitions(labels: Sequence[str], scheme: str = IOB2) -> list[list[bool]]:
+    """Return which label may follow which, and the border of a sentence: [L + 1][L + 1].
 
-    >>> [may_follow("I-PER", before, "iob2") for before in ("B-PER", "B-LOC", "O")]
-    [True, False, False]
-    """
-    if scheme == WORDS:
-        return True
-    start, end = label[0], before[0]
-    same_type = entity_type(before) == entity_type(label)
-    if start not in PREFIXES[scheme] + OUTSIDE:
-        return False
-    if start == _ONLY_INSIDE.get(scheme) and not same_type:
-        return False
-    is_open, goes_on = end in "BI", start in "IE"
-    return scheme != "bioes" or (is_open == goes_on and (same_type or not is_open))
+    In IOB2 an I- follows only a label of the same type. Row i is for the label before, column j for the
+    label after. The last ones are for the border.
 
-
-def allowed_transitions(labels: Sequence[str], scheme: str) -> list[list[bool]]:
-    """Return `may_follow` of all pairs of labels, and of the border of a sentence: [L + 1][L + 1].
-
-    Row i is for the label before, column j for the label after. The last ones are for the border.
-
-    >>> allowed_transitions(["O", "B-PER", "I-PER"], "iob2")[0]
+    >>> allowed_transitions(["O", "B-PER", "I-PER"])[0]
     [True, True, False, True]
     """
+    assert scheme in (IOB2, WORDS)  # noqa: S101
     names = [*labels, OUTSIDE]
-    return [[may_follow(label, before, scheme) for label in names] for before in names]
+    return [
+        [
+            scheme == WORDS or label[0] != "I" or entity_type(before) == entity_type(label)
+            for label in names
+        ]
+        for before in names
+    ]
 
 
 class Crf(keras.layers.Layer):

@@ -170,7 +170,7 @@ class BertForTokenClassification(_LabeledModel):
     """A label for each token.
 
     Args:
-        crf: scheme of the `labels` ("iob2", "iob1", "bioes", "words"), for a CRF; None for a model
+        crf: scheme of the `labels` ("iob2", "words"), for a CRF; None for a model
             without one.
 
     Outputs: `logits` [B, S, L]; with a CRF `transitions` [B, L + 1, L + 1], the same for each row.

@@ -14,18 +14,15 @@ from itertools import chain
 import numpy as np
 
 from bert_tf.data.label_schemes import (
-    SCHEMES,
-    WORDS,
     Scores,
     complete_labels,
     find_entities,
-    find_scheme,
-    find_violations,
     format_report,
     format_word_report,
 )
 from bert_tf.data.token_classification import ConllColumns, Sentence, read_conll, relabel_lines
 from bert_tf.data.word_splitting import choose_rule
+from bert_tf.modeling.crf import IOB2, WORDS
 from bert_tf.modeling.feature_based import FEATURE_LAYERS
 from bert_tf.options import ModelOptions, OptionError, option
 from bert_tf.report.token_classification import Spans, span_sections
@@ -54,11 +51,11 @@ class NerOptions:
         "Column of the label, counted from 1. Default: the last.", group="Data", default=None, min=1
     )
     label_scheme: str = option(
-        "Scheme of the entity labels. auto: found in the training data. words: labels of words, such as "
-        "parts of speech; the metrics are accuracy and macro F1.",
+        "auto: labels of entities in any scheme, such as IOB1 or BIOES, which are learned as IOB2. "
+        "words: labels of words, such as parts of speech; the metrics are accuracy and macro F1.",
         group="Data",
         default="auto",
-        choices=("auto", *SCHEMES, WORDS),
+        choices=("auto", WORDS),
     )
     document_context: bool = option(
         "Surround each sentence with its document, up to --max_seq_length, as in the paper. -DOCSTART- "
@@ -212,28 +209,23 @@ def read_data(
     Args:
         trained: task that the model was trained for, None for a new model.
     """
-    scheme = options.label_scheme
-    if trained is not None and trained.word_labels and scheme == "auto":
-        scheme = WORDS
+    word_labels = options.label_scheme == WORDS or (trained is not None and trained.word_labels)
     splits = {
-        split: read_conll(str(file), options.columns(split), scheme)
+        split: read_conll(str(file), options.columns(split), word_labels)
         for split, file in select_files(options).items()
     }
     labeled = [splits["train"]] if "train" in splits else splits.values()
-    labels = [row.labels for rows in labeled for row in rows if row.labels is not None]
-    if scheme == "auto":
-        scheme = find_scheme(labels)
-    names = sorted(set(chain.from_iterable(labels)))
+    names = sorted({name for rows in labeled for row in rows for name in row.labels or ()})
     if options.training.do_train:
         rule, whole_words = choose_rule([sentence.words for sentence in splits["train"]])
         task = TokenClassificationTask(
-            complete_labels(names, scheme),
+            tuple(names) if word_labels else complete_labels(names),
             max_seq_length,
             options.document_context,
             options.doc_stride,
             options.feature_layers if options.feature_based else None,
-            word_labels=scheme == WORDS,
-            crf=scheme if options.crf else None,
+            word_labels=word_labels,
+            crf=(WORDS if word_labels else IOB2) if options.crf else None,
             word_splitting=rule,
             whole_words=whole_words,
         )
@@ -249,16 +241,4 @@ def read_data(
     for sentences in splits.values():
         for sentence in sentences:
             task.label_ids(sentence)  # raises if a label is unknown
-        _warn_of_violations(sentences, task.crf or scheme)
     return task, splits
-
-
-def _warn_of_violations(sentences: Sequence[Sentence], scheme: str) -> None:
-    violations = [
-        f"{sentence.location(index)}: {why}"
-        for sentence in sentences
-        for index, why in find_violations(sentence.labels or (), scheme)
-    ]
-    if violations:
-        text = "%d labels break %s: %s. They are read as conlleval reads them."
-        logger.warning(text, len(violations), scheme, "; ".join(violations[:3]))

@@ -22,19 +22,19 @@ from bert_tf.config import BertConfig
 from bert_tf.data.batching import group_by_length
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.label_schemes import (
-    SCHEMES,
-    WORDS,
     Scores,
     conlleval,
-    convert_scheme,
+    is_entity_label,
     mark_as_entity,
-    parse_label,
+    to_iob2,
 )
 from bert_tf.data.parallel import NUM_SPECIAL_TOKENS, LabelledDocument, WordRecords
 from bert_tf.data.records import content_key
 from bert_tf.data.token_classification import Sentence
 from bert_tf.limits import DataError
 from bert_tf.modeling.crf import (
+    IOB2,
+    WORDS,
     best_labels,
     log_likelihood,
     log_marginals,
@@ -70,8 +70,8 @@ class TokenClassificationTask(ExampleTask):
         bilstm_units: of each direction of that BiLSTM.
         word_labels: True if labels are of words, such as parts of speech, instead of entities. Default:
             True if no label marks an entity.
-        crf: scheme of the labels (a key of `modeling.crf.PREFIXES`, or "words") for a CRF, which
-            never takes a transition that the scheme forbids. None for no CRF.
+        crf: "iob2" or "words" for a CRF, which in IOB2 never takes a transition that the scheme forbids.
+            None for no CRF.
         word_splitting: one of `data.word_splitting.RULES`, which splits raw text.
         whole_words: words that the rule outer_punctuation leaves whole.
 
@@ -101,7 +101,7 @@ class TokenClassificationTask(ExampleTask):
         check_argument(room >= 1, "max_seq_length", max_seq_length, "3 or more")
         is_valid = doc_stride is None or 1 <= doc_stride <= room
         check_argument(is_valid, "doc_stride", doc_stride, f"from 1 to {room}")
-        assert crf in (None, *SCHEMES, WORDS)  # noqa: S101
+        assert crf in (None, IOB2, WORDS)  # noqa: S101
         self.labels = tuple(labels)
         self._ids = {label: index for index, label in enumerate(self.labels)}
         self.max_seq_length = max_seq_length
@@ -111,7 +111,7 @@ class TokenClassificationTask(ExampleTask):
         self.bilstm_units = bilstm_units
         if word_labels is None:
             has_entities = any(label[:2] in ("B-", "I-") for label in labels)
-            word_labels = not has_entities and None in map(parse_label, labels)
+            word_labels = not has_entities and not all(map(is_entity_label, labels))
         self.word_labels = word_labels
         self.best_metric = "eval_accuracy" if self.word_labels else "eval_f1"
         self.crf = crf
@@ -155,7 +155,7 @@ class TokenClassificationTask(ExampleTask):
     def records_key(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> str:
         settings = [self.labels, self.max_seq_length, self.document_context, self.doc_stride]
         settings += [] if self.crf is None else [self.crf]
-        rows = ((sentence.words, sentence.labels, sentence.document) for sentence in sentences)
+        rows = ((s.words, self.label_ids(s), s.document) for s in sentences)
         return content_key(tokenizer, settings, rows)
 
     def records(
@@ -180,15 +180,12 @@ class TokenClassificationTask(ExampleTask):
         """
         if sentence.labels is None:  # a test set, whose labels are unused
             return [0] * len(sentence.words)
-        labels = sentence.labels
-        if self.crf is not None:  # others would have probability 0
-            labels = convert_scheme(labels, self.crf)
-        for index, pair in enumerate(zip(sentence.labels, labels, strict=True)):
-            for label in pair:
-                if label not in self._ids:
-                    valid = ", ".join(self.labels)
-                    problem = f"the label is {label!r}, but those of this model are {valid}."
-                    raise DataError(sentence.location(index), problem)
+        labels = sentence.labels if self.word_labels else to_iob2(sentence.labels)
+        for index, label in enumerate(labels):
+            if label not in self._ids:
+                valid = ", ".join(self.labels)
+                problem = f"the label is {label!r}, but those of this model are {valid}."
+                raise DataError(sentence.location(index), problem)
         return [self._ids[label] for label in labels]
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:

@@ -74,7 +74,7 @@ def test_read_conll_refuses_rows_by_line(written):
 
 
 def test_read_conll_of_words_takes_labels_of_any_form(written):
-    (sentence,) = read_conll(written("a M-X\nb PER_B\n"), label_scheme="words")
+    (sentence,) = read_conll(written("a M-X\nb PER_B\n"), word_labels=True)
     assert sentence.labels == ("M-X", "PER_B")
 
 
@@ -102,7 +102,7 @@ def test_read_conll_skips_rows_of_conll_u_that_are_no_words(written):
         row("1", "1.5", "NUM"),
     ]
     path, columns = written("\n".join(lines) + "\n"), ConllColumns(word=2, label=4)
-    first, second = read_conll(path, columns, "words")
+    first, second = read_conll(path, columns, word_labels=True)
     assert (first.words, first.labels) == (("It", "'s", "dog"), ("PRON", "AUX", "NOUN"))
     assert [first.location(index) for index in range(3)] == [f"{path}:{line}" for line in (3, 4, 6)]
     assert (second.words, second.location(0)) == (("1.5",), f"{path}:8")
@@ -114,7 +114,7 @@ def test_read_conll_skips_rows_of_conll_u_that_are_no_words(written):
 
 def test_read_conll_takes_a_number_sign_as_word(written):
     for text in ("# X\na Y\n", "#\tX\na\tY\n", "a Y\n\n# X\n", "#\na\n"):
-        sentences = read_conll(written(text), label_scheme="words")
+        sentences = read_conll(written(text), word_labels=True)
         assert "#" in {word for sentence in sentences for word in sentence.words}, text
 
 

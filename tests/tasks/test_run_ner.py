@@ -241,7 +241,7 @@ def test_transitions_have_a_learning_rate_of_their_own():
         assert plain.learning_rate_factor("crf/transitions") == 1.0
 
 
-def test_labels_that_break_the_scheme_are_read_as_conlleval_reads_them(tmp_path, caplog):
+def test_labels_of_any_scheme_are_read_as_conlleval_reads_them(tmp_path):
     broken = "a x O\ncat x I-A\n\nthe x I-B\nbarn x I-B\ndog x B-A\n\nowl x B-A\na x O\n\n"
     file = write(tmp_path / "train.txt", "owl x B-A\nbarn x I-A\n\n" * 4 + broken)
     given = ner_options(tmp_path / "output", train_file=file, do_train=True, crf=True)
@@ -251,7 +251,6 @@ def test_labels_that_break_the_scheme_are_read_as_conlleval_reads_them(tmp_path,
     rows = list(task.records(splits["train"], tokenizer))
     labels = [[task.labels[label] for label in row["label_ids"]] for row in rows]
     assert [row[:3] for row in labels[4:6]] == [["O", "B-A", "O"], ["B-B", "I-B", "B-A"]]
-    assert "2 labels break iob2" in caplog.text
     plain, splits = read_data(with_values(given, crf=False))
     assert plain.crf is None and splits["train"][4].labels == ("O", "I-A")
 

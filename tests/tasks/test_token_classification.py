@@ -9,7 +9,7 @@ import tensorflow as tf
 from helpers import cause_of
 
 from bert_tf.config import BertConfig
-from bert_tf.data.label_schemes import find_violations
+from bert_tf.data.label_schemes import to_iob2
 from bert_tf.data.token_classification import Sentence
 from bert_tf.tasks.metrics import f1_macro
 from bert_tf.tasks.token_classification import TokenClassificationTask, split_by_sentence
@@ -58,13 +58,13 @@ def test_with_document_context_a_window_holds_its_neighbours_and_no_other_docume
 
 
 def test_a_document_longer_than_a_window_slides_and_predicts_each_word_once(written):
-    sentences = [sentence("a c a", "B-X O O"), sentence("ab ab", "O I-X"), sentence("c", "B-X")]
+    sentences = [sentence("a c a", "B-X O O"), sentence("ab ab", "O B-X"), sentence("c", "B-X")]
     task = TokenClassificationTask(LABELS, 6, document_context=True, doc_stride=1)
     batch = written(task, sentences, TOKENIZER)
     assert batch["label_weights"].sum() == 6
     assert (batch["input_mask"].sum(axis=1) <= 6).all()
     kept = {**batch, "predictions": batch["label_ids"]}
-    assert task.sentence_labels(kept, "label_ids") == [["B-X", "O", "O"], ["O", "I-X"], ["B-X"]]
+    assert task.sentence_labels(kept, "label_ids") == [["B-X", "O", "O"], ["O", "B-X"], ["B-X"]]
     # More context than the word's own sentence:
     assert (batch["input_mask"].sum(axis=1) > 2 + 1).all()
 
@@ -192,19 +192,14 @@ def all_paths(logits, transitions, starts=True, ends=True):
     return found
 
 
-def test_labels_that_break_the_scheme_become_those_of_the_same_entities(written):
+def test_labels_of_other_schemes_become_iob2(written):
     broken = sentence("a c c a", "O I-X I-X B-X")
     batch = written(crf_task(), [broken], TOKENIZER)
     assert batch["label_ids"].tolist() == [[0, 1, 2, 1]]
     outputs = outputs_of(*random_outputs(batch))
     assert crf_task().losses[0].total(outputs, batch) < 100  # not -log 0
     plain = written(TokenClassificationTask(LABELS, 6), [broken], TOKENIZER)
-    assert plain["label_ids"].tolist() == [[0, 2, 2, 1]]
-    keys = {
-        TokenClassificationTask(LABELS, 6, crf=scheme).records_key([broken], TOKENIZER)
-        for scheme in (None, "iob1", "iob2")
-    }
-    assert len(keys) == 3
+    assert plain["label_ids"].tolist() == [[0, 1, 2, 1]]
 
 
 def test_the_loss_is_the_likelihood_of_the_predicted_words_in_their_windows(written):
@@ -253,7 +248,8 @@ def test_a_sentence_in_several_windows_is_labelled_as_a_whole(written, document_
         *(split_by_sentence(kept, name) for name in ("predictions", "probabilities")),
         strict=True,
     ):
-        assert not list(find_violations([LABELS[label] for label in found], "iob2"))
+        sentence_labels = [LABELS[label] for label in found]
+        assert to_iob2(sentence_labels) == sentence_labels
         paths = all_paths(own, transitions)
         everything = sum(paths.values())
         assert tuple(found) == max(paths, key=paths.get)
