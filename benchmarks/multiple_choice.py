@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import string
 import tempfile
 from pathlib import Path
@@ -19,14 +20,17 @@ from fine_tuning_runs import ROOT, add_arguments, run_script, run_seeds
 
 
 def usable_rows(file: Path, folder: Path) -> Path:
-    """Write the rows of ARC with two or more choices, one of which is the answer."""
-    with open(file, encoding="utf-8", newline="") as rows, open(folder / file.name, "w") as output:
-        writer = csv.writer(output)
+    """Write the rows of ARC with two or more choices, one of which is the answer, as JSON lines."""
+    path = folder / f"{file.stem}.jsonl"
+    with open(file, encoding="utf-8", newline="") as rows, open(path, "w") as output:
         for question, *choices, key in csv.reader(rows):
-            number = sum(map(bool, choices))
-            if number > 1 and key in (*string.ascii_uppercase[:number], *"123456789"[:number]):
-                writer.writerow([question, *choices, key])
-    return folder / file.name
+            choices = list(filter(None, choices))
+            keys = {f"{n}": n - 1 for n in range(1, len(choices) + 1)}
+            keys |= {string.ascii_uppercase[n]: n for n in range(len(choices))}
+            if len(choices) > 1 and key in keys:
+                row = {"text_a": question, "choices": choices, "label": keys[key]}
+                output.write(json.dumps(row) + "\n")
+    return path
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-r"""Fine-tune, evaluate and predict multiple choice: SWAG, ARC, RACE, or your own JSON lines.
+r"""Fine-tune, evaluate and predict multiple choice: SWAG, or your own JSON lines.
 
     python run_scripts/run_swag.py \
         --train_file=swag/train.csv --eval_file=swag/val.csv --predict_file=swag/test.csv \
@@ -7,12 +7,11 @@ r"""Fine-tune, evaluate and predict multiple choice: SWAG, ARC, RACE, or your ow
         --max_seq_length=128 --train_batch_size=16 --learning_rate=2e-5 --num_train_epochs=3.0 \
         --output_dir=swag_output
 
-These are the settings of the paper. For RACE, give folders:
+These are the settings of the paper. Your own lines are
 
-    --train_file=RACE/train --eval_file=RACE/dev --max_seq_length=512
+    {"text_a": "...", "choices": ["...", "..."], "label": 0}
 
-Your own lines are {"text_a": "...", "choices": ["...", "..."], "label": 0}. The number of choices may
-vary. docs/multiple_choice.md has the details.
+The number of choices may vary. docs/multiple_choice.md has the details.
 """
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ SPECS = (FeatureSpec("input_ids", (4,)), FeatureSpec("weight", (), "float32"))
 CORPUS = b"one\ntwo\n\nthree\n\nfour\n"
 CONLL = b"EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\n"
 VOCAB = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nowl\n##s\n"
-CHOICES = {"question": "What?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}}
+CHOICES = {"text_a": "What?", "choices": ["a", "b"], "label": 1}
 ANSWER = {"text": "in the barn", "answer_start": 11}
 QUESTION = {"id": "1", "question": "Where is the owl?", "answers": [ANSWER]}
 CONTEXT = {"context": "The owl is in the barn. It sleeps.", "qas": [QUESTION]}
@@ -191,8 +191,8 @@ TARGETS = [
     Target("t.jsonl", read_rows, (b'{"text": "owl", "label": 1}\n',)),
     Target("a.conll", read_conll, (CONLL,)),
     Target("v.txt", FullTokenizer, (VOCAB,)),
-    Target("c.csv", read_questions, (b"question,choice0,choice1,label\nWhat?,a,b,1\n",)),
-    Target("arc.jsonl", read_questions, (as_json({**CHOICES, "answerKey": "B"}),)),
+    Target("c.csv", read_questions, (b"text_a,choice0,choice1,label\nWhat?,a,b,1\n",)),
+    Target("choices.jsonl", read_questions, (as_json(CHOICES),)),
     Target("q.json", read_squad, (as_json(SQUAD),)),
     Target("bert_config.json", BertConfig.from_json_file, (as_json(CONFIG),)),
     Target("model.safetensors", read_tensors, (SAFETENSORS,)),

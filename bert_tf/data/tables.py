@@ -1,10 +1,7 @@
 """Readers of tables. Every error names file and line.
 
     read_tsv         GLUE's layout: tab-separated, columns by number; '"' is an ordinary character
-    read_csv         comma-separated, columns by number; '"' may enclose a column
     read_table       the user's .tsv, .csv or .jsonl, columns by name
-
-Files are read as in files.py.
 """
 
 from __future__ import annotations
@@ -89,11 +86,6 @@ def read_tsv(path: str | os.PathLike) -> Iterator[Row]:
     return _delimited_rows(os.fspath(path), "\t", quoted=False)
 
 
-def read_csv(path: str | os.PathLike) -> Iterator[Row]:
-    """Yield the rows of a comma-separated file, with the header. '"' may enclose a column."""
-    return _delimited_rows(os.fspath(path), ",", quoted=True)
-
-
 def read_table(
     path: str | os.PathLike,
     *,
@@ -138,8 +130,7 @@ def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
                 yield Row(columns, file, number)
             number = reader.line_num + 1
     except csv.Error as error:
-        problem = f"{error}. Double a quotation mark inside a column, or write .jsonl."
-        raise DataError(format_location(file, number), problem) from error
+        raise DataError(format_location(file, number), f"{error}.") from error
 
 
 def _named_rows(rows: Iterator[Row]) -> Iterator[TableRow]:
@@ -161,13 +152,11 @@ def _json_rows(file: str) -> Iterator[TableRow]:
         if not line.strip():
             continue
         try:
-            values = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(format_location(file, number), f"invalid JSON ({error}).") from error
-        if not isinstance(values, dict):
-            problem = f"each line must be one JSON object, but is {line[:60]!r}."
-            raise DataError(format_location(file, number), problem)
-        yield TableRow(values, file, number)
+            row = TableRow({**json.loads(line)}, file, number)
+        except (ValueError, TypeError, RecursionError) as error:
+            problem = f"not one JSON object ({error})."
+            raise DataError(format_location(file, number), problem) from error
+        yield row
 
 
 def guess_format(file: str) -> str:

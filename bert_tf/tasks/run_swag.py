@@ -30,7 +30,7 @@ Splits = dict[str, list[Question]]
 
 @dataclass(frozen=True, kw_only=True)
 class SwagOptions:
-    """The flags of run_swag. Files: .csv (SWAG, ARC), .jsonl, or a folder of RACE."""
+    """The flags of run_swag. Files: .csv (as SWAG) or .jsonl."""
 
     devices: DeviceOptions
     training: TrainingOptions

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from helpers import refused
 
-from bert_tf.data.tables import read_csv, read_table, read_tsv
+from bert_tf.data.tables import read_table, read_tsv
 from bert_tf.files import read_lines
 from bert_tf.limits import DataError
 
@@ -60,9 +60,10 @@ def test_rows_know_their_lines(written):
     rows = list(read_tsv(written('\ufeff1\t"open\r\n\n0\tclosed" \t\r\n')))
     assert rows == [["1", '"open'], ["0", 'closed" ', ""]]
     assert [row.location.rsplit("/", 1)[1] for row in rows] == ["a.txt:1", "a.txt:3"]
-    rows = list(read_csv(written('a,"b,b\nb"\nc,"say ""d"""\n')))
-    assert rows == [["a", "b,b\nb"], ["c", 'say "d"']]
-    assert [row.line for row in rows] == [1, 3]
+    path = written('1,2\na,"b,b\nb"\nc,"say ""d"""\n', "t.csv")
+    rows = list(read_table(path))
+    assert rows == [{"1": "a", "2": "b,b\nb"}, {"1": "c", "2": 'say "d"'}]
+    assert [row.line for row in rows] == [2, 4]
 
 
 def test_read_table_gives_equal_rows_of_three_formats(written):
