@@ -94,7 +94,7 @@ KEYED = {
         (TokenClassificationTask(ENTITIES, 8), sentences()),
         (TokenClassificationTask(ENTITIES, 9, document_context=True), sentences()),
         (TokenClassificationTask(ENTITIES, 9, doc_stride=2), sentences()),
-        (TokenClassificationTask(ENTITIES, 9), sentences("I-X")),
+        (TokenClassificationTask(ENTITIES, 9), sentences("O")),
         (TokenClassificationTask(ENTITIES, 9), sentences()[1:]),
     ],
     "questions": [
