@@ -155,7 +155,7 @@ class TokenClassificationTask(ExampleTask):
     def records_key(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> str:
         settings = [self.labels, self.max_seq_length, self.document_context, self.doc_stride]
         settings += [] if self.crf is None else [self.crf]
-        rows = ((s.words, self.label_ids(s), s.document) for s in sentences)
+        rows = ((sentence.words, sentence.labels, sentence.document) for sentence in sentences)
         return content_key(tokenizer, settings, rows)
 
     def records(
