@@ -7,13 +7,6 @@
 
 `is_impossible` exists only in 2.0, where `answers` may be empty. Test sets may have no `answers`.
 
-Flat rows, as `datasets` writes them, are one object a line, or a list of objects, or that under "data":
-
-    {"id": "q1", "context": "Denver beat Carolina.", "question": "Who won?",
-     "answers": {"text": ["Denver"], "answer_start": [0]}}
-
-A flat row without an answer text has no answer, and so has the answer "" at -1 in any format.
-
 Source: google-research/bert, run_squad.py, `read_squad_examples`.
 """
 
@@ -23,20 +16,12 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from bert_tf.characters import is_blank
 from bert_tf.data.windows import Passage, SquadAnswer
 from bert_tf.files import open_binary
 from bert_tf.limits import DataError
-
-# Characters by which `answer_start` may be wrong, in the order in which they are tried.
-_SHIFTS = (-1, 1, -2, 2)
-
-
-NO_ANSWER = SquadAnswer("", -1)  # in files that give every question an answer
-
 
 @dataclass(frozen=True)
 class SquadExample:
@@ -80,17 +65,17 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
 
     Raises:
         ValueError: the file is not JSON in UTF-8, a value is missing or invalid, or an id is repeated.
-            The message has the location, such as `data[0].paragraphs[3].qas[1]` or the line.
+            The message has the location, such as `data[0].paragraphs[3].qas[1]`.
     """
     file = os.fspath(path)
+    with open_binary(file) as stream:
+        data = stream.read()
+    try:
+        values = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(file, f"not JSON in UTF-8: {error}.") from error
     examples: list[SquadExample] = []
-    passages: dict[str, Passage] = {}
-    for entry, location in _read_entries(file):
-        if isinstance(entry, dict) and "context" in entry:
-            context = _get_value(entry, "context", str, location)
-            passage = passages.setdefault(context, Passage(context))
-            examples.append(_parse_example(entry, passage, location, is_flat=True))
-            continue
+    for entry, location in _list_items(values, "data", file):
         for paragraph, at in _list_items(entry, "paragraphs", location):
             passage = Passage(_get_value(paragraph, "context", str, at))
             examples += [
@@ -107,63 +92,18 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
     return examples
 
 
-def _read_entries(file: str) -> list[tuple[Any, str]]:
-    """Return the documents of SQuAD's format or the flat rows of a file, with their locations."""
-    with open_binary(file) as stream:
-        data = stream.read()
-    location = file
-    try:
-        text = data.decode("utf-8-sig")
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            if error.msg != "Extra data":
-                raise
-            rows = []  # one object a line
-            for number, line in enumerate(text.split("\n"), 1):
-                location = f"{file}:{number}"
-                if line.strip():
-                    rows.append((json.loads(line), location))
-            return rows
-    except (ValueError, RecursionError) as error:
-        raise DataError(location, f"not JSON in UTF-8: {error}.") from error
-    if isinstance(values, list):
-        return [(entry, f"{file}: [{index}]") for index, entry in enumerate(values)]
-    if isinstance(values, dict) and "context" in values:  # one line
-        return [(values, file)]
-    return _list_items(values, "data", file)
-
-
-def _parse_example(qa: Any, passage: Passage, location: str, is_flat: bool = False) -> SquadExample:
+def _parse_example(qa: Any, passage: Passage, location: str) -> SquadExample:
     qas_id = str(_get_value(qa, "id", str | int, location))
     location = f"{location} (id {qas_id})"
-    answers, no_answer = None, False
+    answers = None
     if "answers" in qa:
-        listed = [
+        answers = tuple(
             SquadAnswer(_get_value(a, "text", str, at), _get_value(a, "answer_start", int, at))
-            for a, at in _list_answers(qa, location)
-        ]
-        answers = tuple(answer for answer in listed if answer != NO_ANSWER)
-        no_answer = not answers and (is_flat or bool(listed))
-    impossible = (
-        _get_value(qa, "is_impossible", bool, location) if "is_impossible" in qa else no_answer
-    )
+            for a, at in _list_items(qa, "answers", location)
+        )
+    impossible = "is_impossible" in qa and _get_value(qa, "is_impossible", bool, location)
     question = _get_value(qa, "question", str, location)
     return SquadExample(qas_id, question, passage, answers, impossible, location)
-
-
-def _list_answers(qa: Any, location: str) -> list[tuple[Any, str]]:
-    """Return (answer, location) of a list, or of the lists of texts and starts in a flat row."""
-    if not isinstance(qa["answers"], dict):
-        return _list_items(qa, "answers", location)
-    location = f"{location}.answers"
-    texts, starts = (
-        _get_value(qa["answers"], name, list, location) for name in ("text", "answer_start")
-    )
-    return [
-        ({"text": text, "answer_start": start}, f"{location}[{index}]")
-        for index, (text, start) in enumerate(zip_longest(texts, starts))
-    ]
 
 
 def _list_items(values: Any, key: str, location: str) -> list[tuple[Any, str]]:
@@ -194,12 +134,11 @@ def examples_to_train(
 ) -> list[TrainingExample]:
     """Return the questions that can be learned, each with its answer located in the passage.
 
-    As in the reference, the words at `answer_start` only need to contain the answer. If they do not,
-    `answer_start` may be wrong by up to two characters.
+    As in the reference, the words at `answer_start` only need to contain the answer.
 
     Args:
         version_2_with_negative: True if a question may have no answer.
-        findings: gets the questions that were left out or corrected.
+        findings: gets the questions that were left out, and those with an inexact answer.
 
     Raises:
         ValueError: questions have no answer, and `version_2_with_negative` is False; or a question has
@@ -234,16 +173,11 @@ def _find_answer(example: SquadExample, findings: Findings) -> SquadAnswer | Non
         return None
     if answer.start >= 0 and text.startswith(answer.text, answer.start):
         return answer
-    located: SquadAnswer | None = answer
     if not _words_contain(example.passage, answer):
-        starts = [answer.start + shift for shift in _SHIFTS if answer.start + shift >= 0]
-        start = next((start for start in starts if text.startswith(answer.text, start)), None)
-        located = None if start is None else SquadAnswer(answer.text, start)
-    if located is None:
         findings.add("are left out, because their answer is not at answer_start", example.qas_id)
-    else:
-        findings.add("have an answer that does not begin at answer_start", example.qas_id)
-    return located
+        return None
+    findings.add("have an answer that does not begin at answer_start", example.qas_id)
+    return answer
 
 
 def _words_contain(passage: Passage, answer: SquadAnswer) -> bool:
