@@ -10,7 +10,6 @@ Shapes: B batch, S sequence, P predictions, K choices.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -191,26 +190,17 @@ def trim_padding(
 
 def _flat_list(spec: FeatureSpec, value: Any) -> list:
     """Return `value` as a flat list, or raise if its shape or a number does not fit."""
-    if isinstance(value, (list, tuple)) and len(spec.shape) == 1:  # the common case, fast
-        shape: tuple[int, ...] = (len(value),)
-        flat: Any = value
-    else:
-        tensor = np.asarray(value)
-        shape, flat = tensor.shape, tensor.ravel().tolist()
-    try:
-        if spec.dtype == "int32":
-            array("i", flat)  # raises unless all are integers within int32
-            is_valid = True
-        else:
-            with np.errstate(over="ignore"):
-                is_valid = bool(np.isfinite(np.asarray(flat, np.float32)).all())
-    except (TypeError, ValueError, OverflowError):
-        is_valid = False
-    if shape != spec.shape or not is_valid:
+    array, is_valid = np.asarray(value), False
+    if spec.dtype == "int32" and array.dtype.kind in "biu":
+        is_valid = bool((array == array.astype(np.int32)).all())
+    elif spec.dtype == "float32" and array.dtype.kind in "biuf":
+        with np.errstate(over="ignore"):
+            is_valid = bool(np.isfinite(array.astype(np.float32)).all())
+    if array.shape != spec.shape or not is_valid:
         raise ValueError(
             f"`{spec.name}` must be {spec.dtype} of the shape {list(spec.shape)}, but is {value!r:.60}."
         )
-    return flat
+    return array.ravel().tolist()
 
 
 def _multiply(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:

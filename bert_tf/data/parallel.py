@@ -26,11 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bert_tf.data.windows import (
-    WordWindow,
-    encode_words,
-    word_windows,
-)
+from bert_tf.data.windows import WordWindow, encode_words, word_windows
 from bert_tf.packing import PackedSequence, Pair, pack, pack_all, pad, window_pairs
 from bert_tf.tokenization import FullTokenizer
 
@@ -207,13 +203,8 @@ class RecordMaker:
         cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         return {"max_seq_length": self.max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
 
-    def _pack_choices(self, pairs: Sequence[Pair], is_choice: np.ndarray) -> dict[str, np.ndarray]:
-        """Return `pack_all` of the pairs as int32 [N, K, S], 0 where `is_choice` [N, K] is False."""
-        columns = {}
-        for name, sequences in pack_all(pairs, **self._packing()).items():
-            columns[name] = np.zeros((*is_choice.shape, self.max_seq_length), np.int32)
-            columns[name][is_choice] = sequences
-        return columns
+    def _is_truncated(self, ids_a: Sequence[int], ids_b: Sequence[int]) -> bool:
+        return len(ids_a) + len(ids_b) > self.max_seq_length - (3 if ids_b else 2)
 
     def _encode(self, columns: Mapping[str, np.ndarray]) -> list[bytes]:
         return encode_columns({name: columns[name] for name in self.names})
@@ -266,68 +257,47 @@ class SentenceRecords(RecordMaker):
         ids_b = () if text_b is None else self.tokenizer.encode(text_b)
         if self.doc_stride:
             return window_pairs(ids_a, ids_b, self.max_seq_length, self.doc_stride), False
-        room = self.max_seq_length - (3 if ids_b else 2)
-        return [(ids_a, ids_b)], len(ids_a) + len(ids_b) > room
+        return [(ids_a, ids_b)], self._is_truncated(ids_a, ids_b)
 
 
-class ChoiceRow(NamedTuple):
-    """A text and its choices."""
+class SequencesRow(NamedTuple):
+    """Sequences that belong together, such as the choices of a question, and their label."""
 
-    text_a: str
-    choices: Sequence[str]
+    texts: Sequence[str]  # one for each sequence
+    numbers: Sequence[int]  # of the texts, from 1; equal for equal texts
     label: float
+    text_a: str | None = None  # first sentence of each sequence
 
 
 @dataclass(frozen=True)
-class ChoiceRecords(RecordMaker):
-    """Records of questions with choices."""
+class SequencesRecords(RecordMaker):
+    """Records of K sequences, 0 where an example has fewer."""
 
-    num_choices: int = 2  # K, of the question with the most
-    label_dtype: str = "int32"  # or "float32"
+    num_sequences: int = 2  # K, of the example with the most
+    label_dtype: str = "float32"  # or "int32"
 
-    def __call__(self, rows: Sequence[ChoiceRow]) -> tuple[list[bytes], int]:
-        """Return the records, and the number of their sequences without padding."""
+    def __call__(self, rows: Sequence[SequencesRow]) -> tuple[list[bytes], int]:
+        """Return the records, and the number of truncated sequences."""
         encode = self.tokenizer.encode
         pairs: list[Pair] = []
-        is_choice = np.zeros((len(rows), self.num_choices), bool)
-        for index, row in enumerate(rows):
-            text_ids = encode(row.text_a)
-            pairs += [(text_ids, encode(choice)) for choice in row.choices]
-            is_choice[index, : len(row.choices)] = True
-        columns = self._pack_choices(pairs, is_choice)
-        columns["choice_mask"] = is_choice.astype(np.int32)
-        columns["label_ids"] = np.array([row.label for row in rows], self.label_dtype)
-        columns["is_real_example"] = np.ones(len(rows), np.int32)
-        return self._encode(columns), int(np.count_nonzero(columns["input_mask"].all(axis=-1)))
-
-
-class TextsRow(NamedTuple):
-    """Texts that are encoded one by one, and their label or score."""
-
-    texts: Sequence[str]
-    numbers: Sequence[int]  # equal for equal texts; from 1
-    label: float
-
-
-@dataclass(frozen=True)
-class TextsRecords(RecordMaker):
-    """Records of K texts, each a sequence of its own."""
-
-    num_texts: int = 2  # K, of the example with the most
-
-    def __call__(self, rows: Sequence[TextsRow]) -> tuple[list[bytes], int]:
-        """Return the records, and the number of truncated texts."""
-        numbers = np.zeros((len(rows), self.num_texts), np.int32)
+        numbers = np.zeros((len(rows), self.num_sequences), np.int32)
         for index, row in enumerate(rows):
             numbers[index, : len(row.numbers)] = row.numbers
-        ids = [self.tokenizer.encode(text) for row in rows for text in row.texts]
-        columns = self._pack_choices([(text_ids, ()) for text_ids in ids], numbers > 0)
-        if self.num_texts == 1:
-            columns = {name: values[:, 0] for name, values in columns.items()}
+            ids = map(encode, row.texts)
+            if row.text_a is None:
+                pairs += [(text_ids, ()) for text_ids in ids]
+            else:
+                ids_a = encode(row.text_a)
+                pairs += [(ids_a, text_ids) for text_ids in ids]
+        columns = {}
+        for name, sequences in pack_all(pairs, **self._packing()).items():
+            columns[name] = np.zeros((*numbers.shape, self.max_seq_length), np.int32)
+            columns[name][numbers > 0] = sequences
         columns["text_numbers"] = numbers
-        columns["label_ids"] = np.array([row.label for row in rows], np.float32)
-        room = self.max_seq_length - NUM_SPECIAL_TOKENS
-        return self._encode(columns), sum(len(text_ids) > room for text_ids in ids)
+        columns["choice_mask"] = (numbers > 0).astype(np.int32)
+        columns["label_ids"] = np.array([row.label for row in rows], self.label_dtype)
+        columns["is_real_example"] = np.ones(len(rows), np.int32)
+        return self._encode(columns), sum(self._is_truncated(*pair) for pair in pairs)
 
 
 class LabelledWord(NamedTuple):
@@ -395,13 +365,13 @@ class WordRecords(RecordMaker):
 
 
 class WindowRow(NamedTuple):
-    """A question and a part of its passage."""
+    """A question and a part of its passage, with the features of the record."""
 
-    unique_id: int
     query_ids: Sequence[int]
     passage_ids: Sequence[int]
-    start: int  # of the answer, in the input
-    end: int
+    unique_ids: int
+    start_positions: int  # of the answer, in the input
+    end_positions: int
     is_impossible: bool
 
 
@@ -412,8 +382,6 @@ class WindowRecords(RecordMaker):
     def __call__(self, rows: Sequence[WindowRow]) -> tuple[list[bytes], int]:
         """Return the records, and 0."""
         columns = pack_all([(row.query_ids, row.passage_ids) for row in rows], **self._packing())
-        columns["unique_ids"] = np.array([row.unique_id for row in rows], np.int32)
-        columns["start_positions"] = np.array([row.start for row in rows], np.int32)
-        columns["end_positions"] = np.array([row.end for row in rows], np.int32)
-        columns["is_impossible"] = np.array([row.is_impossible for row in rows], np.int32)
+        for name in WindowRow._fields[2:]:
+            columns[name] = np.array([getattr(row, name) for row in rows], np.int32)
         return self._encode(columns), 0

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import ANCHOR_FEATURES, FeatureSpec, sequence_specs
-from bert_tf.data.parallel import TextsRecords, TextsRow
+from bert_tf.data.parallel import SequencesRecords, SequencesRow
 from bert_tf.data.records import content_key
 from bert_tf.embeddings.losses import EMBEDDING_LOSSES, SCORES, embedding_loss
 from bert_tf.embeddings.retrieval import pair_metrics, ranking_metrics
@@ -195,19 +195,19 @@ class EmbeddingTask(ExampleTask):
                     f"matryoshka_dims has {width}, but must be below {self.width(config)}, the width."
                 )
 
-    def record_maker(self, tokenizer: FullTokenizer) -> TextsRecords:
-        return TextsRecords(tokenizer, self.max_seq_length, self.record_names, self.num_texts)
+    def record_maker(self, tokenizer: FullTokenizer) -> SequencesRecords:
+        return SequencesRecords(tokenizer, self.max_seq_length, self.record_names, self.num_texts)
 
     def rows(
         self, examples: Sequence[EmbeddingExample], tokenizer: FullTokenizer
-    ) -> list[TextsRow]:
+    ) -> list[SequencesRow]:
         rows = []
         for index, example in enumerate(examples):
             self._check(example, index)
             anchor, *others = example.texts
             texts = [self.query_prefix + anchor, *(self.document_prefix + text for text in others)]
             text_numbers = [text_number(text) for text in example.texts]
-            rows.append(TextsRow(texts, text_numbers, example.label))
+            rows.append(SequencesRow(texts, text_numbers, example.label))
         return rows
 
     def _check(self, example: EmbeddingExample, index: int) -> None:

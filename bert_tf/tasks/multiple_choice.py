@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.multiple_choice import Question
-from bert_tf.data.parallel import ChoiceRecords, ChoiceRow
+from bert_tf.data.parallel import SequencesRecords, SequencesRow
 from bert_tf.data.records import content_key
 from bert_tf.limits import DataError
 from bert_tf.modeling.models import BertForMultipleChoice
@@ -41,7 +41,6 @@ class MultipleChoiceTask(ExampleTask):
     """
 
     name = "multiple_choice"
-    truncation = "%d of %d texts with their choice fill --max_seq_length=%d, and may be truncated"
     best_metric = "eval_accuracy"
     metric_keys = ("eval_accuracy", "eval_loss", "loss")
     labels = ()  # each example has its own choices
@@ -63,19 +62,24 @@ class MultipleChoiceTask(ExampleTask):
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForMultipleChoice:
         return BertForMultipleChoice(config, dtype=dtype)
 
-    def record_maker(self, tokenizer: FullTokenizer) -> ChoiceRecords:
-        return ChoiceRecords(tokenizer, self.max_seq_length, self.record_names, self.num_choices)
+    def record_maker(self, tokenizer: FullTokenizer) -> SequencesRecords:
+        names, num_choices = self.record_names, self.num_choices
+        return SequencesRecords(tokenizer, self.max_seq_length, names, num_choices, "int32")
 
     def num_sequences(self, questions: Sequence[Question]) -> int:
         return sum(len(question.choices) for question in questions)
 
-    def rows(self, questions: Sequence[Question], tokenizer: FullTokenizer) -> list[ChoiceRow]:
+    def rows(
+        self, questions: Sequence[Question], tokenizer: FullTokenizer
+    ) -> list[SequencesRow]:
         for question in questions:
             if len(question.choices) > self.num_choices:
                 problem = f"{len(question.choices)} choices, but the task has {self.num_choices}."
                 raise DataError(question.location, problem)
         # A test set has no labels. Its records contain an unused 0.
-        return [ChoiceRow(q.text_a, q.choices, q.label or 0) for q in questions]
+        return [
+            SequencesRow(q.choices, [1] * len(q.choices), q.label or 0, q.text_a) for q in questions
+        ]
 
     def records_key(self, questions: Iterable[Question], tokenizer: FullTokenizer) -> str:
         rows = ((question.text_a, question.choices, question.label) for question in questions)

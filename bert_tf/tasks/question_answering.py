@@ -195,7 +195,7 @@ class QuestionAnsweringTask(ExampleTask):
     ) -> Iterator[WindowRow]:
         for window in chain.from_iterable(self.windows_by_question(examples, tokenizer)):
             ids, positions = (window.query_ids, window.passage_ids), window.answer_positions
-            yield WindowRow(window.unique_id, *ids, *positions, window.answer is None)
+            yield WindowRow(*ids, window.unique_id, *positions, window.answer is None)
 
     def records_key(self, examples: Sequence[LabeledQuestion], tokenizer: FullTokenizer) -> str:
         settings = self.arguments() | {"is_labeled": self.is_labeled}
