@@ -264,9 +264,9 @@ class SequencesRow(NamedTuple):
     """Sequences that belong together, such as the choices of a question, and their label."""
 
     texts: Sequence[str]  # one for each sequence
-    numbers: Sequence[int]  # of the texts, from 1; equal for equal texts
     label: float
     text_a: str | None = None  # first sentence of each sequence
+    numbers: Sequence[int] = (1,)  # of the texts, from 1; equal for equal texts
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class SequencesRecords(RecordMaker):
         pairs: list[Pair] = []
         numbers = np.zeros((len(rows), self.num_sequences), np.int32)
         for index, row in enumerate(rows):
-            numbers[index, : len(row.numbers)] = row.numbers
+            numbers[index, : len(row.texts)] = row.numbers
             ids = map(encode, row.texts)
             if row.text_a is None:
                 pairs += [(text_ids, ()) for text_ids in ids]

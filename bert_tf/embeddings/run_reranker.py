@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.parallel import ChoiceRecords, ChoiceRow
+from bert_tf.data.parallel import SequencesRecords, SequencesRow
 from bert_tf.data.records import content_key
 from bert_tf.data.tables import TableOptions
 from bert_tf.embeddings.data import (
@@ -180,14 +180,14 @@ class RerankingTask(ExampleTask):
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForMultipleChoice:
         return BertForMultipleChoice(config, dtype=dtype)
 
-    def record_maker(self, tokenizer: FullTokenizer) -> ChoiceRecords:
+    def record_maker(self, tokenizer: FullTokenizer) -> SequencesRecords:
         names, num_documents = self.record_names, self.num_documents
-        return ChoiceRecords(tokenizer, self.max_seq_length, names, num_documents, "float32")
+        return SequencesRecords(tokenizer, self.max_seq_length, names, num_documents)
 
     def rows(
         self, examples: Sequence[EmbeddingExample], tokenizer: FullTokenizer
-    ) -> list[ChoiceRow]:
-        return [ChoiceRow(e.texts[0], e.texts[1:], e.label) for e in examples]
+    ) -> list[SequencesRow]:
+        return [SequencesRow(e.texts[1:], e.label, e.texts[0]) for e in examples]
 
     def num_sequences(self, examples: Sequence[EmbeddingExample]) -> int:
         return sum(len(example.texts) - 1 for example in examples)

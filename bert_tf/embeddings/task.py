@@ -207,7 +207,7 @@ class EmbeddingTask(ExampleTask):
             anchor, *others = example.texts
             texts = [self.query_prefix + anchor, *(self.document_prefix + text for text in others)]
             text_numbers = [text_number(text) for text in example.texts]
-            rows.append(SequencesRow(texts, text_numbers, example.label))
+            rows.append(SequencesRow(texts, example.label, numbers=text_numbers))
         return rows
 
     def _check(self, example: EmbeddingExample, index: int) -> None:

@@ -20,6 +20,9 @@ from bert_tf.pretraining.python_random import RandomWords
 
 _ROWS_AT_ONCE = 1024
 
+# Bit in the id of a token without "##" that continues a word of a segmented text; not in the records.
+CONTINUES = 1 << 28
+
 # A row begins with the number of tokens, of tokens up to the first [SEP], and of predictions, and with
 # the label. S token ids, P positions and P original ids follow.
 _HEAD = 4
@@ -59,26 +62,17 @@ class InstanceRows:
 
     Args:
         specs: of `pretraining_features`.
-        id_mask: bits of a token id that go into the record; only the masker uses the others.
-        typecode: of the arrays that token ids come in: "H" (two bytes) or "i" (four).
         max_bytes: of the rows in memory. More go to a temporary file in the folder of `tempfile`
             (environment variable TMPDIR).
     """
 
-    def __init__(
-        self,
-        specs: Sequence[FeatureSpec],
-        id_mask: int = 2**31 - 1,
-        typecode: str = "i",
-        max_bytes: int = 256 << 20,
-    ):
+    def __init__(self, specs: Sequence[FeatureSpec], max_bytes: int = 256 << 20):
         shapes = {spec.name: spec.shape for spec in specs}
         self._specs = tuple(specs)
         self._length = shapes["input_ids"][0]
         self._predictions = shapes.get("masked_lm_ids", (0,))[0]
-        self._id_mask = id_mask
-        self._dtype = np.dtype((typecode, (_HEAD + self._length + 2 * self._predictions,)))
-        self._zeros = array(typecode, [0]) * max(self._length, self._predictions)
+        self._row_bytes = 4 * (_HEAD + self._length + 2 * self._predictions)
+        self._zeros = array("i", [0]) * max(self._length, self._predictions)
         self._file = tempfile.SpooledTemporaryFile(max_bytes, prefix="bert_tf-")  # noqa: SIM115
         self._count = 0
         self.close = self._file.close
@@ -102,9 +96,7 @@ class InstanceRows:
             positions, masked_lm_ids: at most P.
         """
         zeros, unused = self._zeros, self._predictions - len(positions)
-        row = array(
-            zeros.typecode, (len(token_ids), end_a + 1, len(positions), next_sentence_label)
-        )
+        row = array("i", (len(token_ids), end_a + 1, len(positions), next_sentence_label))
         row += token_ids
         row += zeros[: self._length - len(token_ids)]
         row.extend(positions)
@@ -120,11 +112,11 @@ class InstanceRows:
         rng.shuffle(order)
         for start in range(0, self._count, _ROWS_AT_ONCE):
             data = b"".join(map(self._read, order[start : start + _ROWS_AT_ONCE]))
-            yield np.frombuffer(data, self._dtype).astype(np.int32)
+            yield np.frombuffer(data, np.int32).reshape(-1, self._row_bytes // 4)
 
     def _read(self, index: int) -> bytes:
-        self._file.seek(index * self._dtype.itemsize)
-        return self._file.read(self._dtype.itemsize)
+        self._file.seek(index * self._row_bytes)
+        return self._file.read(self._row_bytes)
 
     def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Return the features of some rows: name -> array [rows, *shape]."""
@@ -135,11 +127,11 @@ class InstanceRows:
         )
         index = np.arange(self._length)
         columns = {
-            "input_ids": token_ids & self._id_mask,
+            "input_ids": token_ids & (CONTINUES - 1),
             "input_mask": (index < num_tokens).astype(np.uint8),
             "segment_ids": ((index >= first_segment) & (index < num_tokens)).astype(np.uint8),
             "masked_lm_positions": positions,
-            "masked_lm_ids": masked_lm_ids & self._id_mask,
+            "masked_lm_ids": masked_lm_ids & (CONTINUES - 1),
             "masked_lm_weights": (np.arange(self._predictions) < num_predictions).astype(
                 np.float32
             ),

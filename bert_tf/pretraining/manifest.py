@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import write_text
-from bert_tf.limits import DataError
+from bert_tf.limits import DataError, read_json
 
 SUFFIX = ".manifest.json"
 FORMAT = 1  # raised when the same flags make other records
@@ -50,6 +50,16 @@ class Counts:
             "masked_share": self.predictions / (self.instance_tokens or 1),
             "unknown_token_share": self.unknown_tokens / (self.tokens or 1),
         }
+
+    def describe(self, max_seq_length: int) -> str:
+        ratios = self.ratios(max_seq_length)
+        return (
+            f"{self.instances:,} instances of {self.documents:,} documents, {self.sentences:,} "
+            f"sentences, {self.tokens:,} tokens ({ratios['unknown_token_share']:.2%} unknown); "
+            f"{ratios['mean_length']:.1f} tokens each, {ratios['padding_share']:.1%} padding, "
+            f"{ratios['random_next_share']:.1%} with next_sentence_labels 1, "
+            f"{ratios['masked_share']:.1%} predicted,"
+        )
 
 
 @dataclass(frozen=True)
@@ -105,8 +115,7 @@ class Manifest:
 
     @classmethod
     def read(cls, path: str) -> Manifest:
-        with tf.io.gfile.GFile(path) as file:
-            values = json.load(file)
+        values = read_json(path)
         groups = {group["number"]: DoneGroup.from_json(group) for group in values["groups"]}
         return cls(groups=groups, **{name: values[name] for name in _PLAIN_FIELDS})
 
@@ -119,19 +128,17 @@ class Manifest:
         return [shard for _, group in sorted(self.groups.items()) for shard in group.shards]
 
     def differences(self, other: Manifest) -> list[str]:
-        """Return a phrase for each difference that changes the records of `other`."""
-        phrases = [
-            f"{name}: {self.flags.get(name)} there, {other.flags.get(name)} now"
-            for name in sorted(self.flags.keys() | other.flags.keys())
-            if self.flags.get(name) != other.flags.get(name)
-        ]
-        if self.format != other.format:
-            phrases.append("another version of bert_tf")
-        if self.vocabulary["sha256"] != other.vocabulary["sha256"]:
-            phrases.append("another vocab_file")
-        if self.input != other.input:
-            phrases.append("other names, sizes or times of the input files")
-        return phrases
+        """Return the names of the flags whose differences change the records of `other`."""
+        mine, others = (
+            {
+                **manifest.flags,
+                "vocab_file": manifest.vocabulary["sha256"],
+                "input_file": manifest.input,
+                "version of bert_tf": manifest.format,
+            }
+            for manifest in (self, other)
+        )
+        return sorted(n for n in mine.keys() | others.keys() if mine.get(n) != others.get(n))
 
     def write(self, path: str) -> None:
         """Write the file, whole or not at all."""

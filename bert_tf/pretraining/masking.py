@@ -12,7 +12,6 @@ Units that are chosen together:
 
     a piece              the paper's first models
     a whole word         a first piece and the "##" that follow (`do_whole_word_mask`)
-    an n-gram            1 to n neighbours of either kind, shorter ones more often (`max_ngram_size`)
 
 Pieces and whole words use the same random draws as the reference, so that one seed gives the reference's
 masks.
@@ -24,17 +23,14 @@ create_pretraining_data.py, `create_masked_lm_predictions`.
 from __future__ import annotations
 
 import math
-import sys
 from array import array
-from bisect import bisect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
 from typing import NamedTuple
 
 from bert_tf.options import OptionError, option
-from bert_tf.pretraining.python_random import RandomWords, Threshold
+from bert_tf.pretraining.python_random import RandomWords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +69,6 @@ class MaskingOptions:
         default=None,
         min=1,
     )
-    max_ngram_size: int = option("Most neighbours that are masked together.", default=1, min=1)
     segmented_text: bool = option(
         "The input has spaces between Chinese words; --do_whole_word_mask then masks all characters of "
         "a word together.",
@@ -114,8 +109,8 @@ class Masker:
 
     Args:
         vocab: token -> id, in file order. Random words are drawn from all entries.
-        options: `segmented_text` has no effect here. The reference has no n-grams. Runs of k are k
-            times rarer than runs of 1, up to `max_ngram_size`.
+        options: fractions, and whether whole words are masked.
+        max_predictions: per sequence.
         continuations: ids that continue a word, such as `continuation_ids`.
     """
 
@@ -123,23 +118,20 @@ class Masker:
         self,
         vocab: Mapping[str, int],
         options: MaskingOptions,
+        max_predictions: int,
         continuations: Collection[int],
     ):
         self._masked_lm_prob = options.masked_lm_prob
-        self._max_predictions = options.max_predictions_per_seq or sys.maxsize
+        self._max_predictions = max_predictions
         self._mask_id = vocab["[MASK]"]
         self._vocab_ids = list(vocab.values())
         self._whole_words = options.do_whole_word_mask
         self._continuations = frozenset(continuations)
-        self._is_mask = Threshold.of(options.mask_token_prob)
+        self._mask_prob = options.mask_token_prob
         # Fraction of the pieces that do not become [MASK] which stay unchanged: 0.5 for 0.8 and 0.1.
         not_masked = 1 - _exact(options.mask_token_prob)
         unchanged = not_masked - _exact(options.random_token_prob)
         self._unchanged_prob = float(unchanged / not_masked) if not_masked else 0.0
-        # Cumulative fractions of the lengths 1, 2, ...; None if only single units are masked.
-        size = options.max_ngram_size
-        weights = [1 / k for k in range(1, size + 1)] if size > 1 else None
-        self._length_probs = weights and [w / sum(weights) for w in accumulate(weights)]
 
     def __call__(self, token_ids: array, end_a: int, rng: RandomWords) -> MaskedTokens:
         """Mask one sequence.
@@ -153,9 +145,7 @@ class Masker:
             self._max_predictions, max(1, round(len(token_ids) * self._masked_lm_prob))
         )
         candidates = [*range(1, end_a), *range(end_a + 1, len(token_ids) - 1)]
-        if self._length_probs is not None:
-            positions = self._choose_runs(token_ids, candidates, end_a, num_to_predict, rng)
-        elif self._whole_words:
+        if self._whole_words:
             positions = self._choose_words(token_ids, candidates, num_to_predict, rng)
         else:
             rng.shuffle(candidates, keep=num_to_predict)
@@ -175,35 +165,6 @@ class Masker:
                     break
         return positions
 
-    def _choose_runs(
-        self,
-        token_ids: Sequence[int],
-        candidates: list[int],
-        end_a: int,
-        num_to_predict: int,
-        rng: RandomWords,
-    ) -> list[int]:
-        """Choose runs of neighbouring words (or pieces), each in one sentence of the pair."""
-        units = [[position] for position in candidates]
-        if self._whole_words:
-            units = self._group_words(token_ids, candidates)
-        first_of_b = sum(unit[0] < end_a for unit in units)
-        starts = list(range(len(units)))
-        rng.shuffle(starts)
-        taken = bytearray(len(units))
-        positions: list[int] = []
-        for start in starts:
-            if len(positions) == num_to_predict:
-                break
-            length = 1 + bisect(self._length_probs or (), rng.random())
-            end = first_of_b if start < first_of_b else len(units)
-            for index in range(start, min(start + length, end)):
-                if taken[index] or len(positions) + len(units[index]) > num_to_predict:
-                    break
-                taken[index] = 1
-                positions += units[index]
-        return positions
-
     def _group_words(self, token_ids: Sequence[int], candidates: list[int]) -> list[list[int]]:
         """Group candidate positions by word: its first piece and those that continue it.
 
@@ -221,23 +182,11 @@ class Masker:
     def _replace(self, token_ids: array, positions: list[int], rng: RandomWords) -> MaskedTokens:
         """Replace pieces one by one. Sort `positions`, which come in the order of the draws."""
         masked = token_ids[:]
-        mask_id, (low, high, rest) = self._mask_id, self._is_mask
-        min_words = 2 * len(positions)
-        rng.reserve(min_words)
-        words, at = rng.words, rng.at
         for position in positions:
-            # `random() < mask_token_prob`, inlined because this loop runs most often.
-            first = words[at]
-            at += 2
-            if first < low or (first < high and words[at - 1] < rest):
-                masked[position] = mask_id
-                continue
-            rng.at = at
-            if rng.random() >= self._unchanged_prob:
+            if rng.random() < self._mask_prob:
+                masked[position] = self._mask_id
+            elif rng.random() >= self._unchanged_prob:
                 masked[position] = self._vocab_ids[rng.randrange(len(self._vocab_ids))]
-            rng.reserve(min_words)
-            words, at = rng.words, rng.at
-        rng.at = at
         positions.sort()
         return MaskedTokens(masked, positions, [token_ids[position] for position in positions])
 

@@ -15,12 +15,11 @@ Source: the Python library's `random.py` (3.2 and later) and `_randommodule.c`.
 from __future__ import annotations
 
 import functools
-import math
 import random
 import sys
 from array import array
 from collections.abc import MutableSequence, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,8 +34,7 @@ class RandomWords:
 
     Attributes:
         words: some words of the generator, in order.
-        at: index of the next word. A fast loop can consume words directly: it calls `reserve` first,
-            and then advances `at`.
+        at: index of the next word.
 
     >>> RandomWords(5).randrange(100) == random.Random(5).randrange(100)
     True
@@ -135,23 +133,6 @@ class RandomWords:
         digits = upper.astype(np.uint8).tobytes() if bits <= 8 else upper.tolist()
         self._digits[bits] = digits
         return digits
-
-
-class Threshold(NamedTuple):
-    """`random() < probability` as a condition on the two words of the draw.
-
-    True if first < low, or first < high and second < rest.
-    """
-
-    low: int
-    high: int
-    rest: int
-
-    @classmethod
-    def of(cls, probability: float) -> Threshold:
-        """Return the condition of a probability from 0 to 1."""
-        upper, lower = divmod(math.ceil(probability * 9007199254740992.0), 1 << 26)
-        return cls(upper << 5, upper + 1 << 5, lower << 6)
 
 
 @functools.cache

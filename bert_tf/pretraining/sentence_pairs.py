@@ -44,8 +44,8 @@ class Document:
 
     __slots__ = ("_bounds", "_token_ids")
 
-    def __init__(self, sentences: Sequence[Sequence[int]] = (), typecode: str = "i"):
-        self._token_ids = array(typecode)
+    def __init__(self, sentences: Sequence[Sequence[int]] = ()):
+        self._token_ids = array("i")
         self._bounds = array("q", [0])  # sentence i is token_ids[bounds[i]:bounds[i + 1]]
         for sentence in sentences:
             self.append(sentence)

@@ -77,9 +77,7 @@ class MultipleChoiceTask(ExampleTask):
                 problem = f"{len(question.choices)} choices, but the task has {self.num_choices}."
                 raise DataError(question.location, problem)
         # A test set has no labels. Its records contain an unused 0.
-        return [
-            SequencesRow(q.choices, [1] * len(q.choices), q.label or 0, q.text_a) for q in questions
-        ]
+        return [SequencesRow(q.choices, q.label or 0, q.text_a) for q in questions]
 
     def records_key(self, questions: Iterable[Question], tokenizer: FullTokenizer) -> str:
         rows = ((question.text_a, question.choices, question.label) for question in questions)

@@ -2,7 +2,6 @@
 
 import random
 from array import array
-from collections import Counter
 
 import pytest
 from helpers import cause_of
@@ -25,13 +24,8 @@ def ids(text):
 
 def masker(prob=0.15, most=20, whole_words=False, continuations=(), **changes):
     """A function of token ids and a seed (or what it left of its words)."""
-    settings = MaskingOptions(
-        masked_lm_prob=prob,
-        max_predictions_per_seq=most,
-        do_whole_word_mask=whole_words,
-        **changes,
-    )
-    mask = Masker(VOCAB, settings, continuations or continuation_ids(VOCAB))
+    settings = MaskingOptions(masked_lm_prob=prob, do_whole_word_mask=whole_words, **changes)
+    mask = Masker(VOCAB, settings, most, continuations or continuation_ids(VOCAB))
 
     def run(token_ids, rng):
         rng = RandomWords(rng) if isinstance(rng, int) else rng
@@ -118,60 +112,8 @@ def test_shares_that_are_none_are_refused():
         ("random_token_prob", {"random_token_prob": 0.3}),
         ("random_token_prob", {"mask_token_prob": 0.95}),
         ("masked_lm_prob", {"masked_lm_prob": 1.5}),
-        ("max_ngram_size", {"max_ngram_size": 0}),
     ):
         assert cause_of(make_options, MaskingOptions, **changes) == option, changes
-
-
-# ------------------------------------------------------------------------------------ runs of words
-
-LONG = "[CLS] " + "dog ##s bark ##ed the " * 12 + "[SEP] " + "cat ##s the bark ##ed " * 10 + "[SEP]"
-
-
-def units_of(positions):
-    """Neighbouring positions, together."""
-    runs = []
-    for position in positions:
-        if runs and runs[-1][-1] == position - 1:
-            runs[-1].append(position)
-        else:
-            runs.append([position])
-    return runs
-
-
-@pytest.mark.parametrize("whole_words", [False, True])
-def test_ngrams_are_neighbours_within_one_sentence_and_the_number_is_kept(whole_words):
-    token_ids = ids(LONG)
-    choose = masker(0.15, 30, whole_words, max_ngram_size=3)
-    lengths = set()
-    for seed in range(60):
-        masked = choose(token_ids, seed)
-        assert len(masked.masked_lm_positions) == len(set(masked.masked_lm_positions))
-        assert len(masked.masked_lm_positions) <= round(len(token_ids) * 0.15)
-        if not whole_words:
-            assert len(masked.masked_lm_positions) == round(len(token_ids) * 0.15)
-        assert masked.masked_lm_ids == [token_ids[i] for i in masked.masked_lm_positions]
-        assert not {VOCAB["[CLS]"], VOCAB["[SEP]"]} & set(masked.masked_lm_ids)
-        lengths.update(len(run) for run in units_of(masked.masked_lm_positions))
-    assert {1, 2, 3} <= lengths or whole_words
-
-
-def test_an_ngram_does_not_run_from_a_into_b():
-    token_ids = ids("[CLS] dog [SEP] " + "cat bark the dog " * 2 + "[SEP]")
-    choose = masker(0.15, 30, max_ngram_size=3)
-    pairs = [choose(token_ids, seed).masked_lm_positions for seed in range(500)]
-    with_a = [pair for pair in pairs if pair[0] == 1]
-    assert len(with_a) > 60
-    # One in eight by chance; five in eleven more if an n-gram of two or three went on in B.
-    assert sum(pair[1] == 3 for pair in with_a) / len(with_a) < 0.3
-
-
-def test_an_ngram_of_k_is_k_times_rarer_than_one_word():
-    choose = masker(0.5, 99, max_ngram_size=3)
-    token_ids = ids("[CLS] " + "dog cat the bark " * 2000 + "[SEP]")
-    found = Counter(len(run) for seed in range(40) for run in units_of(choose(token_ids, seed)[1]))
-    shares = [found[k] / found.total() for k in (1, 2, 3)]
-    assert shares == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.04)
 
 
 def test_ids_that_continue_a_word_may_be_named():

@@ -132,7 +132,7 @@ def test_as_many_pieces_are_predicted_as_in_static_records():
     for prob, most in itertools.product([0.01, 0.15, 0.25, 0.5], [1, 3, 20]):
         options = MaskingOptions(masked_lm_prob=prob, max_predictions_per_seq=most)
         masked = DynamicMasker(VOCAB, options, max_predictions_per_seq=most)(batch(*texts), 0, 0)
-        static = Masker(VOCAB, options, continuation_ids(VOCAB))
+        static = Masker(VOCAB, options, most, continuation_ids(VOCAB))
         for text, positions in zip(texts, chosen(masked), strict=True):
             ids = array("i", [VOCAB[piece] for piece in text.split()])
             expected = static(ids, len(ids) - 1, RandomWords(0)).masked_lm_positions
@@ -187,7 +187,7 @@ def test_each_position_is_chosen_as_often_as_in_static_records(whole_words):
     masker = DynamicMasker(VOCAB, options, max_predictions_per_seq=9)
     rows = chosen(masker(batch(*[PAIR] * draws), 0, 0))
     dynamic = np.bincount(np.concatenate(rows), minlength=13)
-    static = Masker(VOCAB, options, continuation_ids(VOCAB))
+    static = Masker(VOCAB, options, 9, continuation_ids(VOCAB))
     ids, rng = array("i", [VOCAB[piece] for piece in PAIR.split()]), RandomWords(0)
     rows = [static(ids, 6, rng).masked_lm_positions for _ in range(draws)]
     expected = np.bincount(np.concatenate(rows), minlength=13)

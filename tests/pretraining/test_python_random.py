@@ -2,11 +2,10 @@
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.pretraining.python_random import RandomWords, Threshold
+from bert_tf.pretraining.python_random import RandomWords
 
 SEEDS = st.integers(min_value=0, max_value=2**64)
 
@@ -42,22 +41,3 @@ def test_coins_are_draws_of_random(seed, number):
         theirs.random() < 0.5 for _ in range(number)
     ]
     assert ours.random() == theirs.random()
-
-
-@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1 / 3, 1.0])
-def test_threshold_decides_as_the_comparison_of_random(probability):
-    ours, theirs = RandomWords(9), random.Random(9)
-    ours.reserve(4000)
-    low, high, rest = Threshold.of(probability)
-    for at in range(0, 4000, 2):
-        first, second = ours.words[at : at + 2]
-        found = first < low or (first < high and second < rest)
-        assert found == (theirs.random() < probability)
-
-
-def test_threshold_looks_at_the_second_word_if_needed():
-    number = 0x123456789ABCD  # of 53 bits
-    first, second = number >> 26 << 5, (number & (1 << 26) - 1) << 6
-    for difference in (-1, 0, 1):
-        low, high, rest = Threshold.of((number + difference) / 2**53)
-        assert (first < low or (first < high and second < rest)) == (difference > 0)
