@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from bert_tf.checkpoints import tokenizer_files
 from bert_tf.checkpoints.checkpoint import TokenizerFiles, sibling_file
 from bert_tf.checkpoints.hub import SCHEME
+from bert_tf.checkpoints.tokenizer_files import find_case
 from bert_tf.config import ATTENTION_DIRECTIONS
 from bert_tf.data.records import check_records, feature_sizes
 from bert_tf.files import expand_files
@@ -30,6 +30,7 @@ from bert_tf.tasks.batches import RecordFiles, run_model
 from bert_tf.tasks.run import Plan, Run, start
 from bert_tf.tasks.run_folder import COUNT
 from bert_tf.tasks.setup import Setup, resolve
+from bert_tf.tokenization import load_tokenizer
 from bert_tf.training.options import DeviceOptions, TrainingOptions
 from bert_tf.vocabulary import vocabulary_digest
 
@@ -53,7 +54,6 @@ class PretrainingOptions:
             "without masks --max_seq_length times --masked_lm_prob, rounded up.",
             "on_resume": "warn",
         },
-        max_ngram_size=None,
         segmented_text=None,
     )
     devices: DeviceOptions
@@ -275,54 +275,45 @@ def read_data(
     Raises:
         ValueError: the records do not fit the options, the model or the devices.
     """
-    options, config, checkpoint = setup.options, setup.config, setup.checkpoint
-    training, vocab_file = options.training, options.model.vocab_file
-    if not vocab_file and options.model.bert_config_file:
-        vocab_file = sibling_file(os.path.dirname(options.model.bert_config_file), "vocab.txt")
-    files = TokenizerFiles() if checkpoint is None else checkpoint.tokenizer
-    if vocab_file:
-        files = tokenizer_files.read_tokenizer_files(vocab_file)
-    tokens = files.vocab
-    tokenizer_files.compare_vocabularies(vocab_file, tokens, checkpoint)
+    options, checkpoint = setup.options, setup.checkpoint
+    training, model = options.training, options.model
     record_sets = {}
     if training.do_train:
         record_sets["train"] = read_record_set(options.input_file)
     if training.do_eval:
         record_sets["eval"] = read_record_set(options.eval_file or options.input_file)
-    if tokens is not None:
-        source = vocab_file or "of the checkpoint"
-        tokenizer_files.check_vocabulary(len(tokens), config.vocab_size, source)
+    do_lower_case = model.do_lower_case
+    for record_set in record_sets.values():
+        do_lower_case = match_case(record_set, do_lower_case)
+    vocab_file = model.vocab_file
+    if not vocab_file and model.bert_config_file:
+        vocab_file = sibling_file(os.path.dirname(model.bert_config_file), "vocab.txt")
+    if vocab_file or (checkpoint is not None and checkpoint.vocab):
+        tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, setup.config)
+        setup = setup.with_tokenizer(tokenizer)
+        for record_set in record_sets.values():
+            check_vocabulary(record_set, list(tokenizer.vocab), vocab_file)
+    else:  # records with masks need none
+        setup = replace(setup, do_lower_case=find_case(do_lower_case, checkpoint, TokenizerFiles()))
     trained = None
     if checkpoint is not None and not training.do_train:
         trained = (checkpoint.task or {}).get("objective")
-    tasks = make_tasks(options, record_sets, tokens, setup.max_seq_length, trained)
+    tasks = make_tasks(options, record_sets, setup.vocabulary, setup.max_seq_length, trained)
     for name, task in tasks.items():
         check_records(record_sets[name].files, task.record_features)
         masks = "are masked on the fly" if task.record_features != task.features else "have masks"
         logger.info("The %s records %s. The objective is %s.", name, masks, task.objective)
     if training.do_train:
         RecordFiles(record_sets["train"].files).check(training, setup.strategy)
-    stated = replace(files, vocab=None)  # the records come before what the tokens look like
-    case = tokenizer_files.find_case(options.model.do_lower_case, checkpoint, stated)
-    for record_set in record_sets.values():
-        check_vocabulary(record_set, tokens, vocab_file)
-        case = match_case(record_set, case)
-    case = tokenizer_files.find_case(case, None, files)
-    return replace(setup, vocabulary=tokens, do_lower_case=case), record_sets, tasks
+    return setup, record_sets, tasks
 
 
 def describe_records(record_set: RecordSet) -> list[list[str]]:
     """Return the rows of the records in the model card that their manifests tell, name and text."""
-    sets = record_set.manifests.items()
-    counts = {
-        os.path.join(os.path.dirname(path), shard.file): shard.records
-        for path, manifest in sets
-        for shard in manifest.shards
-    }
-    rows = []
-    if counts.keys() >= set(record_set.files):
-        rows.append([COUNT, f"{sum(counts[file] for file in record_set.files):,}"])
-    for path, manifest in sets:
+    counts, rows = {}, []
+    for path, manifest in record_set.manifests.items():
+        for shard in manifest.shards:
+            counts[os.path.join(os.path.dirname(path), shard.file)] = shard.records
         names = [code(os.path.basename(entry["file"])) for entry in manifest.input]
         if len(names) > 10:
             names[10:] = [f"{len(names) - 10:,} more"]
@@ -332,6 +323,8 @@ def describe_records(record_set: RecordSet) -> list[list[str]]:
             f"{numbers.tokens:,} tokens"
         )
         rows.append([f"text of {code(os.path.basename(path))}", text])
+    if counts.keys() >= set(record_set.files):
+        rows.insert(0, [COUNT, f"{sum(counts[file] for file in record_set.files):,}"])
     return rows
 
 
@@ -385,12 +378,10 @@ def choose_objective(
     return objective
 
 
-def check_vocabulary(
-    record_set: RecordSet, tokens: Sequence[str] | None, vocab_file: str | None
-) -> None:
-    """Raise if the vocabulary is known and not that of a manifest."""
+def check_vocabulary(record_set: RecordSet, tokens: Sequence[str], vocab_file: str | None) -> None:
+    """Raise if the vocabulary is not that of a manifest."""
     for path, manifest in record_set.manifests.items():
-        if tokens is not None and manifest.vocabulary["sha256"] != vocabulary_digest(tokens):
+        if manifest.vocabulary["sha256"] != vocabulary_digest(tokens):
             remedy = f"not the vocabulary in {path}: give {manifest.vocabulary['file']}."
             raise DataError(vocab_file or "vocabulary of the checkpoint", remedy)
 
@@ -400,8 +391,7 @@ def match_case(record_set: RecordSet, do_lower_case: bool | None) -> bool | None
     for path, manifest in record_set.manifests.items():
         case = manifest.flags["do_lower_case"]
         if do_lower_case not in (None, case):
-            sources = "the flag, other records, or a file next to checkpoint or vocabulary"
-            problem = f"{case} in {path}, but {do_lower_case} by {sources}."
+            problem = f"{case} in {path}, but {do_lower_case} by the flag or other records."
             raise OptionError("do_lower_case", problem)
         do_lower_case = case
     return do_lower_case
