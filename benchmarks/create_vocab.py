@@ -150,7 +150,7 @@ def measure_time_and_memory(text_file: Path, megabytes: int, do_lower_case: bool
         writer.join()
         at_rest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         start, start_cpu = time.monotonic(), time.process_time()
-        summary = create_vocab(
+        coverage = create_vocab(
             make_options(
                 VocabularyOptions,
                 input_file=str(corpus),
@@ -161,7 +161,7 @@ def measure_time_and_memory(text_file: Path, megabytes: int, do_lower_case: bool
         seconds, cpu = time.monotonic() - start, time.process_time() - start_cpu
         size = corpus.stat().st_size / 1e6
         highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{size:.0f} MB, {summary.num_distinct_words:,} distinct words counted")
+        print(f"{size:.0f} MB, {coverage.num_words:,} words counted")
         print(f"{seconds:.0f} s, {cpu:.0f} s of one core, {size / seconds:.1f} MB/s")
         print(f"{highest:.0f} MiB at most; {at_rest:.0f} MiB before (TensorFlow)")
 

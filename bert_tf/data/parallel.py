@@ -289,7 +289,7 @@ class SequencesRecords(RecordMaker):
             else:
                 ids_a = encode(row.text_a)
                 pairs += [(ids_a, text_ids) for text_ids in ids]
-        columns = {}
+        columns: dict[str, np.ndarray] = {}
         for name, sequences in pack_all(pairs, **self._packing()).items():
             columns[name] = np.zeros((*numbers.shape, self.max_seq_length), np.int32)
             columns[name][numbers > 0] = sequences

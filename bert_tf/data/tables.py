@@ -1,7 +1,6 @@
-"""Readers of tables. Every error names file and line.
+"""Readers of tables: GLUE's .tsv with columns by number, the user's .tsv, .csv and .jsonl by name.
 
-    read_tsv         GLUE's layout: tab-separated, columns by number; '"' is an ordinary character
-    read_table       the user's .tsv, .csv or .jsonl, columns by name
+Every error names file and line.
 """
 
 from __future__ import annotations

@@ -226,7 +226,8 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
             "The text is a single document, of which the 'random' next sentences are parts too: put an "
             "empty line between documents."
         )
-    logger.info("Wrote %s to %s.", counts.describe(options.max_seq_length), path)
+    description = counts.describe(options.max_seq_length)
+    logger.info("Wrote %s; in %s.", description, summarize_files(output_files))
     return PretrainingDataSummary(output_files, path, counts)
 
 

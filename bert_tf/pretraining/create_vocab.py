@@ -17,7 +17,7 @@ import logging
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -27,11 +27,11 @@ import tensorflow as tf
 from bert_tf.characters import is_chinese_char, is_punctuation
 from bert_tf.checkpoints.write import model_files, write_files
 from bert_tf.config import BertConfig
-from bert_tf.files import check_not_an_input, expand_files, read_lines
+from bert_tf.files import expand_files, read_lines
 from bert_tf.limits import DataError
 from bert_tf.options import OptionError, option
 from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD, BasicTokenizer, WordpieceTokenizer
-from bert_tf.training.progress import ByteProgress, Progress, duration
+from bert_tf.training.progress import ByteProgress, duration
 
 logger = logging.getLogger(__name__)
 
@@ -82,32 +82,8 @@ class Coverage(NamedTuple):
     unknown_share: float  # of the words, in [0, 1]: those that become [UNK]
     pieces_per_word: float  # >= 1; [UNK] is one piece
 
-    def __str__(self) -> str:
-        return (
-            f"{self.pieces_per_word:.3f} pieces per word and {self.unknown_share:.3%} unknown words"
-        )
 
-
-@dataclass(frozen=True)
-class VocabularySummary:
-    """Output of `create_vocab`."""
-
-    vocab_file: str
-    config_file: str
-    vocab_size: int
-    num_distinct_words: int
-    coverage: Coverage  # of the corpus
-    seconds: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.vocab_size:,} tokens to {self.vocab_file} and the matching {self.config_file} "
-            f"in {duration(self.seconds)}. The corpus has {self.coverage.num_words:,} words "
-            f"({self.num_distinct_words:,} different ones): {self.coverage}"
-        )
-
-
-def create_vocab(options: VocabularyOptions) -> VocabularySummary:
+def create_vocab(options: VocabularyOptions) -> Coverage:
     """Learn a WordPiece vocabulary and write it with the configuration of a model of size base.
 
     Raises:
@@ -117,46 +93,37 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     """
     start = time.monotonic()
     names = ("vocab.txt", "bert_config.json", "tokenizer_config.json")
-    outputs = [os.path.join(options.output_dir, name) for name in names]
+    vocab_file, config_file, _ = outputs = [os.path.join(options.output_dir, n) for n in names]
     for file in outputs:
         if tf.io.gfile.exists(file):
             problem = "models trained with it are useless without it: choose another output_dir."
             raise DataError(file, problem)
     files = expand_files(options.input_file, folders=True)
-    check_not_an_input(outputs, files, "output_dir")
     tf.io.gfile.makedirs(options.output_dir)  # an error before the work
-
     counts = count_words(_corpus_lines(files), options.do_lower_case)
-    progress = Progress("learn", options.vocab_size, unit="pieces")
+    logger.info("Learning %d tokens from %d different words.", options.vocab_size, len(counts))
     tokens = learn_wordpieces(
-        counts,
-        options.vocab_size,
-        character_coverage=options.character_coverage,
-        on_progress=lambda done: progress.update(min(done, options.vocab_size - 1)),
+        counts, options.vocab_size, character_coverage=options.character_coverage
     )
-    progress.update(options.vocab_size)
-
     config = BertConfig.from_name("base", vocab_size=len(tokens))
     # First the case, which every vocabulary needs.
     write_files(options.output_dir, model_files(do_lower_case=options.do_lower_case))
     write_files(options.output_dir, model_files(config, vocab=tokens))
-    summary = VocabularySummary(
-        vocab_file=outputs[0],
-        config_file=outputs[1],
-        vocab_size=len(tokens),
-        num_distinct_words=len(counts),
-        coverage=measure_coverage(tokens, counts),
-        seconds=time.monotonic() - start,
+    coverage = measure_coverage(tokens, counts)
+    logger.info(
+        "Wrote %s tokens to %s and the matching %s in %s. The corpus has %s words (%s different ones): "
+        "%.3f pieces per word and %.3f%% unknown words.",
+        *(f"{len(tokens):,}", vocab_file, config_file, duration(time.monotonic() - start)),
+        *(f"{coverage.num_words:,}", f"{len(counts):,}"),
+        *(coverage.pieces_per_word, 100 * coverage.unknown_share),
     )
-    logger.info("Wrote %s.", summary)
-    return summary
+    return coverage
 
 
 def _corpus_lines(files: Sequence[str]) -> Iterator[str]:
     """Yield the lines of all files, with progress in megabytes."""
     total = sum(tf.io.gfile.stat(file).length for file in files)
-    progress = ByteProgress("count words", total)
-    num_characters = 0
+    progress, num_characters = ByteProgress("count words", total), 0
     for line in chain.from_iterable(map(read_lines, files)):
         yield line
         num_characters += len(line) + 1
@@ -185,7 +152,6 @@ def count_words(
     *,
     max_words: int = 1_000_000,
     max_chunks: int = 500_000,
-    max_characters: int = 64_000_000,
 ) -> Counter[str]:
     """Count each word of `lines`, split like `BasicTokenizer`.
 
@@ -195,8 +161,7 @@ def count_words(
     Args:
         do_lower_case: lower-case and strip accents, for an uncased vocabulary.
         max_words: about 100 bytes each, and 500 to learn.
-        max_chunks, max_characters: of the stretches between spaces that are collected before they are
-            split into words: distinct ones, and characters read (Chinese has sentences without a space).
+        max_chunks: distinct stretches between spaces that are collected before they are split.
 
     Returns:
         word -> count. Words are truncated one character above the tokenizer's limit.
@@ -205,7 +170,6 @@ def count_words(
     words: Counter[str] = Counter()
     # The tokenizer splits at spaces first, so each stretch between spaces is split only once.
     chunks: Counter[str] = Counter()
-    num_characters = 0
 
     def split_chunks() -> None:
         for chunk, count in chunks.items():
@@ -223,10 +187,8 @@ def count_words(
     for line in lines:
         # `str.split` splits at a few control characters that the tokenizer deletes.
         chunks.update(line.split() if line.isprintable() else tokenizer.tokenize(line))
-        num_characters += len(line)
-        if len(chunks) > max_chunks or num_characters > max_characters:
+        if len(chunks) > max_chunks:
             split_chunks()
-            num_characters = 0
     split_chunks()
     return words
 
@@ -236,7 +198,6 @@ def learn_wordpieces(
     vocab_size: int,
     *,
     character_coverage: float = 0.99995,
-    on_progress: Callable[[int], None] = lambda done: None,
 ) -> list[str]:
     """Learn a whole vocabulary, a token per id.
 
@@ -245,7 +206,6 @@ def learn_wordpieces(
         vocab_size: V, the exact number of tokens.
         character_coverage: fraction in (0, 1] of all characters that the vocabulary contains. The
             rarest are left out, and words with them become [UNK].
-        on_progress: called repeatedly with the number of pieces learned.
 
     Returns:
         `first_tokens`; the characters; those that can continue a word, as "##a"; the longer pieces, the
@@ -269,7 +229,7 @@ def learn_wordpieces(
     if num_pieces < 0:
         remedy = f"use {len(fixed)} or more, or a lower character_coverage"
         raise OptionError("vocab_size", f"{len(characters)} characters need more: {remedy}.")
-    candidates = merge_pairs(counts, int(num_pieces * _CANDIDATES), MIN_FREQUENCY, on_progress)
+    candidates = merge_pairs(counts, int(num_pieces * _CANDIDATES), MIN_FREQUENCY)
     if len(candidates) < num_pieces:
         size = len(fixed) + len(candidates)
         raise OptionError("vocab_size", f"more than the corpus yields: use {size} or less.")
@@ -297,12 +257,7 @@ def measure_coverage(tokens: Iterable[str], counts: Mapping[str, int]) -> Covera
     return Coverage(num_words, num_unknown / total, num_pieces / total)
 
 
-def merge_pairs(
-    counts: Mapping[str, int],
-    num_pieces: int,
-    min_frequency: int = 1,
-    on_progress: Callable[[int], None] = lambda done: None,
-) -> list[str]:
+def merge_pairs(counts: Mapping[str, int], num_pieces: int, min_frequency: int = 1) -> list[str]:
     """Merge the most frequent pair of neighbours again and again; return at most `num_pieces` new ones.
 
     The alphabet breaks ties. A piece of two pairs ("ab" + "##c", "a" + "##bc") counts once. Pairs below
@@ -344,8 +299,6 @@ def merge_pairs(
         piece = text[pair[0]] + text[pair[1]].removeprefix("##")
         if piece not in ids:
             pieces.append(piece)
-            if len(pieces) % 100 == 0:
-                on_progress(len(pieces))
         for grown in corpus.merge(pair, piece_id(piece)):
             heapq.heappush(heap, entry(grown))
     return pieces

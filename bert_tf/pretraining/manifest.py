@@ -54,11 +54,11 @@ class Counts:
     def describe(self, max_seq_length: int) -> str:
         ratios = self.ratios(max_seq_length)
         return (
-            f"{self.instances:,} instances of {self.documents:,} documents, {self.sentences:,} "
+            f"{self.instances:,} instances from {self.documents:,} documents, {self.sentences:,} "
             f"sentences, {self.tokens:,} tokens ({ratios['unknown_token_share']:.2%} unknown); "
             f"{ratios['mean_length']:.1f} tokens each, {ratios['padding_share']:.1%} padding, "
             f"{ratios['random_next_share']:.1%} with next_sentence_labels 1, "
-            f"{ratios['masked_share']:.1%} predicted,"
+            f"{ratios['masked_share']:.1%} predicted"
         )
 
 

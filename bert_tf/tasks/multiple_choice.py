@@ -69,9 +69,7 @@ class MultipleChoiceTask(ExampleTask):
     def num_sequences(self, questions: Sequence[Question]) -> int:
         return sum(len(question.choices) for question in questions)
 
-    def rows(
-        self, questions: Sequence[Question], tokenizer: FullTokenizer
-    ) -> list[SequencesRow]:
+    def rows(self, questions: Sequence[Question], tokenizer: FullTokenizer) -> list[SequencesRow]:
         for question in questions:
             if len(question.choices) > self.num_choices:
                 problem = f"{len(question.choices)} choices, but the task has {self.num_choices}."

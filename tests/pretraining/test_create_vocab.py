@@ -30,22 +30,21 @@ def options(tmp_path):
     )
 
 
-def test_it_writes_a_vocabulary_a_matching_config_and_the_case(options, tmp_path):
-    summary = create_vocab(options)
-    vocab = load_vocab(summary.vocab_file, required=SPECIAL_TOKENS)
-    assert len(vocab) == summary.vocab_size == 151
-    assert BertConfig.from_json_file(summary.config_file) == BertConfig.from_name(
-        "base", vocab_size=151
-    )
-    assert FullTokenizer(summary.vocab_file).tokenize("NEWER Zürich") == ["newer", "z", "##urich"]
-    written = sorted(path.name for path in (tmp_path / "new" / "vocab").iterdir())
+def test_it_writes_a_vocabulary_a_matching_config_and_the_case(options):
+    coverage, folder = create_vocab(options), Path(options.output_dir)
+    vocab = load_vocab(folder / "vocab.txt", required=SPECIAL_TOKENS)
+    assert len(vocab) == 151
+    config = BertConfig.from_json_file(folder / "bert_config.json")
+    assert config == BertConfig.from_name("base", vocab_size=151)
+    assert FullTokenizer(folder / "vocab.txt").tokenize("NEWER Zürich") == ["newer", "z", "##urich"]
+    written = sorted(path.name for path in folder.iterdir())
     assert written == ["bert_config.json", "tokenizer_config.json", "vocab.txt"]
-    assert summary.coverage.num_words == 3 * 14 + 5 * 4
+    assert coverage.num_words == 3 * 14 + 5 * 4
 
 
 def test_a_cased_vocabulary_keeps_capitals_and_accents(options):
-    summary = create_vocab(with_values(options, do_lower_case=False, vocab_size=160))
-    assert {"T", "##ü"} <= set(load_vocab(summary.vocab_file))
+    create_vocab(with_values(options, do_lower_case=False, vocab_size=160))
+    assert {"T", "##ü"} <= set(load_vocab(f"{options.output_dir}/vocab.txt"))
     tokenizer = FullTokenizer.from_pretrained(options.output_dir)
     assert not tokenizer.do_lower_case
 
