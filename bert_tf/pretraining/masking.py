@@ -26,7 +26,6 @@ import math
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import NamedTuple
 
 from bert_tf.options import OptionError, option
@@ -76,14 +75,9 @@ class MaskingOptions:
     )
 
     def __post_init__(self) -> None:
-        if _exact(self.mask_token_prob) + _exact(self.random_token_prob) > 1:
+        if round(self.mask_token_prob + self.random_token_prob, 9) > 1:
             both = f"{self.random_token_prob} and mask_token_prob={self.mask_token_prob}"
             raise OptionError("random_token_prob", f"{both} are more than 1 together.")
-
-
-def _exact(value: float) -> Fraction:
-    """Return the number as it is written: a tenth for 0.1."""
-    return Fraction(repr(float(value)))
 
 
 def count_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
@@ -93,7 +87,7 @@ def count_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
     [20, 15, 1]
     """
     # 0.15 * 100 is 15 here; in floating point it is a little more.
-    return max(1, math.ceil(max_seq_length * _exact(masked_lm_prob)))
+    return max(1, math.ceil(round(max_seq_length * masked_lm_prob, 9)))
 
 
 class MaskedTokens(NamedTuple):
@@ -129,9 +123,9 @@ class Masker:
         self._continuations = frozenset(continuations)
         self._mask_prob = options.mask_token_prob
         # Fraction of the pieces that do not become [MASK] which stay unchanged: 0.5 for 0.8 and 0.1.
-        not_masked = 1 - _exact(options.mask_token_prob)
-        unchanged = not_masked - _exact(options.random_token_prob)
-        self._unchanged_prob = float(unchanged / not_masked) if not_masked else 0.0
+        not_masked = 1 - options.mask_token_prob
+        unchanged = not_masked - options.random_token_prob
+        self._unchanged_prob = round(unchanged / not_masked, 12) if not_masked else 0.0
 
     def __call__(self, token_ids: array, end_a: int, rng: RandomWords) -> MaskedTokens:
         """Mask one sequence.
@@ -148,7 +142,7 @@ class Masker:
         if self._whole_words:
             positions = self._choose_words(token_ids, candidates, num_to_predict, rng)
         else:
-            rng.shuffle(candidates, keep=num_to_predict)
+            rng.shuffle(candidates)
             positions = candidates[:num_to_predict]
         return self._replace(token_ids, positions, rng)
 

@@ -28,9 +28,6 @@ class DynamicMasker:
         vocab: token -> id, ids 0, 1, 2 and so on. Random words are drawn from all of them.
         options: fractions, and whether whole words are masked.
         max_predictions_per_seq: P, the maximum number of predictions of a sequence.
-
-    Raises:
-        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
     """
 
     def __init__(
@@ -39,8 +36,6 @@ class DynamicMasker:
         options: MaskingOptions | None = None,
         max_predictions_per_seq: int = 20,
     ):
-        if missing := {"[CLS]", "[SEP]", "[MASK]"}.difference(vocab):
-            raise ValueError(f"The vocabulary has no {', '.join(sorted(missing))} to mask words.")
         self._options = options or MaskingOptions()
         self._max_predictions = max_predictions_per_seq
         self._mask_id, self._vocab_size = vocab["[MASK]"], len(vocab)

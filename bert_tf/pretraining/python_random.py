@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import random
-import sys
 from array import array
 from collections.abc import MutableSequence, Sequence
 from typing import Any
@@ -50,13 +49,10 @@ class RandomWords:
     def reserve(self, number: int) -> None:
         """Generate words until `words` has at least `number` from `at`."""
         if len(self.words) - self.at < number:
-            bits = self._rng.getrandbits(32 * (number + _WORDS_AT_ONCE))
-            new = bits.to_bytes(4 * (number + _WORDS_AT_ONCE), sys.byteorder)
             # As one large number, the first word is the lowest.
-            drawn = array("I", new)
-            if sys.byteorder == "big":
-                drawn.reverse()
-            self.words = self.words[self.at :] + drawn
+            bits = self._rng.getrandbits(32 * (number + _WORDS_AT_ONCE))
+            drawn = bits.to_bytes(4 * (number + _WORDS_AT_ONCE), "little")
+            self.words = self.words[self.at :] + array("I", drawn)
             self.at = 0
             self._digits = {}
 
@@ -91,38 +87,21 @@ class RandomWords:
         start, self.at = self.at, self.at + 2 * number
         return self.words[start : self.at : 2]
 
-    def shuffle(self, items: MutableSequence, keep: int | None = None) -> None:
-        """Shuffle in place.
-
-        Args:
-            items: fewer than 2^32.
-            keep: number of first items that are used. The rest is undefined, which is faster but
-                draws the same words. None means all.
-        """
-        keep = len(items) if keep is None else max(keep, 1)
+    def shuffle(self, items: MutableSequence) -> None:
+        """Shuffle fewer than 2^32 items in place."""
         last = len(items) - 1  # items after it are done
         while last > 0:
             bits, end = _same_bits(last)
-            if last >= keep:
-                end = max(end, keep)
             # The upper `bits` of the words: small numbers, which Python need not allocate.
             digits = self._digits.get(bits) or self._upper_bits(bits)
             draws: Any = iter(digits)
             draws.__setstate__(self.at)
-            if last >= keep:
-                for index in draws:
-                    if index <= last:
-                        items[index] = items[last]  # the item for `last` is not used
-                        last -= 1
-                        if last < end:
-                            break
-            else:
-                for index in draws:
-                    if index <= last:
-                        items[last], items[index] = items[index], items[last]
-                        last -= 1
-                        if last < end:
-                            break
+            for index in draws:
+                if index <= last:
+                    items[last], items[index] = items[index], items[last]
+                    last -= 1
+                    if last < end:
+                        break
             self.at = len(digits) - draws.__length_hint__()
             if self.at == len(digits):
                 self.reserve(1)

@@ -5,6 +5,7 @@ Source: google-research/bert, run_pretraining.py.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -117,29 +118,17 @@ class PretrainingOptions:
         "training is shorter than it.",
         group="Training",
         default=_NUM_WARMUP_STEPS,
+        min=0,
         on_resume="warn",
     )
     max_eval_steps: int = option("Most batches to evaluate on.", default=100, min=1)
 
     def __post_init__(self) -> None:
         require_files(self, dict.fromkeys(("do_train", "do_eval"), "input_file"))
-        if (self.stop_step or 0) > self.num_train_steps:
-            raise OptionError(
-                "stop_step", f"{self.stop_step} is above num_train_steps={self.num_train_steps}."
-            )
         source = SCHEME if self.training.init_layers else self.training.init_checkpoint or SCHEME
         if self.init_optimizer and source.startswith(SCHEME):
             rule = "needs init_checkpoint, the output_dir of a run, with all its layers."
             raise OptionError("init_optimizer", rule)
-        if self.training.do_train and not (
-            0 <= self.num_warmup_steps <= self.num_train_steps
-            or self.num_warmup_steps == _NUM_WARMUP_STEPS
-        ):
-            raise OptionError(
-                "num_warmup_steps",
-                f"must be from 0 to num_train_steps={self.num_train_steps}, but is "
-                f"{self.num_warmup_steps}. A tenth of it is usual.",
-            )
 
 
 PretrainingRun = Run[PretrainingTask, PretrainingOptions]
@@ -154,9 +143,12 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     training = options.training
     setup, record_sets, tasks = read_data(resolve(options, attention=options.attention))
     task = tasks["train" if training.do_train else "eval"]
+    num_warmup_steps = options.num_warmup_steps
+    if options.num_train_steps < num_warmup_steps == _NUM_WARMUP_STEPS:
+        num_warmup_steps = options.num_train_steps // 10
     plan = Plan(
         options.num_train_steps if training.do_train else 0,
-        _count_warmup_steps(options),
+        num_warmup_steps,
         options.stop_step,
         init_optimizer=options.init_optimizer,
         resolved={
@@ -166,48 +158,32 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         data=describe_records(record_sets["train"]) if training.do_train else (),
     )
     run: PretrainingRun = start(setup, task, plan)
+    write_page = functools.partial(run.write_report, f"run_pretraining on {options.input_file}")
 
-    def evaluate_now() -> dict[str, float]:
-        results = evaluate(run, tasks["eval"], record_sets["eval"].files)
-        write_page(run, results)
+    def evaluate() -> dict[str, float]:
+        files = RecordFiles(record_sets["eval"].files)
+        size, max_batches = training.eval_batch_size, options.max_eval_steps
+        outputs = run_model(run.loop, tasks["eval"], files, size, max_batches=max_batches)
+        metrics = tasks["eval"].metrics(outputs)
+        line = ", ".join(f"{key} {value:.3f}" for key, value in metrics.items())
+        data = "" if options.eval_file else " (of the training records; give eval_file)"
+        logger.info("step %d: %s%s", run.loop.step, line, data)
+        results = {"global_step": run.loop.step, **metrics}
+        write_page(results)
         return results
 
     results: Mapping[str, float] | None = None
     first_step = run.loop.step
     if training.do_train:
-        metrics = evaluate_now if training.do_eval else None
+        metrics = evaluate if training.do_eval else None
         results = run.train_on(RecordFiles(record_sets["train"].files), metrics)
     if not training.do_eval:
         if run.loop.step > first_step:
-            write_page(run, {"global_step": run.loop.step})
+            write_page({"global_step": run.loop.step})
         return {}
-    results = run.write_results("eval", results or evaluate_now())
-    write_page(run, results)
+    results = run.write_results("eval", results or evaluate())
+    write_page(results)
     return results
-
-
-def _count_warmup_steps(options: PretrainingOptions) -> int:
-    """Return `num_warmup_steps`; a tenth of the steps if the training is shorter than the default."""
-    if not options.training.do_train or options.num_warmup_steps <= options.num_train_steps:
-        return options.num_warmup_steps
-    return options.num_train_steps // 10
-
-
-def evaluate(run: PretrainingRun, task: PretrainingTask, files: Sequence[str]) -> dict[str, float]:
-    """Return and log the metrics of the current model."""
-    options, trainer = run.options, run.loop
-    size, max_batches = options.training.eval_batch_size, options.max_eval_steps
-    outputs = run_model(trainer, task, RecordFiles(files), size, max_batches=max_batches)
-    metrics = task.metrics(outputs)
-    line = ", ".join(f"{key} {value:.3f}" for key, value in metrics.items())
-    data = "" if options.eval_file else " (of the training records; eval_file names held-out ones)"
-    logger.info("step %d: %s%s", trainer.step, line, data)
-    return {"global_step": trainer.step, **metrics}
-
-
-def write_page(run: PretrainingRun, results: Mapping[str, float]) -> None:
-    """Write `report.html`."""
-    run.write_report(f"run_pretraining on {run.options.input_file}", results)
 
 
 # ------------------------------------------------------------------------------------- the records
@@ -248,12 +224,10 @@ def read_record_set(pattern_list: str) -> RecordSet:
         pattern_list: comma list of globs, which may match manifests too.
 
     Raises:
-        ValueError: no records match, a set is not complete, or two files differ in their features or
+        ValueError: no file matches, a set is not complete, or two files differ in their features or
             objectives.
     """
     files = [file for file in expand_files(pattern_list) if not file.endswith(SUFFIX)]
-    if not files:
-        raise ValueError(f"{pattern_list!r} matches no records, only manifests (*{SUFFIX}).")
     manifests = read_manifests(files)
     check_complete(manifests)
     features = {file: sizes for file in files if (sizes := feature_sizes(file))}
@@ -288,7 +262,7 @@ def read_data(
     vocab_file = model.vocab_file
     if not vocab_file and model.bert_config_file:
         vocab_file = sibling_file(os.path.dirname(model.bert_config_file), "vocab.txt")
-    if vocab_file or (checkpoint is not None and checkpoint.vocab):
+    if vocab_file or (checkpoint is not None and checkpoint.tokenizer.vocab):
         tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, setup.config)
         setup = setup.with_tokenizer(tokenizer)
         for record_set in record_sets.values():

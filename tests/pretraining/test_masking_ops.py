@@ -247,8 +247,3 @@ def test_in_a_pipeline_masks_are_those_of_a_call():
         expected = arrays(masker(features, 2**40 + 1, number))
         for name, value in arrays(found).items():
             np.testing.assert_array_equal(value, expected[name], err_msg=name)
-
-
-def test_a_vocabulary_without_special_tokens_is_refused():
-    with pytest.raises(ValueError, match=r"\[MASK\], \[SEP\]"):
-        DynamicMasker({"[CLS]": 0, "a": 1})

@@ -127,6 +127,8 @@ def test_records_and_weights_that_do_not_fit_are_refused_and_nothing_written(tmp
         ({"train_batch_size": 5000}, "train_batch_size"),
         ({"bert_config_file": None}, "bert_config_file"),
         ({"do_train": False, "bert_config_file": None}, "init_checkpoint"),  # no weights
+        ({"num_warmup_steps": 151}, "num_warmup_steps"),
+        ({"num_warmup_steps": 9_999}, "num_warmup_steps"),
         (other, f"{tmp_path}/vocab.txt"),
     ):
         with pytest.raises(ValueError, match=named):
@@ -157,10 +159,7 @@ def test_a_run_goes_on_only_with_the_model_that_wrote_its_folder(tmp_path):
 
 def test_options_that_contradict_each_other_are_refused():
     for changes in (
-        {"num_warmup_steps": 151},
-        {"num_warmup_steps": 9_999},
         {"num_warmup_steps": -1},
-        {"stop_step": 151},
         {"init_optimizer": True},
         {"init_optimizer": True, "init_checkpoint": "output", "init_layers": "-1"},
         {"random_token_prob": 0.3},
