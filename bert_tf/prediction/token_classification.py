@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.data.label_schemes import find_entities
-from bert_tf.data.token_classification import Sentence
-from bert_tf.data.word_splitting import WordSpan, split_words
+from bert_tf.data.token_classification import Sentence, WordSpan, split_words
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.loading import TrainedModel
 from bert_tf.prediction.text_model import Network, TextModel, check_texts, without_padding

@@ -353,7 +353,7 @@ class LocatedWords(NamedTuple):
 def graph_split_words(
     texts: tf.Tensor, rule: str = "basic", whole_words: Sequence[str] = ()
 ) -> LocatedWords:
-    """Split texts, string [B], as `word_splitting.split_words`. Invalid UTF-8 counts as U+FFFD."""
+    """Split texts, string [B], as `token_classification.split_words`. Invalid UTF-8 counts as U+FFFD."""
     with tf.device("/CPU:0"):
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
         bits = decoded.values + rules(do_lower_case=False).first_offset.look_up(decoded.values)

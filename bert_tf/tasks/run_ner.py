@@ -20,8 +20,13 @@ from bert_tf.data.label_schemes import (
     format_report,
     format_word_report,
 )
-from bert_tf.data.token_classification import ConllColumns, Sentence, read_conll, relabel_lines
-from bert_tf.data.word_splitting import choose_rule
+from bert_tf.data.token_classification import (
+    ConllColumns,
+    Sentence,
+    choose_rule,
+    read_conll,
+    relabel_lines,
+)
 from bert_tf.modeling.crf import IOB2, WORDS
 from bert_tf.modeling.feature_based import FEATURE_LAYERS
 from bert_tf.options import ModelOptions, OptionError, option

@@ -72,7 +72,7 @@ class TokenClassificationTask(ExampleTask):
             True if no label marks an entity.
         crf: "iob2" or "words" for a CRF, which in IOB2 never takes a transition that the scheme forbids.
             None for no CRF.
-        word_splitting: one of `data.word_splitting.RULES`, which splits raw text.
+        word_splitting: one of `data.token_classification.RULES`, which splits raw text.
         whole_words: words that the rule outer_punctuation leaves whole.
 
     Source: Devlin et al. 2019, section 5.3.

@@ -5,7 +5,7 @@ import random
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.word_splitting import RULES, choose_rule, join_words, split_words
+from bert_tf.data.token_classification import RULES, choose_rule, join_words, split_words
 from bert_tf.serving.text_tokenizer import graph_split_words
 
 WHOLE = ("U.S.", "Yahoo!", "'s", "@a", "日本.")

@@ -13,8 +13,7 @@ from models import DATA, golden, options, train, with_values
 from tiny_checkpoints import arrays_of, write_tf1
 
 from bert_tf.data.label_schemes import conlleval, find_entities
-from bert_tf.data.token_classification import read_conll
-from bert_tf.data.word_splitting import join_words
+from bert_tf.data.token_classification import join_words, read_conll
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.options import make_options
 from bert_tf.prediction.predictor import load
