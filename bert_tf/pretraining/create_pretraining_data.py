@@ -23,7 +23,6 @@ import json
 import logging
 import os
 import re
-import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -39,7 +38,7 @@ from bert_tf.checkpoints.tokenizer_files import (
     find_case,
     read_tokenizer_files,
 )
-from bert_tf.data.parallel import map_in_order
+from bert_tf.data.parallel import encode_columns, map_in_order
 from bert_tf.data.records import RecordWriter, summarize_files
 from bert_tf.files import check_not_an_input, expand_files, file_identity, write_text
 from bert_tf.limits import DataError
@@ -62,13 +61,15 @@ from bert_tf.pretraining.sentence_pairs import (
     make_sequences,
 )
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.progress import ByteProgress, duration
+from bert_tf.training.progress import ByteProgress
 from bert_tf.vocabulary import vocabulary_digest
 
 logger = logging.getLogger(__name__)
 
 MAX_GROUP_BYTES = 64_000_000  # of text; bounds the memory of a worker
 _NUM_LOGGED = 20  # records that are logged in full, as in the reference
+# Flags that do not decide the bytes, and the vocabulary, of which the manifest has the hash.
+_UNRECORDED = {"vocab_file", "input_file", "num_workers", "runner", "runner_flags"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,9 +202,12 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     jobs = _plan_jobs(plan_groups(input_files, MAX_GROUP_BYTES), outputs, options.random_seed)
     output_files = tuple(file for job in jobs for file in job.output_files)
     check_not_an_input(output_files, input_files)
+    flags = {name: v for name, v in flag_values(options).items() if name not in _UNRECORDED}
+    flags["do_lower_case"] = do_lower_case
+    flags["max_predictions_per_seq"] = options.max_predictions
+    flags["output_file"] = ",".join(map(os.path.basename, outputs))
     planned = Manifest(
-        flags=_flags_of_records(options)
-        | {"do_lower_case": do_lower_case, "output_file": ",".join(map(os.path.basename, outputs))},
+        flags=flags,
         input=[file_identity(file) for file in input_files],
         vocabulary={
             "file": options.vocab_file,
@@ -229,15 +233,6 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     description = counts.describe(options.max_seq_length)
     logger.info("Wrote %s; in %s.", description, summarize_files(output_files))
     return PretrainingDataSummary(output_files, path, counts)
-
-
-# Flags that do not decide the bytes, and the vocabulary, of which the manifest has the hash.
-_UNRECORDED = {"vocab_file", "input_file", "num_workers", "runner", "runner_flags"}
-
-
-def _flags_of_records(options: PretrainingDataOptions) -> dict[str, object]:
-    flags = {name: v for name, v in flag_values(options).items() if name not in _UNRECORDED}
-    return flags | {"max_predictions_per_seq": options.max_predictions}
 
 
 def _plan_jobs(groups: Sequence[Group], outputs: Sequence[str], random_seed: int) -> list[GroupJob]:
@@ -294,7 +289,6 @@ def _make_missing(
     if not missing:
         logger.info("Nothing to do: all records of %s exist.", path)
         return
-    start = time.monotonic()
     make = functools.partial(make_group, options=options, tokenizer=tokenizer)
     if options.runner is not None:
         groups = run_beam(missing, make, options.runner, options.runner_flags)
@@ -308,11 +302,7 @@ def _make_missing(
         manifest.write(path)
         done += group_size(job.ranges)
         progress.update(done)
-    seconds = time.monotonic() - start
     _log_records(missing[0].output_files[0], tokenizer)
-    logger.info(
-        "Took %s, %.2f MB of text per second.", duration(seconds), total / 1e6 / max(seconds, 1e-9)
-    )
 
 
 MakeGroup = Callable[[GroupJob], DoneGroup]
@@ -448,7 +438,7 @@ def _write_instances(
     """Deal the instances out to the files, one to each in turn."""
     counts, number = Counts(), 0
     for batch in rows.shuffled(rng):
-        for record in rows.records(batch):
+        for record in encode_columns(rows.columns(batch)):
             writers[number % len(writers)].write_serialized(record)
             number += 1
         lengths, _, predictions, labels = batch[:, :4].sum(axis=0, dtype=int).tolist()

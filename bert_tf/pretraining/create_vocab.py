@@ -20,6 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from sys import intern
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -41,7 +42,7 @@ _UNUSED_BEFORE_UNK = 99  # in all published models, so that [UNK] is 100
 MIN_FREQUENCY = 2  # pairs that occur less often are not merged
 _CANDIDATES = 1.25  # pieces learned per piece of the vocabulary
 
-Pair = tuple[int, int]  # ids of neighbouring pieces
+Pair = tuple[str, str]  # neighbouring pieces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,48 +267,36 @@ def merge_pairs(counts: Mapping[str, int], num_pieces: int, min_frequency: int =
     >>> merge_pairs({"low": 5, "lower": 2, "newer": 6}, num_pieces=4)
     ['##er', '##wer', 'lo', '##ewer']
     """
-    text: list[str] = []  # piece id -> piece
-    ids: dict[str, int] = {}
-
-    def piece_id(piece: str) -> int:
-        if piece not in ids:
-            ids[piece] = len(text)
-            text.append(piece)
-        return ids[piece]
-
-    words = [[piece_id("##" * (i > 0) + char) for i, char in enumerate(word)] for word in counts]
+    words = [[intern("##" * (i > 0) + char) for i, char in enumerate(word)] for word in counts]
+    known = set(chain.from_iterable(words))
     corpus = _Corpus(words, list(counts.values()))
-
     # Entries may be out of date. Frequencies that fell are corrected at the top of the heap. Those that
     # grew are pushed again.
-    def entry(pair: Pair) -> tuple[int, str, str, Pair]:
-        return -corpus.frequency[pair], text[pair[0]], text[pair[1]], pair
-
-    heap = [entry(pair) for pair in corpus.frequency]
+    heap = [(-frequency, pair) for pair, frequency in corpus.frequency.items()]
     heapq.heapify(heap)
     pieces: list[str] = []
     while heap and len(pieces) < num_pieces:
-        pair = heap[0][-1]
+        frequency, pair = heap[0]
         current = corpus.frequency.get(pair, 0)
         if current < min_frequency:
             heapq.heappop(heap)
-            continue
-        if current != -heap[0][0]:
-            heapq.heapreplace(heap, entry(pair))
-            continue
-        heapq.heappop(heap)
-        piece = text[pair[0]] + text[pair[1]].removeprefix("##")
-        if piece not in ids:
-            pieces.append(piece)
-        for grown in corpus.merge(pair, piece_id(piece)):
-            heapq.heappush(heap, entry(grown))
+        elif current != -frequency:
+            heapq.heapreplace(heap, (-current, pair))
+        else:
+            heapq.heappop(heap)
+            piece = intern(pair[0] + pair[1].removeprefix("##"))
+            if piece not in known:
+                known.add(piece)
+                pieces.append(piece)
+            for grown in corpus.merge(pair, piece):
+                heapq.heappush(heap, (-corpus.frequency[grown], grown))
     return pieces
 
 
 class _Corpus:
-    """Words as ids of pieces, with the frequencies of neighbours."""
+    """Words as pieces, with the frequencies of neighbours."""
 
-    def __init__(self, words: list[list[int]], weights: Sequence[int]):
+    def __init__(self, words: list[list[str]], weights: Sequence[int]):
         self._words, self._weights = words, weights
         self.frequency: defaultdict[Pair, int] = defaultdict(int)
         # Pair -> indices of words that had it at some point; some have lost it since.
@@ -317,7 +306,7 @@ class _Corpus:
                 self.frequency[pair] += weights[index]
                 self._words_with[pair].append(index)
 
-    def merge(self, pair: Pair, merged: int) -> set[Pair]:
+    def merge(self, pair: Pair, merged: str) -> set[Pair]:
         """Replace a pair by one piece in all words. Return the pairs whose frequency grew."""
         grown: set[Pair] = set()
         for index in self._words_with.pop(pair):
@@ -336,8 +325,8 @@ class _Corpus:
         return grown
 
 
-def _merge_in_word(word: list[int], pair: Pair, merged: int) -> list[int]:
-    pieces: list[int] = []
+def _merge_in_word(word: list[str], pair: Pair, merged: str) -> list[str]:
+    pieces: list[str] = []
     index, (left, right) = 0, pair
     while index < len(word):
         is_pair = word[index] == left and index + 1 < len(word) and word[index + 1] == right

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.parallel import encode_columns
 from bert_tf.pretraining.python_random import RandomWords
 
 _ROWS_AT_ONCE = 1024
@@ -138,7 +137,3 @@ class InstanceRows:
             "next_sentence_labels": labels[:, 0],
         }
         return {spec.name: columns[spec.name] for spec in self._specs}
-
-    def records(self, rows: np.ndarray) -> list[bytes]:
-        """Return some rows as serialized examples."""
-        return encode_columns(self.columns(rows))

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from bert_tf.checkpoints.checkpoint import TokenizerFiles, sibling_file
-from bert_tf.checkpoints.hub import SCHEME
 from bert_tf.checkpoints.tokenizer_files import find_case
 from bert_tf.config import ATTENTION_DIRECTIONS
 from bert_tf.data.records import check_records, feature_sizes
@@ -125,8 +124,7 @@ class PretrainingOptions:
 
     def __post_init__(self) -> None:
         require_files(self, dict.fromkeys(("do_train", "do_eval"), "input_file"))
-        source = SCHEME if self.training.init_layers else self.training.init_checkpoint or SCHEME
-        if self.init_optimizer and source.startswith(SCHEME):
+        if self.init_optimizer and (self.training.init_layers or not self.training.init_checkpoint):
             rule = "needs init_checkpoint, the output_dir of a run, with all its layers."
             raise OptionError("init_optimizer", rule)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.data.parallel import encode_columns
 from bert_tf.pretraining.instances import CONTINUES, InstanceRows, pretraining_features
 from bert_tf.pretraining.python_random import RandomWords
 
@@ -20,7 +21,7 @@ def test_an_instance_is_padded_to_its_declared_features():
     rows = InstanceRows(specs)
     rows.append(array("i", [1, 8, 2, 4, 2]), 2, 1, [3], [9])
     (batch,) = rows.shuffled(RandomWords(0))
-    (record,) = rows.records(batch)
+    (record,) = encode_columns(rows.columns(batch))
     found = features_of(record)
     assert found == {
         "input_ids": [1, 8, 2, 4, 2, 0, 0],
@@ -49,7 +50,7 @@ def test_records_have_what_their_objective_needs():
         rows = InstanceRows(specs)
         rows.append(array("i", [5, 6, 7]), 2, 0)
         (batch,) = rows.shuffled(RandomWords(0))
-        found = features_of(rows.records(batch)[0])
+        found = features_of(encode_columns(rows.columns(batch))[0])
         assert set(found) == names
         assert found["segment_ids"] == [0] * 6
 
