@@ -23,6 +23,7 @@ from bert_tf.data.windows import Passage, SquadAnswer
 from bert_tf.files import open_binary
 from bert_tf.limits import DataError
 
+
 @dataclass(frozen=True)
 class SquadExample:
     """One question."""

@@ -78,7 +78,10 @@ def test_read_squad_refuses_files_with_the_place(written):
         (nested({"id": True}), qa),
         (nested(x | {"answers": [{"text": "c", "answer_start": "0"}]}), f"{qa} (id x).answers[0]"),
         (nested(x | {"is_impossible": 1}), f"{qa} (id x)"),
-        (json.dumps({"data": [{"paragraphs": [{"context": "c", "qas": [x, x]}]}]}), f"{twice} (id x)"),
+        (
+            json.dumps({"data": [{"paragraphs": [{"context": "c", "qas": [x, x]}]}]}),
+            f"{twice} (id x)",
+        ),
     ):
         path = written(text)
         assert cause_of(read_squad, path) == f"{path}{place}", text
@@ -109,7 +112,14 @@ def test_locate_finds_the_nearest_place_of_an_answer():
 
 
 def test_questions_that_cannot_be_learned_are_left_out(train):
-    for answer in (("Carolina", 0), ("vitamin C", 41), ("Paris", 0), ("Denver", -9), ("Denver", 10_000), ("C.", 60)):
+    for answer in (
+        ("Carolina", 0),
+        ("vitamin C", 41),
+        ("Paris", 0),
+        ("Denver", -9),
+        ("Denver", 10_000),
+        ("C.", 60),
+    ):
         chosen, found = train(question("far", answers=(answer,)), question("near"))
         assert [c.example.qas_id for c in chosen] == ["near"], answer
         assert list(found.values()) == [["far"]]
