@@ -127,13 +127,16 @@ def test_records_and_weights_that_do_not_fit_are_refused_and_nothing_written(tmp
         ({"train_batch_size": 5000}, "train_batch_size"),
         ({"bert_config_file": None}, "bert_config_file"),
         ({"do_train": False, "bert_config_file": None}, "init_checkpoint"),  # no weights
-        ({"num_warmup_steps": 151}, "num_warmup_steps"),
-        ({"num_warmup_steps": 9_999}, "num_warmup_steps"),
         (other, f"{tmp_path}/vocab.txt"),
     ):
         with pytest.raises(ValueError, match=named):
             run_pretraining(options("pretrained", tmp_path / "output", **changes))
         assert not (tmp_path / "output").exists(), named
+
+
+def test_a_warm_up_that_is_longer_than_the_training_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="num_warmup_steps"):
+        train("pretrained", tmp_path / "output", num_warmup_steps=9_999)
 
 
 @pytest.mark.night
