@@ -52,7 +52,7 @@ class ConfiguredModel(keras.Model):
             path: a folder or checkpoint of google-research/bert, of bert_tf, of Hugging Face (also
                 hf://org/name) or of tf-models-official.
             **kwargs: arguments of the class (`num_labels`, `labels`, `problem_type`, `dtype`). Default
-                of the first three: those of the checkpoint's head.
+                of the first three: those of the checkpoint's head, which a subclass has to accept.
 
         Raises:
             FileNotFoundError: the checkpoint does not exist.
