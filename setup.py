@@ -8,7 +8,7 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "bert_tf/__init__.py").read_text(), re.M)[1]
 
-HF = ["safetensors>=0.4.3", "huggingface_hub>=0.25"]
+HF = ["huggingface_hub>=0.25"]
 TENSORBOARD = ["tensorboard>=2.19"]
 BEAM = ["apache-beam>=2.60"]
 ONNX = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20"]
@@ -20,7 +20,7 @@ TEST = [
     "mypy>=1.18",
     "hypothesis>=6.100",
     "jax>=0.4.35",
-    "safetensors>=0.4.3",
+    "safetensors>=0.4.3",  # against which our reader and writer are compared
     "sentencex>=1.0.20",  # of examples/prepare_corpus.py
     "setuptools>=78.1.1",  # before, CVE-2025-47273; tests/test_packaging.py builds a wheel
 ]

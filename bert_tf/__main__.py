@@ -39,7 +39,7 @@ PROGRAMS = {
 
 _PACKAGES = (  # of a report of an error
     *("tensorflow", "tensorflow-text", "keras", "numpy", "absl-py"),
-    *("onnxruntime", "openvino", "nncf", "safetensors", "apache-beam"),
+    *("onnxruntime", "openvino", "nncf", "huggingface_hub", "apache-beam"),
 )
 _USAGE = (
     "Usage: python -m bert_tf PROGRAM --flags. --help lists all programs, PROGRAM --help its flags, "

@@ -7,8 +7,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from typing import Any
 
 
@@ -63,16 +62,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     by_case = {candidate.casefold(): candidate for candidate in known}
     close = difflib.get_close_matches(name.casefold(), list(by_case), n=1)
     return f'; did you mean "{by_case[close[0]]}"?' if close else "."
-
-
-@contextmanager
-def require_extra(path: str) -> Iterator[None]:
-    """Say what to install if the import of an optional package for `path` in the block fails."""
-    try:
-        yield
-    except ImportError as error:
-        package = "torch" if error.name == "torch" else "-e '.[hf]' in the checkout of bert_tf"
-        raise ImportError(f"{path} needs {error.name}: pip install {package}.") from error
 
 
 def check_inside(name: str, kind: str, source: str) -> None:

@@ -84,11 +84,6 @@ NOT_RUN = (
     NotRun(r"^export TF_CONFIG=", "addresses of other machines"),
     NotRun(r"^TF_CONFIG=", "waits for a second process; tests/training starts two"),
     NotRun(r"--runner=DirectRunner", "needs the extra [beam]", module="apache_beam"),
-    NotRun(
-        r"--output_format=huggingface|all-MiniLM|mrpc_hf|save_pretrained\([^)]*tokenizer\)",
-        "needs the extra [hf]",
-        module="safetensors",
-    ),
     NotRun(r"--format=onnx", "needs the extra [onnx]", module="tf2onnx"),
     NotRun(r"--format=openvino|--model_dir=openvino/", "needs the extra [openvino]", module="nncf"),
     NotRun(r"^import .*onnxruntime", "needs onnxruntime", module="onnxruntime_extensions"),

@@ -6,16 +6,19 @@ names of Keras' layers, and kernels are [in, out]. They are read with PyTorch's 
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 from collections.abc import Mapping
+from typing import Any
 
 import h5py
+import ml_dtypes
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import LazyArrays, rename_arrays
 from bert_tf.files import atomic_path
-from bert_tf.limits import DataError, check_inside, read_json, require_extra
+from bert_tf.limits import DataError, check_inside, read_json
 
 H5_FILE = "tf_model.h5"
 # In order of preference: safetensors are read in place, without running code.
@@ -61,43 +64,89 @@ def _open_shards(index_file: str) -> LazyArrays:
     return LazyArrays(shapes, lambda name: shards[weight_map[name]][name])
 
 
+# ------------------------------------------------------------------------------------ safetensors
+
+# The length of the header in 8 bytes, {name: {"dtype", "shape", "data_offsets": [begin, end]}} in JSON,
+# and the bytes of the tensors, one after the other.
+_DTYPES = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    **{f"I{8 * size}": np.dtype(f"i{size}") for size in (1, 2, 4, 8)},
+    **{f"U{8 * size}": np.dtype(f"u{size}") for size in (1, 2, 4, 8)},
+    "BOOL": np.dtype(bool),
+}
+_DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
 def _open_safetensors(path: str) -> LazyArrays:
-    with require_extra(path):
-        import safetensors
+    """Open a file, mapped into memory, whose header accounts for each of its bytes."""
     try:
-        file = safetensors.safe_open(path, framework="numpy")
-    except safetensors.SafetensorError as error:
-        raise DataError(
-            path, f"corrupt or not fully downloaded, such as a pointer of Git LFS ({error})."
-        ) from error
-    shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    return LazyArrays(shapes, file.get_tensor)
+        data = np.memmap(path, np.uint8, mode="r")
+        start = 8 + int.from_bytes(data[:8].tobytes(), "little")
+        header = json.loads(data[8:start].tobytes().decode())
+        header.pop("__metadata__", None)
+        arrays, position = {}, start
+        for name in sorted(header, key=lambda name: header[name]["data_offsets"]):
+            dtype, shape = _DTYPES[header[name]["dtype"]], header[name]["shape"]
+            begin, end = (start + offset for offset in header[name]["data_offsets"])
+            if begin != position or not all(type(size) is int and size >= 0 for size in shape):
+                raise ValueError(f"{name} overlaps, or has the shape {shape!r:.40}")
+            arrays[name] = data[begin:end].view(dtype).reshape(shape)
+            position = end
+        if position != len(data):
+            raise ValueError(f"the header is of {position} bytes, the file has {len(data)}")
+    except (
+        AttributeError,
+        KeyError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        problem = f"corrupt or incomplete, such as a pointer of Git LFS ({error!r:.200})."
+        raise DataError(path, problem) from error
+    shapes = {name: array.shape for name, array in arrays.items()}
+    return LazyArrays(shapes, lambda name: np.array(arrays[name]))
 
 
 def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write one file of tensors, first under a temporary name."""
-    with require_extra(path):
-        from safetensors.numpy import save_file
-    with atomic_path(path) as name:
-        save_file(dict(tensors), name, metadata={"format": "pt"})  # transformers requires it
+    """Write one file of tensors, first under a temporary name; the widest types are aligned first."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers requires it
+    arrays = {name: np.asarray(array) for name, array in tensors.items()}
+    names, position = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)), 0
+    for name in names:
+        dtype, end = _DTYPE_NAMES[arrays[name].dtype], position + arrays[name].nbytes
+        offsets = [position, end]
+        header[name] = {"dtype": dtype, "shape": arrays[name].shape, "data_offsets": offsets}
+        position = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            file.write(arrays[name].tobytes())
+
+
+# ------------------------------------------------------------------------------ pytorch_model.bin
 
 
 def _open_torch(path: str) -> LazyArrays:
-    with require_extra(path):
+    try:
         import torch
+    except ImportError as error:
+        raise ImportError(f"{path} needs PyTorch: pip install torch.") from error
     if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_TORCH:
-        raise ImportError(
-            f"{path} needs PyTorch 2.6 or later, which reads it safely (CVE-2025-32434): update PyTorch."
-        )
+        raise ImportError(f"{path} needs PyTorch 2.6 or later (CVE-2025-32434): update it.")
     try:
         # Only the current format, a zip archive, can be mapped into memory.
         is_zip = zipfile.is_zipfile(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
         tensors = {name: value for name, value in tensors.items() if torch.is_tensor(value)}
     except Exception as error:  # a corrupt pickle raises errors of many types
-        raise DataError(
-            path, f"corrupt, or would run code when read: get model.safetensors ({error})."
-        ) from error
+        problem = f"corrupt, or would run code when read: get model.safetensors ({error})."
+        raise DataError(path, problem) from error
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
 
     def read(name: str) -> np.ndarray:

@@ -78,7 +78,7 @@ class ConfiguredModel(keras.Model):
         Args:
             folder: must not exist, or be empty.
             tokenizer: written next to the weights.
-            format: "huggingface" (config.json, model.safetensors; needs the extra [hf]) or "tf1"
+            format: "huggingface" (config.json, model.safetensors) or "tf1"
                 (bert_model.ckpt, bert_config.json).
 
         Raises:

@@ -25,7 +25,6 @@ from bert_tf.options import (
     changes,
     make_options,
     option,
-    require_packages,
 )
 from bert_tf.report.model_card import model_facts, write_conversion_card
 from bert_tf.tasks.base import Task
@@ -79,10 +78,6 @@ class ConvertOptions:
     num_choices: int | None = option(
         "Choices of a question, for task.json. Default: 4.", default=None, min=2
     )
-
-    def __post_init__(self) -> None:
-        if self.output_format == "huggingface":
-            require_packages("output_format", ["safetensors"], "hf")
 
 
 def convert(
