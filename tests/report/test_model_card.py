@@ -82,7 +82,6 @@ def test_write_card_leaves_the_text_of_users(trained):
 
 
 def test_conversion_keeps_what_is_known_and_tells_how_to_load(trained, tmp_path, capsys):
-    pytest.importorskip("safetensors", reason="needs the extra [hf]")
 
     def convert(source, name, output_format):
         folders = {"init_checkpoint": str(source), "output_dir": str(tmp_path / name)}
