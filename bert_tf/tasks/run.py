@@ -16,6 +16,7 @@ import functools
 import logging
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.checkpoints.heads import align_labels
 from bert_tf.checkpoints.write import model_files, write_files
@@ -52,6 +54,7 @@ from bert_tf.tasks.run_folder import (
     model_values,
 )
 from bert_tf.tasks.setup import Setup
+from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.best_checkpoint import BestCheckpoint, check_best_metric
 from bert_tf.training.checkpoints import folder_lock, list_checkpoints
 from bert_tf.training.loop import CheckpointHook, EvaluationHook, LogHook, TrainLoop
@@ -60,6 +63,8 @@ from bert_tf.training.progress import MetricsLog
 from bert_tf.training.strategy import describe, is_chief
 
 logger = logging.getLogger(__name__)
+
+_SAMPLED_RECORDS = 500  # that the check of the vocabulary reads
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 AnyOptions = TypeVar("AnyOptions", bound=Any)
@@ -193,6 +198,7 @@ class Run(Generic[AnyTask, AnyOptions]):
         """Write the records of the examples, with the outputs of a teacher, and train on them."""
         self._write_model()  # before the records, so that a full disk is found early
         path = self.records(examples, "train")
+        warn_of_unknown_words(path, self.setup.tokenizer)
         if self.teacher is not None:
             size = self.options.training.train_batch_size
             path = self.teacher.write_records(path, examples, self.setup.tokenizer, size)
@@ -320,6 +326,26 @@ class Run(Generic[AnyTask, AnyOptions]):
 
 
 # ------------------------------------------------------------------------------- the parts of a start
+
+
+def warn_of_unknown_words(path: str, tokenizer: FullTokenizer) -> None:
+    """Warn if 5 % or more of the words of the first records are [UNK].
+
+    With their usual vocabularies SST-2 and English Wikipedia have at most 0.5 %, the tweets of WNUT
+    2017 at most 0.9 %, Korean and Chinese Wikipedia 0.5 %.
+    """
+    counts: Counter[str] = Counter()
+    pieces = list(tokenizer.vocab)
+    for record in tf.data.TFRecordDataset(path).take(_SAMPLED_RECORDS).as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        counts.update(pieces[index] for index in features["input_ids"].int64_list.value)
+    is_no_word = ("##", "[PAD]", "[CLS]", "[SEP]")
+    num_words = sum(n for piece, n in counts.items() if not piece.startswith(is_no_word))
+    if counts["[UNK]"] >= max(10, 0.05 * num_words):
+        logger.warning(
+            "%.0f%% of the words are [UNK] with this vocabulary and do_lower_case=%s: do they fit?",
+            *(100 * counts["[UNK]"] / num_words, tokenizer.do_lower_case),
+        )
 
 
 def _find_best(setup: Setup, task: Task, plan: Plan) -> BestCheckpoint | None:
