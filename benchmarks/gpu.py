@@ -53,9 +53,6 @@ if '"framework": "tensorflow"' in " ".join(sys.argv):  # with Triton the first s
 import numpy as np  # noqa: E402
 import training  # noqa: E402
 
-from bert_tf.config import BertConfig  # noqa: E402
-from bert_tf.modeling.bert import flops_per_token  # noqa: E402
-
 PACKAGES = {
     "tensorflow": ("tensorflow", "keras"),
     "jax": ("jax", "keras"),
@@ -316,6 +313,7 @@ def probe(job: Job) -> dict[str, Any]:
     """Compare the kernel with the formula, and a small model with the NumPy BERT of the tests."""
     import keras
 
+    from bert_tf.config import BertConfig
     from bert_tf.modeling.attention_kernels import kernel_problem
     from bert_tf.modeling.bert import BertModel
     from reference import numpy_bert
@@ -439,6 +437,8 @@ def read_results(path: str) -> list[dict[str, Any]]:
 
 def report(results: list[dict[str, Any]], peak_tflops: float) -> None:
     """Print tables of the steps, and the largest differences of losses from those of the CPU."""
+    from bert_tf.modeling.bert import flops_per_token
+
     print("\n| size | batch x length | side | dropout | ms | MFU | peak GB | times best PyTorch |")
     print("|---|---|---|---|---|---|---|---|")
     timed = [result for result in results if "seconds" in result]
