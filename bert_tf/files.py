@@ -133,14 +133,10 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         file.write(text)
 
 
-def escape_surrogates(text: str) -> str:
-    """Return a text with halves of surrogate pairs, which UTF-8 cannot contain, as in "\\ud800"."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def json_line(values: Any) -> str:
-    """Return a line of JSON. Only halves of surrogate pairs are escaped, not other characters."""
-    return escape_surrogates(json.dumps(values, ensure_ascii=False)) + "\n"
+    """Return a line of JSON. Halves of surrogate pairs, which UTF-8 cannot contain, are escaped."""
+    text = json.dumps(values, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n"
 
 
 @contextmanager
