@@ -80,7 +80,6 @@ class PretrainedCheckpoint:
             other checkpoints.
         problem: reason why an embedder's settings are not supported, a sentence; "" if they are.
         is_pair: True if the classifier is a cross-encoder of sentence-transformers; None if unknown.
-        step: optimizer steps taken (`global_step`), or None.
         notes: remarks for the user on how the checkpoint was read, one sentence each.
         unused_head: reason why `arrays` lacks the head of the file, a sentence; "" if it does not.
     """
@@ -95,7 +94,6 @@ class PretrainedCheckpoint:
     embeddings: Mapping[str, Any] | None = None
     problem: str = ""
     is_pair: bool | None = None
-    step: int | None = None
     notes: tuple[str, ...] = ()
     unused_head: str = ""
 

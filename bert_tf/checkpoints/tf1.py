@@ -24,7 +24,7 @@ from bert_tf.limits import DataError, join_names
 
 logger = logging.getLogger(__name__)
 
-# Optimizer state that belongs to no variable. `global_step` becomes the step.
+# Optimizer state that belongs to no variable.
 _TRAINING_STATE = frozenset(
     {"global_step", "beta1_power", "beta2_power", "loss_scale/value", "loss_scale/good_steps"}
 )
@@ -51,7 +51,6 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
         source=prefix,
         arrays=rename_arrays(bundle, weights),
         config=BertConfig.from_json_file(config_file) if config_file else None,
-        step=int(bundle["global_step"]) if "global_step" in bundle else None,
         notes=("the weights are the moving averages of the trained weights",) if averages else (),
     )
 
