@@ -5,7 +5,14 @@
         "qas": [{"id": "q1", "question": "Who won?", "is_impossible": false,
                  "answers": [{"text": "Denver", "answer_start": 0}]}]}]}]}
 
-`is_impossible` exists only in 2.0, where `answers` may be empty. Test sets may have no `answers`.
+`is_impossible` exists only in 2.0, where `answers` may be empty. Test sets may have no `answers`. The
+answer "" at -1 is none.
+
+Flat rows, as `datasets` writes them, are one object a line, or a list of objects, or that under "data".
+Without an answer text a row has no answer:
+
+    {"id": "q1", "context": "Denver beat Carolina.", "question": "Who won?",
+     "answers": {"text": ["Denver"], "answer_start": [0]}}
 
 Source: google-research/bert, run_squad.py, `read_squad_examples`.
 """
@@ -16,12 +23,15 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from bert_tf.characters import is_blank
 from bert_tf.data.windows import Passage, SquadAnswer
 from bert_tf.files import open_binary
 from bert_tf.limits import DataError
+
+NO_ANSWER = SquadAnswer("", -1)  # in files that give every question an answer
 
 
 @dataclass(frozen=True)
@@ -69,16 +79,12 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
             The message has the location, such as `data[0].paragraphs[3].qas[1]`.
     """
     file = os.fspath(path)
-    with open_binary(file) as stream:
-        data = stream.read()
-    try:
-        values = json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise DataError(file, f"not JSON in UTF-8: {error}.") from error
     examples: list[SquadExample] = []
-    for entry, location in _list_items(values, "data", file):
-        for paragraph, at in _list_items(entry, "paragraphs", location):
-            passage = Passage(_get_value(paragraph, "context", str, at))
+    passages: dict[str, Passage] = {}
+    for entry, location in _list_items(_read_json(file), "data", file):
+        for paragraph, at in _list_items(_nest_row(entry), "paragraphs", location):
+            context = _get_value(paragraph, "context", str, at)
+            passage = passages.setdefault(context, Passage(context))
             examples += [
                 _parse_example(qa, passage, where)
                 for qa, where in _list_items(paragraph, "qas", at)
@@ -93,18 +99,52 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
     return examples
 
 
+def _read_json(file: str) -> Any:
+    """Return the content of a file; that of JSON lines and of lists under "data"."""
+    with open_binary(file) as stream:
+        data = stream.read()
+    try:
+        text = data.decode("utf-8-sig")
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            if error.msg != "Extra data":
+                raise
+            values = [json.loads(line) for line in text.split("\n") if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise DataError(file, f"not JSON in UTF-8: {error}.") from error
+    if isinstance(values, dict) and "context" in values:  # one line
+        values = [values]
+    return {"data": values} if isinstance(values, list) else values
+
+
+def _nest_row(entry: Any) -> Any:
+    """Return a flat row in SQuAD's format; other entries are unchanged."""
+    if not isinstance(entry, dict) or "context" not in entry:
+        return entry
+    qa, answers = dict(entry), entry.get("answers")
+    if isinstance(answers, dict):
+        pairs = zip_longest(answers.get("text", ()), answers.get("answer_start", ()))
+        qa["answers"] = [{"text": text, "answer_start": start} for text, start in pairs]
+        qa["is_impossible"] = not qa["answers"]
+    return {"paragraphs": [{"context": entry["context"], "qas": [qa]}]}
+
+
 def _parse_example(qa: Any, passage: Passage, location: str) -> SquadExample:
     qas_id = str(_get_value(qa, "id", str | int, location))
     location = f"{location} (id {qas_id})"
-    answers = None
+    answers, is_impossible = None, False
     if "answers" in qa:
-        answers = tuple(
+        listed = [
             SquadAnswer(_get_value(a, "text", str, at), _get_value(a, "answer_start", int, at))
             for a, at in _list_items(qa, "answers", location)
-        )
-    impossible = "is_impossible" in qa and _get_value(qa, "is_impossible", bool, location)
+        ]
+        answers = tuple(answer for answer in listed if answer != NO_ANSWER)
+        is_impossible = bool(listed) and not answers
+    if "is_impossible" in qa:
+        is_impossible = _get_value(qa, "is_impossible", bool, location)
     question = _get_value(qa, "question", str, location)
-    return SquadExample(qas_id, question, passage, answers, impossible, location)
+    return SquadExample(qas_id, question, passage, answers, is_impossible, location)
 
 
 def _list_items(values: Any, key: str, location: str) -> list[tuple[Any, str]]:

@@ -34,11 +34,18 @@ class ConfiguredModel(keras.Model):
         super().__init__(**kwargs)
         self.config = config
         self.load_report, self.task = None, None
+        self.has_input_shapes = False
+
+    def build(self, input_shape=None):
+        """Let Keras record the shapes of the inputs, for exporters. The variables exist already."""
+        self.has_input_shapes = True
 
     def __call__(self, inputs, *args, **kwargs):
         if isinstance(inputs, Mapping):
             check_values(inputs, self.config)
             inputs = as_tensors(inputs)
+            if not self.has_input_shapes:
+                self.build({name: tuple(value.shape) for name, value in inputs.items()})
         return super().__call__(inputs, *args, **kwargs)
 
     @classmethod

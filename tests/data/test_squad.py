@@ -59,6 +59,45 @@ def test_passage_splits_words_at_five_kinds_of_whitespace():
     assert [passage.word_at(index) for index in range(7)] == [0, 0, 0, 0, 0, 1, 1]
 
 
+FLAT = {
+    "id": 7,
+    "title": "t",
+    "context": CONTEXT,
+    "question": "Who won?",
+    "answers": {"text": ["Denver", "10"], "answer_start": [0, 30]},
+}
+
+
+def test_read_squad_reads_flat_rows(written):
+    none = {**FLAT, "id": "q2", "answers": {"text": [], "answer_start": []}}
+    unknown = {name: FLAT[name] for name in ("title", "context", "question")} | {"id": "q3"}
+    rows = [FLAT, none, unknown]
+    for text in (
+        "".join(json.dumps(row) + "\n" for row in rows),
+        json.dumps(rows, indent=1),
+        json.dumps({"data": rows}),
+    ):
+        found = read_squad(written(text))
+        assert (found[0].qas_id, found[0].question_text) == ("7", "Who won?")
+        first = (SquadAnswer("Denver", 0), SquadAnswer("10", 30))
+        assert [each.answers for each in found] == [first, (), None]
+        assert [each.is_impossible for each in found] == [False, True, False]
+        assert found[0].passage is found[1].passage  # tokenized once
+        chosen = examples_to_train(found[:2], True, Findings())
+        assert [each.answer for each in chosen] == [SquadAnswer("Denver", 0), None]
+    assert len(read_squad(written(json.dumps(FLAT)))) == 1
+
+
+def test_an_empty_answer_at_minus_1_is_no_answer(squad_file, train):
+    no_answer = question("none", answers=(("", -1),))
+    (example,) = read_squad(squad_file(no_answer))
+    assert (example.answers, example.is_impossible) == ((), True)
+    unknown = question("place", answers=(("Carolina", -1),))
+    chosen, found = train(question(), no_answer, unknown, version_2_with_negative=True)
+    assert [each.answer for each in chosen] == [SquadAnswer("Denver", 0), None]
+    assert list(found.values()) == [["place"]]
+
+
 def nested(qa):
     return json.dumps({"data": [{"paragraphs": [{"context": "c", "qas": [qa]}]}]})
 
@@ -68,7 +107,7 @@ def test_read_squad_refuses_files_with_the_place(written):
     twice = qa.replace("qas[0]", "qas[1]")
     for text, place in (
         ("{", ""),
-        ('{"a": 1}\n{"a": 2}\n', ""),
+        ('{"a": 1}\n{"a": 2}\n', ": data[0]"),
         ('{"data": []}', ""),
         ("{}", ""),
         ('{"data": {}}', ""),
