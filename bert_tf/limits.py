@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
+_MAX_BYTES = 1 << 30  # of JSON and vocabularies; n-best answers to SQuAD 2.0 have 600 MB
+
 
 class DataError(ValueError):
     """A file has content that cannot be used. `location` is "file:line" or "file"."""
@@ -24,14 +26,16 @@ class DataError(ValueError):
 
 def read_whole(path: str | os.PathLike) -> bytes:
     """Return the bytes of a file, local or remote."""
-    name = os.fspath(path)
+    name, open_file = os.fspath(path), open
     if "://" in name:
         import tensorflow as tf  # a local tokenizer needs none
 
-        with tf.io.gfile.GFile(name, "rb") as file:
-            return file.read()
-    with open(name, "rb") as file:
-        return file.read()
+        open_file = tf.io.gfile.GFile
+    with open_file(name, "rb") as file:
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise DataError(name, "more than 1 GiB, so it is no such file.")
+    return data
 
 
 def read_json(path: str | os.PathLike, kind: type = dict) -> Any:

@@ -82,9 +82,11 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
     examples: list[SquadExample] = []
     passages: dict[str, Passage] = {}
     for entry, location in _list_items(_read_json(file), "data", file):
-        for paragraph, at in _list_items(_nest_row(entry), "paragraphs", location):
-            context = _get_value(paragraph, "context", str, at)
-            passage = passages.setdefault(context, Passage(context))
+        nested = _nest_row(entry)
+        for paragraph, at in _list_items(nested, "paragraphs", location):
+            passage = Passage(_get_value(paragraph, "context", str, at))
+            if nested is not entry:  # rows repeat their passage
+                passage = passages.setdefault(passage.text, passage)
             examples += [
                 _parse_example(qa, passage, where)
                 for qa, where in _list_items(paragraph, "qas", at)

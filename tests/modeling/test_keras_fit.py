@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from tiny_config import tiny_config
 
+from bert_tf.config import BertConfig
 from bert_tf.data.features import split
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.tasks.classification import ClassificationTask

@@ -148,7 +148,7 @@ def test_a_teacher_that_reads_or_answers_otherwise_is_refused(tmp_path):
         else:
             tokens = (teacher / file).read_text().splitlines()
             write(teacher / file, "\n".join([*tokens[:-2], tokens[-1], tokens[-2], ""]))
-        with refused("teacher" if what != "happy, sad" else str(teacher)) as error:
+        with refused("teacher" if what != "happy, sad" else "model.ckpt-67") as error:
             train("classifier", tmp_path / "out", **TRAINING | {"teacher": str(teacher)})
         assert what in str(error.value)
     for kind, teacher, what in (
