@@ -150,11 +150,7 @@ def rename_arrays(
     sources: Mapping[str, str],
     transform: Callable[[str, np.ndarray], np.ndarray] = lambda name, array: array,
 ) -> LazyArrays:
-    """Return some of the arrays under new names, new -> old, and in another layout, lazily.
-
-    Args:
-        transform: (new name, array) -> view of the array in the new layout.
-    """
+    """Return arrays under new names (new -> old), lazily as views `transform(new name, array)`."""
     shapes = {}
     for name, source in sources.items():
         stand_in = np.broadcast_to(np.float32(0), shape_of(arrays, source))  # takes no memory

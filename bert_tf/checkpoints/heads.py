@@ -42,7 +42,6 @@ class Head:
     has_labels: bool = False
 
     def owns(self, variable: str) -> bool:
-        """Return True if a variable belongs to this head."""
         starts = (*self.variables, *self.optional)
         return variable in starts or variable.startswith(
             tuple(start for start in starts if "/" in start)
@@ -84,16 +83,7 @@ def head_of_model(cls: type) -> Head | None:
 def find_head(
     arrays: Iterable[str], stated: str | None, architecture: str | None, source: str
 ) -> Head:
-    """Return the type of a checkpoint's head.
-
-    Args:
-        arrays: names of its variables.
-        stated: a key of `HEADS`, from a user or from `task.json`; or None.
-        architecture: Hugging Face's class name, or None.
-
-    Raises:
-        ValueError: the stated head has no variables, or the variables do not identify the head.
-    """
+    """Return the type of a checkpoint's head."""
     known = [name for name in arrays if any(head.owns(name) for head in HEADS.values())]
 
     def is_complete(head: Head) -> bool:
@@ -113,14 +103,7 @@ def find_head(
 def select(
     arrays: Mapping[str, np.ndarray], head: Head, known: Iterable[str], drop_others: bool
 ) -> tuple[LazyArrays, tuple[str, ...]]:
-    """Return the variables of the encoder and of one head, and the names of the others.
-
-    Args:
-        known: all valid names of a BERT and its heads.
-
-    Raises:
-        ValueError: the encoder is incomplete, or other variables exist without `drop_others`.
-    """
+    """Return the variables of the encoder and of one head, and the names of the others."""
     known = set(known)
     needed = {n for n in known if n.startswith("bert/") and not n.startswith("bert/pooler/")}
     if missing := sorted(needed - set(arrays)):
@@ -161,13 +144,6 @@ def task_values(
 
     Without that file, the head is that of Hugging Face's `architectures`, or the only one that matches
     the variables, and arguments with a default may be absent.
-
-    Args:
-        max_seq_length: S of a task without `task.json`. Default: `checkpoint.longest_input`. The
-            length that an embedder's folder states comes before it.
-
-    Raises:
-        ValueError: `task.json` has no name of a task or contradicts config.json.
     """
     if checkpoint.task is not None:
         _check_same_head(checkpoint, checkpoint.task)
@@ -238,7 +214,6 @@ def _values_of_head(
 
 
 def split_labels(comma_list: str) -> tuple[str, ...]:
-    """Return the labels of a flag, such as "neg,pos"."""
     return tuple(label.strip() for label in comma_list.split(",") if label.strip())
 
 
@@ -249,12 +224,6 @@ def label_order(
 
     Equal names come first. Else names are compared without regard to case, spaces, "-" and "_", and
     LABEL_1 and 1 are one name. Without names (LABEL_0, ...) a checkpoint has the order of `labels`.
-
-    Args:
-        other_names: second names of `labels`, in the same order.
-
-    >>> label_order(["ENTAILMENT", "NOT_ENTAILMENT"], ["not entailment", "entailment"])
-    [1, 0]
     """
     plain = [_normalize(label) for label in checkpoint_labels]
     for names in (labels, other_names):
@@ -290,13 +259,8 @@ def align_labels(
     """Return the checkpoint with its classifier's rows in the order of a model's labels.
 
     Args:
-        checkpoint_labels, labels: of the checkpoint and the new model; () for a number or another head.
-        other_names: second names of `labels`, in their order.
         will_train: True if the model will be trained. Then a classifier for other labels is dropped, and
             that of the model starts with random values.
-
-    Raises:
-        ValueError: the classifier is for other labels, and the model will not be trained.
     """
     if not checkpoint_labels or not labels or not set(CLASSIFIER) <= set(checkpoint.arrays):
         return checkpoint

@@ -32,7 +32,6 @@ def local_path(path: str | os.PathLike) -> str:
 
 
 def check_exists(path: str) -> None:
-    """Raise FileNotFoundError if nothing is found at a local path."""
     if not (tf.io.gfile.exists(path) or tf.io.gfile.glob(f"{path}.*")):
         raise FileNotFoundError(
             f"There is no checkpoint {path}. A model of the Hugging Face hub is {SCHEME}org/name, such "

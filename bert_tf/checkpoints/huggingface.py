@@ -125,15 +125,7 @@ def _modern_name(name: str) -> str:
 
 
 def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
-    """Read a Hugging Face folder of a BERT, or the transformer and projection of sentence-transformers.
-
-    Args:
-        path: a folder with `config.json` and one of `tensor_files.WEIGHTS_FILES`; or such a file.
-
-    Returns:
-        The checkpoint with the reference's names, layout and dialect. Tensors without a name in the
-        reference keep their own.
-    """
+    """Read a Hugging Face folder of a BERT, or transformer and projection of sentence-transformers."""
     path = os.fspath(path)
     folder = transformer_folder(path) if os.path.isdir(path) else os.path.dirname(path)
     file = weights_file(folder) if os.path.isdir(path) else path

@@ -156,16 +156,8 @@ def assign(
 ) -> LoadReport:
     """Assign `arrays[variable.path]` to each variable, after checking all names and shapes.
 
-    Args:
-        variables: Keras variables whose `path` is the reference's name.
-        source: name of the arrays in messages.
-        ignored: names in `arrays` that are not used.
-
-    Raises:
-        ValueError: a variable of the encoder ("bert/...") is missing or of another shape, the encoder
-            has another path, or two variables have the same path. The pooler and a BiLSTM on top of the
-            encoder may be missing as a whole. A head may be missing or of another shape. Those keep
-            their values.
+    The pooler and a BiLSTM on top of the encoder may be missing as a whole. A head may be missing or of
+    another shape. Those keep their values.
     """
     variables = list(variables)
     by_name: dict[str, Any] = {variable.path: variable for variable in variables}

@@ -53,14 +53,7 @@ def is_of_sentence_transformers(folder: str) -> bool:
 
 
 def embedding_settings(folder: str) -> dict[str, Any] | None:
-    """Return the settings of an embedding model, as arguments of `EmbeddingTask`; None for others.
-
-    Args:
-        folder: of the transformer, or of the whole model.
-
-    Raises:
-        DataError: a module or setting is not supported, or modules.json is missing.
-    """
+    """Return the settings of an embedding model, as arguments of `EmbeddingTask`; None for others."""
     root = _root(folder)
     if root is None:
         if (file := _file_of_modules(folder)) is not None:
@@ -89,11 +82,7 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
 
 
 def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return {"activation_fn": class in Python or None} of a CrossEncoder; None for other models.
-
-    Args:
-        values: of its config.json, where earlier versions than 5.0 write keys of their own.
-    """
+    """Return {"activation_fn": class in Python or None} of a CrossEncoder; None for other models."""
     newest, oldest = read_sibling(folder, _PROMPTS_FILE), "sbert_ce_default_activation_function"
     if newest.get("model_type") == "CrossEncoder":
         if (newest.get("prompts") or {}).get(name := newest.get("default_prompt_name")):

@@ -39,7 +39,6 @@ def weights_file(folder: str) -> str | None:
 
 
 def is_weights_file(path: str) -> bool:
-    """Return True if `open_tensors` reads files with the name of `path`."""
     endings = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json", ".h5")
     return path.endswith(endings)
 

@@ -235,10 +235,7 @@ def _reference_name(name: str) -> str | None:
 
 
 def read_tf2(prefix: str) -> PretrainedCheckpoint:
-    """Read an object-based checkpoint with a BERT encoder and the heads of tf-models-official.
-
-    Without a `bert_config.json` in its folder, the sizes are inferred from the shapes.
-    """
+    """Read an encoder and its heads; without a `bert_config.json` the sizes follow from the shapes."""
     folder = os.path.dirname(prefix)
     arrays, config, architecture, notes = _read_variables(Bundle(prefix), prefix)
     config_file = sibling_file(folder, "bert_config.json")
@@ -303,7 +300,6 @@ def _to_reference_layout(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _infer_config(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
-    """Infer the sizes from the stored shapes."""
     layers = {int(m[1]) for name in shapes if (m := re.match(r"bert/encoder/layer_(\d+)/", name))}
     vocab_size, width = shapes["bert/embeddings/word_embeddings"]
     query = shapes.get("bert/encoder/layer_0/attention/self/query/kernel", ())

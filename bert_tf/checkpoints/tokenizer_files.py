@@ -57,11 +57,7 @@ _PRE_TOKENIZER = {"type": "BertPreTokenizer"}
 
 
 def read_tokenizer_files(path: str) -> TokenizerFiles:
-    """Read the files of a tokenizer.
-
-    Args:
-        path: their folder; or a vocabulary, which replaces the one that the files next to it have.
-    """
+    """Read the files of a tokenizer in a folder, or next to a vocabulary, which replaces theirs."""
     is_folder = not path or tf.io.gfile.isdir(path)
     folder, vocab_file = (path, None) if is_folder else (os.path.dirname(path), path)
     files = {name: read_sibling(folder, name) for name in (*_ADDED_TOKENS, _SENTENCES)}
@@ -121,10 +117,7 @@ def _fast_vocab(fast: Mapping[str, Any], path: str) -> tuple[str, ...] | None:
 def _settings(
     files: Mapping[str, Mapping[str, Any]], paths: Mapping[str, str]
 ) -> Iterator[tuple[str, str, bool | None]]:
-    """Yield the settings that `FullTokenizer` does not follow, as in `TokenizerFiles`.
-
-    tokenizer_config.json takes precedence over tokenizer.json.
-    """
+    """Yield the settings of `TokenizerFiles`; tokenizer_config.json precedes tokenizer.json."""
     config, fast = files[_CONFIG], files[_FAST]
     normalizer = fast.get("normalizer") or {}
 
@@ -177,13 +170,7 @@ def find_tokenizer(
     checkpoint: PretrainedCheckpoint | None,
     config: BertConfig | None,
 ) -> tuple[TokenizerFiles, bool]:
-    """Return files with a vocabulary, and the case, after checking that they fit checkpoint and model.
-
-    Args:
-        vocab_file, do_lower_case: from the flags. None: see `find_case`, else True.
-        checkpoint: initial weights, or None.
-        config: architecture, whose `vocab_size` must exceed every id; None if unknown.
-    """
+    """Return files with a vocabulary, and the case, after checking them with checkpoint and model."""
     files = TokenizerFiles() if checkpoint is None else checkpoint.tokenizer
     if vocab_file is not None:
         files = read_tokenizer_files(vocab_file)

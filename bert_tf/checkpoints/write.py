@@ -45,13 +45,7 @@ def model_files(
     vocab: Sequence[str] | None = None,
     do_lower_case: bool | None = None,
 ) -> dict[str, str]:
-    """Return name -> text of the files next to the weights, without those of None.
-
-    Args:
-        task: content of `task.json`.
-        vocab: WordPieces in the order of their ids.
-        do_lower_case: of the tokenizer.
-    """
+    """Return name -> text of the files next to the weights, without those of None."""
     files = {}
     if config is not None:
         files["bert_config.json"] = config.to_json_string()
@@ -65,7 +59,6 @@ def model_files(
 
 
 def write_files(folder: str, files: Mapping[str, str]) -> None:
-    """Write name -> text, such as `model_files`, into a folder."""
     for name, text in files.items():
         write_text(os.path.join(folder, name), text)
 
@@ -80,13 +73,7 @@ def write_folder(
     do_lower_case: bool | None,
     format: str,
 ) -> None:
-    """Write a checkpoint and the files next to it into an empty folder.
-
-    Args:
-        checkpoint: with labels if the head has any.
-        task, vocab, do_lower_case: as in `model_files`.
-        format: one of `FORMATS`.
-    """
+    """Write a checkpoint and the files next to it into an empty folder."""
     if format not in FORMATS:
         raise ValueError(f"`format` is {format!r}, but must be one of {', '.join(FORMATS)}.")
     if format == "tf1":
