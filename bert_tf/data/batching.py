@@ -41,10 +41,7 @@ _SHUFFLE_BUFFER = 10_000
 
 
 def read_epochs(files: list[str], seed: int | None) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Return a function from an epoch to its serialized examples; without a seed in their order.
-
-    The order depends only on seed and epoch.
-    """
+    """Return epoch -> serialized examples: in the order of the files, or one of (seed, epoch) alone."""
     compressions = [detect_compression(file) for file in files]
     files_at_once = min(_FILES_AT_ONCE, len(files))
 
@@ -82,9 +79,6 @@ def choose_pool_size(batch_size: int, num_records: int) -> int:
     """Return the batches of a pool: at most an epoch, but one or more.
 
     A pool that crosses the end of an epoch can contain an example twice, and so can its batches.
-
-    Args:
-        num_records: of the data set. Above `MAX_POOL_BATCHES * batch_size` the result is constant.
     """
     return max(1, min(MAX_POOL_BATCHES, _POOL_RECORDS // batch_size, num_records // batch_size))
 
@@ -247,11 +241,7 @@ def _pack(input_ids, input_mask, segment_ids, *, row_length: int, parts: int):
 
 
 def first_fit(lengths: Sequence[int], row_length: int) -> list[list[int]]:
-    """Return the examples of each row: longest first, each in the first row with room.
-
-    >>> first_fit([3, 6, 2, 2], 8)
-    [[1, 2], [0, 3]]
-    """
+    """Return the examples of each row: longest first, each in the first row with room."""
     rows: list[list[int]] = []
     room: list[int] = []
     for example in sorted(range(len(lengths)), key=lambda index: -lengths[index]):

@@ -1,10 +1,5 @@
 """FeatureSpec, one declaration of a tensor, and the views derived from it.
 
-* `encode_example`, in bulk `parallel.encode_columns`: a serialized `tf.train.Example`
-* `parse_examples`: the parser of a batch
-* `split`: `(x, y, sample_weight)` for `Model.fit`
-* `trim_padding`: a batch without needless padding
-
 Shapes: B batch, S sequence, P predictions, K choices.
 """
 
@@ -70,11 +65,7 @@ def sequence_specs(shape: tuple[int, ...]) -> tuple[FeatureSpec, ...]:
 
 
 def check_specs(specs: Sequence[FeatureSpec]) -> None:
-    """Raise unless the declarations are consistent.
-
-    Raises:
-        ValueError: a name is repeated, an output has two labels, or a weight's output has no label.
-    """
+    """Raise unless the declarations are consistent."""
     names = [spec.name for spec in specs]
     outputs = [spec.output for spec in specs if spec.role == "label"]
     for spec in specs:
@@ -97,9 +88,6 @@ def encode_example(specs: Sequence[FeatureSpec], values: Mapping[str, Any]) -> b
     Args:
         values: name -> number, list or array of the spec's shape, within int32 for "int32". Exactly
             the names of `specs`.
-
-    Raises:
-        ValueError: a value is missing, unknown, of another length, or not a number of that dtype.
     """
     if differing := values.keys() ^ {spec.name for spec in specs}:
         names = "`, `".join(sorted(differing))
@@ -169,7 +157,6 @@ def trim_padding(
 
     Args:
         features: name -> tensor [B, *shape], with `input_mask` (1 = real, 0 = padding).
-        multiple: the new length is rounded up to a multiple of this (at most S), for few shapes.
 
     Returns:
         The same features; those of `SEQUENCE_FEATURES` are [B, ..., S'] with 1 <= S' <= S, and those of

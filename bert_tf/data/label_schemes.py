@@ -47,9 +47,6 @@ def find_entities(labels: Sequence[str]) -> list[Entity]:
     An entity begins at B and S, and at an I or E that continues no entity of its type. It ends before
     the next entity, before O, and after E and S. L of BILOU is E, and U is S; M of BMES is I. A
     label X without a prefix is I-X, as in the pipelines of transformers.
-
-    >>> find_entities(["B-PER", "I-PER", "O", "I-LOC"])
-    [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4)]
     """
     entities: list[Entity] = []
     start, current = None, ""
@@ -79,11 +76,7 @@ def is_entity_label(text: str) -> bool:
 
 
 def to_iob2(labels: Sequence[str]) -> list[str]:
-    """Return IOB2 labels of the same entities.
-
-    >>> to_iob2(["O", "I-PER", "E-PER"])
-    ['O', 'B-PER', 'I-PER']
-    """
+    """Return IOB2 labels of the same entities."""
     converted = [OUTSIDE] * len(labels)
     for kind, start, end in find_entities(labels):
         first, inside = _begin_and_inside(kind)
@@ -92,11 +85,7 @@ def to_iob2(labels: Sequence[str]) -> list[str]:
 
 
 def complete_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Return O and the labels of IOB2 for each type that occurs.
-
-    >>> complete_labels(["B-PER", "O", "E-LOC"])
-    ('O', 'B-LOC', 'I-LOC', 'B-PER', 'I-PER')
-    """
+    """Return O and the labels of IOB2 for each type that occurs."""
     types = sorted({kind for kind in map(entity_type, labels) if kind is not None})
     return (OUTSIDE, *chain.from_iterable(map(_begin_and_inside, types)))
 
@@ -128,15 +117,12 @@ class Counts:
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of precision and recall ("FB1")."""
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else 0.0
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Results of conlleval."""
-
     num_tokens: int  # words
     num_correct_tokens: int  # words with the correct label
     overall: Counts  # of all types
@@ -154,12 +140,7 @@ class Scores:
 
 
 def conlleval(actual: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> Scores:
-    """Return the scores of predicted labels, sentence by sentence.
-
-    >>> scores = conlleval([["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]])
-    >>> scores.overall, round(scores.accuracy, 3)
-    (Counts(correct=0, predicted=1, actual=1), 0.667)
-    """
+    """Return the scores of predicted labels, sentence by sentence."""
     num_tokens = num_correct_tokens = 0
     correct: Counter[str] = Counter()
     num_predicted: Counter[str] = Counter()

@@ -19,8 +19,6 @@ _CHOICE = re.compile(r"(?:ending|choice)(\d+)")
 
 @dataclass(frozen=True)
 class Question:
-    """One example."""
-
     guid: str  # its name in the predictions
     text_a: str  # shared by all choices: the first sentence, or a question with its text
     choices: tuple[str, ...]  # the second text of each choice, two or more
@@ -29,12 +27,7 @@ class Question:
 
 
 def read_questions(path: str) -> list[Question]:
-    """Return the questions of a .csv or .jsonl file.
-
-    Raises:
-        ValueError: the format is unknown, the file is empty, or a row is invalid; the message has its
-            location.
-    """
+    """Return the questions of a .csv or .jsonl file."""
     questions = [_parse(row) for row in read_table(path)]
     if not questions:
         raise DataError(path, "no question found.")

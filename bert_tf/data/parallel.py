@@ -42,16 +42,9 @@ def map_in_order(
     """Yield `function(part)` in input order, regardless of `num_workers`.
 
     Args:
-        function: picklable; each worker loads it once and imports its module, which takes seconds if
-            that imports TensorFlow.
-        parts: picklable; taken when they are needed.
         num_workers: processes; 1 is this one. They end when this process ends for any reason, when a
             part fails, and when no more results are taken. Python imports the main script in each of
             them, so it needs `if __name__ == "__main__":`.
-
-    Raises:
-        Exception: an exception of `function`.
-        RuntimeError: a worker was killed, for example because memory ran out.
     """
     if num_workers <= 1:
         yield from map(function, parts)
@@ -113,12 +106,7 @@ def workers_for(num_sequences: int) -> int:
 
 
 def encode_columns(columns: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Return N serialized examples.
-
-    Args:
-        columns: name -> array [N, ...]. Floats are stored as float_list; whole numbers, which must be 0
-            or more, as int64_list.
-    """
+    """Return N serialized examples of arrays [N, ...]: floats, or whole numbers, 0 or more."""
     entries: list[list[bytes]] = []  # of each feature, the bytes of every example
     for name, values in columns.items():
         column = values.reshape(len(values), -1)
@@ -192,8 +180,6 @@ NUM_SPECIAL_TOKENS = 2  # [CLS] and [SEP], of a single sentence
 
 @dataclass(frozen=True)
 class RecordMaker:
-    """Base of the record makers."""
-
     tokenizer: FullTokenizer
     max_seq_length: int  # S
     names: tuple[str, ...]  # features of a record, in order
@@ -211,8 +197,6 @@ class RecordMaker:
 
 
 class SentenceRow(NamedTuple):
-    """A sentence, or a pair of them."""
-
     number: int  # of the example in its set
     text_a: str
     text_b: str | None
@@ -221,8 +205,6 @@ class SentenceRow(NamedTuple):
 
 @dataclass(frozen=True)
 class SentenceRecords(RecordMaker):
-    """Records of single sentences and pairs."""
-
     doc_stride: int | None = None  # tokens between windows of long examples; None truncates them
     label_dtype: str = "int32"  # or "float32"
 
@@ -316,8 +298,6 @@ LabelledDocument = Sequence[LabelledSentence]
 
 @dataclass(frozen=True)
 class WordRecords(RecordMaker):
-    """Records of labelled words: windows of documents."""
-
     doc_stride: int | None = None  # pieces between windows; None for half a window
 
     def __call__(self, documents: Sequence[LabelledDocument]) -> tuple[list[bytes], int]:
@@ -327,7 +307,6 @@ class WordRecords(RecordMaker):
         return self._encode(columns), 0
 
     def count(self, document: LabelledDocument) -> int:
-        """Return the number of records of a document."""
         return len(self._windows(self._words(document)))
 
     def rows(self, document: LabelledDocument) -> Iterator[dict[str, Any]]:
@@ -377,8 +356,6 @@ class WindowRow(NamedTuple):
 
 @dataclass(frozen=True)
 class WindowRecords(RecordMaker):
-    """Records of windows of passages."""
-
     def __call__(self, rows: Sequence[WindowRow]) -> tuple[list[bytes], int]:
         """Return the records, and 0."""
         columns = pack_all([(row.query_ids, row.passage_ids) for row in rows], **self._packing())

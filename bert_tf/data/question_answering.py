@@ -36,8 +36,6 @@ NO_ANSWER = SquadAnswer("", -1)  # in files that give every question an answer
 
 @dataclass(frozen=True)
 class SquadExample:
-    """One question."""
-
     qas_id: str  # its name in the prediction files
     question_text: str
     passage: Passage  # shared by its questions
@@ -72,12 +70,7 @@ class Findings:
 
 
 def read_squad(path: str | os.PathLike) -> list[SquadExample]:
-    """Return the questions of a file, plain or gzip, local or remote.
-
-    Raises:
-        ValueError: the file is not JSON in UTF-8, a value is missing or invalid, or an id is repeated.
-            The message has the location, such as `data[0].paragraphs[3].qas[1]`.
-    """
+    """Return the questions of a file, plain or gzip, local or remote."""
     file = os.fspath(path)
     examples: list[SquadExample] = []
     passages: dict[str, Passage] = {}
@@ -178,14 +171,6 @@ def examples_to_train(
     """Return the questions that can be learned, each with its answer located in the passage.
 
     As in the reference, the words at `answer_start` only need to contain the answer.
-
-    Args:
-        version_2_with_negative: True if a question may have no answer.
-        findings: gets the questions that were left out, and those with an inexact answer.
-
-    Raises:
-        ValueError: questions have no answer, and `version_2_with_negative` is False; or a question has
-            neither answers nor `is_impossible`.
     """
     chosen = []
     for example in examples:

@@ -42,11 +42,7 @@ Part = TypeVar("Part")
 
 
 def count_records(files: Sequence[str], limit: int | None = None) -> int:
-    """Count the records in `files` without parsing them, up to `limit`.
-
-    Raises:
-        ValueError: a file is corrupt or not a TFRecord file. The message names it.
-    """
+    """Count the records in `files` without parsing them, up to `limit`."""
     count = 0
     with explain_read_errors(files):
         for file in files:
@@ -57,12 +53,7 @@ def count_records(files: Sequence[str], limit: int | None = None) -> int:
 
 
 def check_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:
-    """Check the first record of each file before a model is built on them.
-
-    Raises:
-        ValueError: a feature does not fit, all files are empty, or one is corrupt. The message names
-            the file, the feature and the remedy.
-    """
+    """Check the first record of each file before a model is built on them."""
     check_specs(specs)
     records = {file: record for file in files if (record := _first_record(file)) is not None}
     if not records:
@@ -85,11 +76,7 @@ def check_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:
 
 
 def feature_sizes(file: str) -> dict[str, int]:
-    """Return feature -> number of values, of a file's first record; {} for an empty file.
-
-    Raises:
-        ValueError: the file is corrupt.
-    """
+    """Return feature -> number of values, of a file's first record; {} for an empty file."""
     return {name: size for name, (size, _) in (_first_record(file) or {}).items()}
 
 
@@ -117,11 +104,7 @@ _READ_ERRORS = (_INVALID_ID, "Could not parse example", "Name: <unknown>")
 
 
 def assert_ids(features: Mapping[str, tf.Tensor], id_limits: Mapping[str, int]) -> None:
-    """Add an operation to `tf.data` that fails if a batch contains an invalid id.
-
-    Args:
-        id_limits: feature -> number of valid ids, from 0.
-    """
+    """Add an operation that fails if a batch has an id outside 0 to `id_limits[feature]` - 1."""
     for name in id_limits.keys() & features.keys():
         # Without its sign, a negative id is larger than any limit.
         max_id = tf.reduce_max(tf.bitcast(features[name], tf.uint32))
@@ -133,11 +116,7 @@ def assert_ids(features: Mapping[str, tf.Tensor], id_limits: Mapping[str, int]) 
 
 @contextmanager
 def explain_read_errors(files: Sequence[str]) -> Iterator[None]:
-    """Name the files in errors of iteration over `read_records`, which TensorFlow's errors do not.
-
-    Raises:
-        ValueError: a file is corrupt, or a record cannot be parsed or has an invalid id.
-    """
+    """Name the files in errors of iteration over `read_records`, which TensorFlow's errors do not."""
     try:
         yield
     except tf.errors.DataLossError as error:
@@ -288,7 +267,6 @@ CHUNK_SIZE = 1000  # examples that become records at once
 
 
 def split_chunks(examples: Iterable[Part]) -> Iterator[list[Part]]:
-    """Yield the examples in chunks; the last may be smaller."""
     iterator = iter(examples)
     return iter(lambda: list(itertools.islice(iterator, CHUNK_SIZE)), [])
 
@@ -300,13 +278,9 @@ def write_parts(
     parts: Iterable[Part],
     num_workers: int = 1,
 ) -> tuple[int, int]:
-    """Write a TFRecord file. Return the number of records, and the sum of `make`'s numbers.
+    """Write a TFRecord file; return the number of records, and the sum of `make`'s numbers.
 
-    Any number of workers writes the same file.
-
-    Args:
-        make: part of the examples -> their serialized records, and a number.
-        parts: in the order of the file. Several workers need picklable parts and `make`.
+    `make`: part of the examples -> their serialized records, and a number.
     """
     total = 0
     with RecordWriter(path, specs) as writer:
@@ -318,12 +292,7 @@ def write_parts(
 
 
 def content_key(tokenizer: FullTokenizer, settings: Any, rows: Iterable[Any]) -> str:
-    """Return a hash of everything that records depend on, with the version of this package.
-
-    Args:
-        settings: of the task, as JSON values.
-        rows: for each example in order, the values in its records, as JSON values.
-    """
+    """Return a hash of everything that records depend on, with the version of this package."""
     vocabulary = list(tokenizer.vocab.items())
     header = [__version__, settings, tokenizer.do_lower_case, vocabulary]
     digest = hashlib.sha256(json.dumps(header).encode())
@@ -333,12 +302,7 @@ def content_key(tokenizer: FullTokenizer, settings: Any, rows: Iterable[Any]) ->
 
 
 def make_once(path: str, key: str, write: Callable[[str], int]) -> int:
-    """Write a record file unless it exists with the same key. Return the number of records.
-
-    Args:
-        key: hash of its content.
-        write: path -> number of records written.
-    """
+    """Write a record file unless it exists with the same key. Return the number of records."""
     key_file = f"{path}.json"
     if tf.io.gfile.exists(key_file):
         if tf.io.gfile.exists(path):

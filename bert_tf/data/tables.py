@@ -94,15 +94,6 @@ def read_table(
     """Yield the rows of a table whose columns have names. Empty lines are skipped.
 
     Values are strings in TSV and CSV, JSON values otherwise. Columns of CSV may be enclosed in '"'.
-
-    Args:
-        format: "tsv" or "csv", whose first line names the columns, or "jsonl", one JSON object per
-            line. None infers it from the file name.
-        separator: of the columns of TSV and CSV, a character. None means a comma in CSV and a tab in
-            TSV.
-
-    Raises:
-        ValueError: the format is unknown, the header repeats a name, or a row does not fit.
     """
     file = os.fspath(path)
     format = format or guess_format(file)

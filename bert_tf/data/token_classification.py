@@ -77,14 +77,7 @@ class ConllColumns:
 def read_conll(
     path: str, columns: ConllColumns = ConllColumns(), word_labels: bool = False
 ) -> list[Sentence]:
-    """Return the sentences of a file.
-
-    Args:
-        word_labels: True for labels of any form, False for those of entities.
-
-    Raises:
-        ValueError: a row or a label is invalid, or the file is empty.
-    """
+    """Return the sentences of a file."""
     sentences: list[Sentence] = []
     rows: dict[int, list[str]] = {}  # of a sentence, by their lines
     document = num_columns = 0
@@ -115,11 +108,8 @@ def relabel_lines(
 ) -> Iterator[str]:
     """Yield the lines of a file that `read_conll` has read, with other labels.
 
-    Args:
-        labels: one for each word of the file, in order.
-        gold: the file's labels as they were read. Add a column of `labels` to them and leave out
-            -DOCSTART- and comments, as input of conlleval. Default: `labels` replace the file's. A file
-            without labels always gets a new column.
+    With `gold`, the labels as they were read, `labels` are an additional column, and -DOCSTART- and
+    comments are left out, as input of conlleval. Otherwise they replace the file's, if any.
     """
     labels, true_labels = iter(labels), iter(gold or ())
     for row in _rows(path, columns):
@@ -205,15 +195,7 @@ class WordSpan(NamedTuple):
 def split_words(
     text: str, rule: str = "basic", whole_words: Collection[str] = ()
 ) -> list[WordSpan]:
-    """Return the words of a text, in order.
-
-    Args:
-        rule: one of `RULES`.
-        whole_words: words that keep a punctuation mark at an end, for outer_punctuation.
-
-    >>> [text[start:end] for text in ["In New York, 東京."] for start, end in split_words(text)]
-    ['In', 'New', 'York', ',', '東', '京', '.']
-    """
+    """Return the words of a text, in order."""
     spans: list[WordSpan] = []
     spaces = [-1, *(i for i, char in enumerate(text) if is_whitespace(char)), len(text)]
     for start, end in ((before + 1, after) for before, after in pairwise(spaces)):
@@ -252,11 +234,7 @@ def _without_outer_marks(
 
 
 def join_words(words: Sequence[str], with_spaces: bool = True) -> tuple[str, list[WordSpan]]:
-    """Return words as a text, with punctuation as people write it, and where each word is in it.
-
-    >>> join_words(["In", "New", "York", "(", "NY", ")", "."])[0]
-    'In New York (NY).'
-    """
+    """Return words as a text, with punctuation as people write it, and where each word is in it."""
     text, spans = "", []
     for before, word in pairwise(["(", *words]):
         is_close = _OPENING.fullmatch(before) or _CLOSING.fullmatch(word)

@@ -122,14 +122,7 @@ class TokenizedPassage:
     first_piece: list[int]  # of each word; a word that the tokenizer drops has that of the next
 
     def find_span(self, answer: SquadAnswer, answer_ids: Sequence[int]) -> TokenSpan | None:
-        """Return the pieces of an answer; None if the tokenizer drops all of it.
-
-        These are exactly the answer's pieces ("1895"), or else all pieces of its words
-        ("(1895-1943).").
-
-        Args:
-            answer_ids: the word pieces of the answer's text.
-        """
+        """Return the pieces of an answer ("1895"), else of its words ("(1895-1943)."), or None."""
         first_word, last_word = self.passage.find_words(answer)
         start = self.first_piece[first_word]
         is_last = last_word + 1 == len(self.first_piece)
@@ -167,7 +160,6 @@ class TokenizedPassage:
 
 
 def tokenize_passage(passage: Passage, tokenizer: FullTokenizer) -> TokenizedPassage:
-    """Split a passage into word pieces, word by word."""
     return TokenizedPassage(passage, *word_pieces(tokenizer, passage.words))
 
 
@@ -176,9 +168,6 @@ def piece_offsets(tokenizer: FullTokenizer, text: str) -> list[tuple[int, int]]:
 
     Pieces consist of cleaned, lower-cased and decomposed characters, whose lengths do not depend on
     their neighbours. Marks that the tokenizer strips belong to the letter before them.
-
-    >>> piece_offsets(FullTokenizer(["[UNK]", "el", "##an", "!"]), "Élan!")
-    [(0, 2), (2, 4), (4, 5)]
     """
     basic, wordpiece = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
     lengths = [sum(map(len, basic.tokenize(char))) for char in text]
@@ -209,9 +198,6 @@ def passage_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[Spa
     """Return parts of a passage that cover it, one every `doc_stride` tokens.
 
     A stride above `max_tokens` counts as `max_tokens`. An empty passage has no parts.
-
-    >>> passage_spans(6, max_tokens=3, doc_stride=2)
-    [Span(start=0, length=3), Span(start=2, length=3), Span(start=4, length=2)]
     """
     windows = sliding_windows(num_tokens, max_tokens, doc_stride)
     return [Span(start, end - start) for start, end in windows if end > start]
@@ -272,12 +258,10 @@ class Window:
 
     @property
     def passage_ids(self) -> list[int]:
-        """Ids of the passage's tokens in this window."""
         start, length = self.span
         return self.passage.ids[start : start + length]
 
     def pack(self, max_seq_length: int, cls_id: int, sep_id: int) -> PackedSequence:
-        """Return the model's input."""
         lengths = {"max_seq_length": max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
         return pack(self.query_ids, self.passage_ids, **lengths)
 
@@ -294,12 +278,7 @@ def make_windows(
     answer: TokenSpan | None = None,
     first_unique_id: int = FIRST_UNIQUE_ID,
 ) -> Iterator[Window]:
-    """Yield the windows of one question. An empty passage has none.
-
-    Args:
-        query_ids: already truncated to --max_query_length.
-        answer: tokens of the passage, if there is an answer to learn.
-    """
+    """Yield the windows of one question. An empty passage has none."""
     num_tokens = len(passage.ids)
     spans = passage_spans(num_tokens, max_seq_length - len(query_ids) - 3, doc_stride)
     contexts = max_context(spans, num_tokens)
@@ -322,17 +301,7 @@ class WordWindow(NamedTuple):
 def word_windows(
     lengths: Sequence[int], max_tokens: int, stride: int | None = None
 ) -> list[WordWindow]:
-    """Return the windows of a text.
-
-    Args:
-        lengths: pieces of each word, 1 to `max_tokens`.
-        max_tokens: pieces per window.
-        stride: pieces between the starts of windows, 1 to `max_tokens`. Default: half a window.
-
-    >>> word_windows([1] * 10, max_tokens=6, stride=2)
-    [WordWindow(start=0, end=6, first=0, last=4), WordWindow(start=2, end=8, first=4, last=6), \
-WordWindow(start=4, end=10, first=6, last=10)]
-    """
+    """Return the windows of a text."""
     stride = max(1, max_tokens // 2) if stride is None else stride
     assert max(lengths) <= max_tokens and stride >= 1  # noqa: S101
     offsets = [0, *accumulate(lengths)]  # pieces before each word, and the total
