@@ -161,8 +161,6 @@ class PretrainingDataOptions:
 
 @dataclass(frozen=True)
 class PretrainingDataSummary:
-    """Output of a run of `create_pretraining_data`."""
-
     output_files: tuple[str, ...]
     manifest_file: str
     counts: Counts
@@ -170,8 +168,6 @@ class PretrainingDataSummary:
 
 @dataclass(frozen=True)
 class GroupJob:
-    """A group of documents and its output files."""
-
     number: int
     seed: int
     ranges: Group
@@ -180,16 +176,7 @@ class GroupJob:
 
 
 def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataSummary:
-    """Read a corpus and write the TFRecords to pre-train on.
-
-    A run that was stopped resumes with the missing groups if it is started again with the same
-    flags.
-
-    Raises:
-        ValueError: a glob matches nothing, text is not UTF-8, the corpus has no text or yields no
-            instance, or the vocabulary is of another case. An output file would be an input, or other
-            records exist.
-    """
+    """Read a corpus and write the TFRecords to pre-train on, or those that a stopped run lacks."""
     input_files = expand_files(options.input_file, folders=True)
     outputs = [file for part in options.output_file.split(",") if (file := part.strip())]
     if not outputs or len(set(outputs)) < len(outputs):
@@ -357,11 +344,7 @@ def _log_records(file: str, tokenizer: FullTokenizer) -> None:
 def make_group(
     job: GroupJob, options: PretrainingDataOptions, tokenizer: FullTokenizer
 ) -> DoneGroup:
-    """Read a group and write its files.
-
-    Raises:
-        ValueError: the text is not UTF-8; the message has file, line and byte offset.
-    """
+    """Read a group and write its files."""
     specs = pretraining_features(options.max_seq_length, options.max_predictions, options.objective)
     with ExitStack() as stack:
         # Opened before the long work, so that a folder without write access fails at once.

@@ -47,8 +47,6 @@ Pair = tuple[str, str]  # neighbouring pieces
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyOptions:
-    """Options of `create_vocab`."""
-
     input_file: str = option(
         "Plain UTF-8 text, or gzip of it: a comma list of files, globs or folders. A file "
         "named twice counts twice.",
@@ -85,13 +83,7 @@ class Coverage(NamedTuple):
 
 
 def create_vocab(options: VocabularyOptions) -> Coverage:
-    """Learn a WordPiece vocabulary and write it with the configuration of a model of size base.
-
-    Raises:
-        ValueError: the folder has a vocabulary, or a glob matches nothing. A text is not UTF-8 (the
-            message has file, line and byte offset). The corpus has no text, or does not yield a
-            vocabulary of that size.
-    """
+    """Learn a WordPiece vocabulary and write it with the configuration of a model of size base."""
     start = time.monotonic()
     names = ("vocab.txt", "bert_config.json", "tokenizer_config.json")
     vocab_file, config_file, _ = outputs = [os.path.join(options.output_dir, n) for n in names]
@@ -134,14 +126,7 @@ def _corpus_lines(files: Sequence[str]) -> Iterator[str]:
 
 
 def first_tokens() -> list[str]:
-    """Return the tokens before the characters, with the ids of the published models.
-
-    >>> tokens = first_tokens()
-    >>> [tokens.index(f"[{name}]") for name in ("PAD", "unused0", "UNK", "CLS", "SEP", "MASK")]
-    [0, 1, 100, 101, 102, 103]
-    >>> tokens[104:]
-    ['[unused99]', '[unused100]']
-    """
+    """Return the tokens before the characters, with the ids of the published models."""
     unused = [f"[unused{number}]" for number in range(_NUM_UNUSED_TOKENS)]
     before, after = unused[:_UNUSED_BEFORE_UNK], unused[_UNUSED_BEFORE_UNK:]
     return ["[PAD]", *before, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *after]
@@ -160,9 +145,7 @@ def count_words(
     is left. Counts of rare words are then a little too low.
 
     Args:
-        do_lower_case: lower-case and strip accents, for an uncased vocabulary.
         max_words: about 100 bytes each, and 500 to learn.
-        max_chunks: distinct stretches between spaces that are collected before they are split.
 
     Returns:
         word -> count. Words are truncated one character above the tokenizer's limit.
@@ -204,16 +187,12 @@ def learn_wordpieces(
 
     Args:
         counts: word -> count, from `count_words`.
-        vocab_size: V, the exact number of tokens.
         character_coverage: fraction in (0, 1] of all characters that the vocabulary contains. The
             rarest are left out, and words with them become [UNK].
 
     Returns:
         `first_tokens`; the characters; those that can continue a word, as "##a"; the longer pieces, the
         most used first.
-
-    Raises:
-        ValueError: `vocab_size` is too small for the characters, or too large for the corpus.
     """
     counts = {
         word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD
@@ -263,9 +242,6 @@ def merge_pairs(counts: Mapping[str, int], num_pieces: int, min_frequency: int =
 
     The alphabet breaks ties. A piece of two pairs ("ab" + "##c", "a" + "##bc") counts once. Pairs below
     `min_frequency` are not merged.
-
-    >>> merge_pairs({"low": 5, "lower": 2, "newer": 6}, num_pieces=4)
-    ['##er', '##wer', 'lo', '##ewer']
     """
     words = [[intern("##" * (i > 0) + char) for i, char in enumerate(word)] for word in counts]
     known = set(chain.from_iterable(words))

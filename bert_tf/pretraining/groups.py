@@ -22,8 +22,6 @@ from bert_tf.files import BLOCK, detect_compression, open_binary, read_lines
 
 
 class TextRange(NamedTuple):
-    """Consecutive lines of a file."""
-
     file: str
     start: int  # byte of the uncompressed file at which a line begins
     end: int

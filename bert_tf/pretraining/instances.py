@@ -57,13 +57,7 @@ def pretraining_features(
 
 
 class InstanceRows:
-    """Instances to be written; `close` removes their temporary file.
-
-    Args:
-        specs: of `pretraining_features`.
-        max_bytes: of the rows in memory. More go to a temporary file in the folder of `tempfile`
-            (environment variable TMPDIR).
-    """
+    """Instances to be written; `close` removes their temporary file."""
 
     def __init__(self, specs: Sequence[FeatureSpec], max_bytes: int = 256 << 20):
         shapes = {spec.name: spec.shape for spec in specs}
@@ -87,13 +81,7 @@ class InstanceRows:
         positions: Sequence[int] = (),
         masked_lm_ids: Sequence[int] = (),
     ) -> None:
-        """Append an instance.
-
-        Args:
-            token_ids: as the model sees them, with [CLS] and [SEP], not padded.
-            end_a: position of the first [SEP].
-            positions, masked_lm_ids: at most P.
-        """
+        """Append an instance with [CLS] and [SEP], not padded; `end_a`: position of the first [SEP]."""
         zeros, unused = self._zeros, self._predictions - len(positions)
         row = array("i", (len(token_ids), end_a + 1, len(positions), next_sentence_label))
         row += token_ids

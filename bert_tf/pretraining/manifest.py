@@ -26,8 +26,6 @@ FORMAT = 1  # raised when the same flags make other records
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of things read and written."""
-
     documents: int = 0
     sentences: int = 0
     tokens: int = 0  # of the text
@@ -141,7 +139,6 @@ class Manifest:
         return sorted(n for n in mine.keys() | others.keys() if mine.get(n) != others.get(n))
 
     def write(self, path: str) -> None:
-        """Write the file, whole or not at all."""
         values = {
             "complete": len(self.groups) == self.num_groups,
             "totals": {**asdict(self.counts), **self.counts.ratios(self.flags["max_seq_length"])},
@@ -167,14 +164,7 @@ def read_manifests(files: Sequence[str]) -> dict[str, Manifest]:
 
 
 def check_complete(manifests: Mapping[str, Manifest]) -> None:
-    """Raise if a set is not finished, or a file of it is missing or truncated.
-
-    Args:
-        manifests: by path.
-
-    Raises:
-        ValueError: the message names the manifest, the file and the remedy.
-    """
+    """Raise if a set is not finished, or a file of it is missing or truncated."""
     remedy = "Run its create_pretraining_data command once more; the command resumes."
     for path, manifest in manifests.items():
         done, total = len(manifest.groups), manifest.num_groups

@@ -99,14 +99,7 @@ class MaskedTokens(NamedTuple):
 
 
 class Masker:
-    """Masks token sequences of one vocabulary.
-
-    Args:
-        vocab: token -> id, in file order. Random words are drawn from all entries.
-        options: fractions, and whether whole words are masked.
-        max_predictions: per sequence.
-        continuations: ids that continue a word, such as `continuation_ids`.
-    """
+    """Masks token sequences of one vocabulary; random words are drawn from all of its entries."""
 
     def __init__(
         self,
@@ -128,13 +121,7 @@ class Masker:
         self._unchanged_prob = round(unchanged / not_masked, 12) if not_masked else 0.0
 
     def __call__(self, token_ids: array, end_a: int, rng: RandomWords) -> MaskedTokens:
-        """Mask one sequence.
-
-        Args:
-            token_ids: [CLS] A [SEP] B [SEP], or [CLS] A [SEP], without padding.
-            end_a: position of the first [SEP].
-            rng: shuffles the candidates, then draws the replacement of each chosen piece.
-        """
+        """Mask [CLS] A [SEP] B [SEP], or [CLS] A [SEP]; `end_a` is the position of the first [SEP]."""
         num_to_predict = min(
             self._max_predictions, max(1, round(len(token_ids) * self._masked_lm_prob))
         )
@@ -186,5 +173,4 @@ class Masker:
 
 
 def continuation_ids(vocab: Mapping[str, int]) -> frozenset[int]:
-    """Return the ids of the `##` pieces."""
     return frozenset(index for token, index in vocab.items() if token.startswith("##"))

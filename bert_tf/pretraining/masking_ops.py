@@ -22,13 +22,7 @@ from bert_tf.pretraining.masking import MaskingOptions, continuation_ids
 
 
 class DynamicMasker:
-    """Masker of batches of token sequences of one vocabulary.
-
-    Args:
-        vocab: token -> id, ids 0, 1, 2 and so on. Random words are drawn from all of them.
-        options: fractions, and whether whole words are masked.
-        max_predictions_per_seq: P, the maximum number of predictions of a sequence.
-    """
+    """Masker of batches of sequences. `vocab`: token -> id, all of 0, 1, 2, ..."""
 
     def __init__(
         self,
@@ -52,8 +46,6 @@ class DynamicMasker:
 
         Args:
             features: `input_ids` and `input_mask`, int32 [B, S]. Others are returned unchanged.
-            seed: seed of the run.
-            number: number of the batch.
 
         Returns:
             `features` with `input_ids` as the model sees them, and `masked_lm_positions` (int32

@@ -135,8 +135,7 @@ PretrainingRun = Run[PretrainingTask, PretrainingOptions]
 def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     """Train and evaluate. Return the metrics of the evaluation, if any.
 
-    Write `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `report.html`, `README.md` (the model
-    card) and the files that describe the model.
+    Write the weights, `metrics.jsonl`, `eval_results.txt`, `report.html`, `README.md`.
     """
     training = options.training
     setup, record_sets, tasks = read_data(resolve(options, attention=options.attention))
@@ -216,15 +215,7 @@ class RecordSet:
 
 
 def read_record_set(pattern_list: str) -> RecordSet:
-    """Read the manifests, and the first record of each file.
-
-    Args:
-        pattern_list: comma list of globs, which may match manifests too.
-
-    Raises:
-        ValueError: no file matches, a set is not complete, or two files differ in their features or
-            objectives.
-    """
+    """Read the manifests, and the first record of each file."""
     files = [file for file in expand_files(pattern_list) if not file.endswith(SUFFIX)]
     manifests = read_manifests(files)
     check_complete(manifests)
@@ -242,11 +233,7 @@ def read_record_set(pattern_list: str) -> RecordSet:
 def read_data(
     setup: Setup,
 ) -> tuple[Setup, dict[str, RecordSet], dict[str, PretrainingTask]]:
-    """Return the setup with vocabulary and case, and the records and tasks of "train" and "eval".
-
-    Raises:
-        ValueError: the records do not fit the options, the model or the devices.
-    """
+    """Return the setup with vocabulary and case, and the records and tasks of "train" and "eval"."""
     options, checkpoint = setup.options, setup.checkpoint
     training, model = options.training, options.model
     record_sets = {}
@@ -307,15 +294,7 @@ def make_tasks(
     max_seq_length: int,
     trained: str | None = None,
 ) -> dict[str, PretrainingTask]:
-    """Return a task for each set of records, with one objective.
-
-    Args:
-        tokens: the vocabulary, which records without masks need.
-        trained: objective of a model that is only evaluated, if known.
-
-    Raises:
-        ValueError: records contradict --objective or each other, or the vocabulary is missing.
-    """
+    """Return a task for each set of records, with one objective."""
     objective, tasks = choose_objective(options.objective, list(record_sets.values()), trained), {}
     for name, record_set in record_sets.items():
         masker, max_predictions = None, options.masks.max_predictions_per_seq
@@ -335,11 +314,7 @@ def make_tasks(
 def choose_objective(
     objective: str | None, record_sets: Sequence[RecordSet], trained: str | None = None
 ) -> str:
-    """Return the objective: the flag's, else `trained` if all records allow it, else of the first set.
-
-    Raises:
-        ValueError: some records do not allow it.
-    """
+    """Return the objective: the flag's, else `trained` if all records allow it, else the first set's."""
     if trained and all(trained in record_set.objectives for record_set in record_sets):
         objective = objective or trained
     objective = objective or record_sets[0].objectives[0]

@@ -57,7 +57,6 @@ class Document:
             self._bounds.append(len(self._token_ids))
 
     def __len__(self) -> int:
-        """Return the number of sentences."""
         return len(self._bounds) - 1
 
     @property
@@ -65,7 +64,6 @@ class Document:
         return len(self._token_ids)
 
     def count(self, token_id: int) -> int:
-        """Count the occurrences of a token in the document."""
         return self._token_ids.count(token_id)
 
     def tokens(self, first: int, end: int) -> array:
@@ -101,10 +99,6 @@ def make_sequences(
     take the next, which is the order of the reference.
 
     Args:
-        objective: one of `OBJECTIVES`.
-        documents: of the corpus; random sentences come from these.
-        document_index: the document to cut up.
-        max_seq_length: S, at least `MIN_PAIR_LENGTH`.
         short_seq_prob: probability of a random, shorter length, because fine-tuning has short sequences
             too.
     """
