@@ -36,8 +36,6 @@ CERTAINLY_NULL = 1e6
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """Settings of answer selection."""
-
     n_best_size: int = 20  # answers to list, and tokens of each window that may be first or last
     max_answer_length: int = 30  # tokens
     version_2_with_negative: bool = False  # whether a question may have no answer
@@ -51,12 +49,7 @@ class AnswerSettings:
 
 
 class Candidate(NamedTuple):
-    """A possible answer; the text "" means no answer.
-
-    Args:
-        window: number of its window among those of the question, or None.
-        positions: first and last position in the model's input, or None.
-    """
+    """A possible answer; the text "" means no answer."""
 
     text: str
     start_logit: float
@@ -81,8 +74,6 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer to a question."""
-
     text: str  # "" for no answer
     nbest: tuple[Candidate, ...]  # best first, each text once
     best_answer: str  # the best text except ""; "" if there are no others
@@ -101,12 +92,7 @@ def predict_answer(
     tokenizer: FullTokenizer,
     settings: AnswerSettings,
 ) -> Prediction:
-    """Return the answer to one question.
-
-    Args:
-        windows: of the question, in their order; empty for an empty passage.
-        start_logits, end_logits: W arrays, float32 [S].
-    """
+    """Return the answer to one question, from W arrays of start and end logits, float32 [S]."""
     spans = _select_spans(windows, start_logits, end_logits, settings)
     null = None
     if settings.version_2_with_negative:
@@ -253,15 +239,7 @@ def join_pieces(pieces: Sequence[str]) -> str:
 
 
 def get_final_text(predicted: str, original: str, tokenizer: BasicTokenizer) -> str:
-    """Return the part of `original` that matches `predicted`, or all of it if they do not align.
-
-    Args:
-        predicted: from `join_pieces`.
-        original: the words of the passage that contain the pieces, separated by single spaces.
-
-    >>> get_final_text("steve smith", "Steve Smith's", BasicTokenizer())
-    'Steve Smith'
-    """
+    """Return the part of `original` that matches `predicted`, or all of it if they do not align."""
     normalized = " ".join(tokenizer.tokenize(original))
     start = normalized.find(predicted)
     if start == -1:

@@ -148,14 +148,7 @@ class ExampleTask(Task):
     def write_records(
         self, examples: Sequence[Any], tokenizer: FullTokenizer, path: str, num_workers: int = 1
     ) -> int:
-        """Write examples as a TFRecord file, the same for any `num_workers`.
-
-        Returns:
-            The number of records.
-
-        Raises:
-            ValueError: an example does not fit the task; the message names its line.
-        """
+        """Write examples as a TFRecord file, the same for any `num_workers`."""
         rows = self.rows(examples, tokenizer)
         parts, make = split_chunks(rows), self.record_maker(tokenizer)
         count, num_truncated = write_parts(path, self.written_features, make, parts, num_workers)
@@ -171,7 +164,6 @@ class ExampleTask(Task):
 
     @property
     def record_names(self) -> tuple[str, ...]:
-        """Names of `written_features`."""
         return tuple(spec.name for spec in self.written_features)
 
     def rows(self, examples: Sequence[Any], tokenizer: FullTokenizer) -> Iterable[Any]:
@@ -199,6 +191,5 @@ class ExampleTask(Task):
 
 
 def check_argument(is_valid: object, name: str, value: Any, rule: str) -> None:
-    """Raise ValueError unless an argument of a task is valid."""
     if not is_valid:
         raise ValueError(f"`{name}` is {value!r:.60}, but must be {rule}.")

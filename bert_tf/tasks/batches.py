@@ -117,12 +117,7 @@ def collect(
     label: str = "eval",
     max_batches: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return the tensors of `outputs` for all examples, in their order.
-
-    Args:
-        batch_size: of record files.
-        max_batches: maximum number of batches; with "bucketed" the shortest examples.
-    """
+    """Return the tensors of `outputs` for all examples, in their order."""
     lengths = "full" if needs_static_shapes(loop.strategy) else source.lengths
     size = source.batch_size or batch_size
     dataset = source.batches(loop, task, lengths, size)
@@ -170,12 +165,7 @@ def training_batches(
     num_parts: int = 1,
     id_limits: Mapping[str, int] | None = None,
 ) -> tf.data.Dataset:
-    """Return an endless dataset of training batches from `first_batch` on.
-
-    Args:
-        lengths: see `RecordFiles`.
-        num_parts: parts of a batch that are computed apart; rows are packed for each.
-    """
+    """Return an endless dataset of training batches from `first_batch` on."""
     dataset = read_records(
         files,
         task.record_features,

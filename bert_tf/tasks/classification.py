@@ -32,8 +32,6 @@ Metric = Callable[[np.ndarray, np.ndarray], float]  # predictions, labels
 
 @dataclass(frozen=True)
 class ProblemType:
-    """One type of label."""
-
     name: str  # value of --problem_type
     has_labels: bool  # whether the outputs have names; otherwise the single output is a number
     metrics: Mapping[str, Metric]

@@ -33,11 +33,7 @@ def load_task(
 
 
 def make_task(values: Mapping[str, Any], source: str) -> Task:
-    """Return the task with the content of a `task.json`, `Task.values`.
-
-    Args:
-        source: origin of the values, for messages.
-    """
+    """Return the task with the content of a `task.json`, `Task.values`."""
     arguments = {n: v for n, v in values.items() if n not in _EARLIER or _EARLIER[n] != v}
     arguments.pop("class_weights", None)  # of a training of version 2
     name = arguments.pop("task", None)
@@ -50,7 +46,6 @@ def make_task(values: Mapping[str, Any], source: str) -> Task:
 def load_weights(
     model: keras.Model, checkpoint: PretrainedCheckpoint, task: Task, will_train: bool = False
 ) -> None:
-    """Load a checkpoint into the model of a task."""
     report = initialize(model, checkpoint, HEADS.get(task.name))
     unused = () if task.uses_pooler else "bert/pooler/"
     missing = [name for name in report.missing if not name.startswith(unused)]

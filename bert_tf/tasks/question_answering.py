@@ -57,11 +57,7 @@ def label_questions(
     findings: Findings,
     answer_spans: str = "words",
 ) -> list[LabeledQuestion]:
-    """Return questions with the tokens of their answers, or None without an answer.
-
-    Args:
-        findings: receives the skipped questions, whose answer has no tokens.
-    """
+    """Return questions with the tokens of their answers, or None without an answer."""
     passages = tokenize_passages((example for example, _ in examples), tokenizer)
     labeled: list[LabeledQuestion] = []
     for example, answer in examples:
@@ -222,10 +218,7 @@ class QuestionAnsweringTask(ExampleTask):
 
 @dataclass(frozen=True, eq=False)
 class QuestionSet:
-    """Questions to predict. The logits of their windows become answers and metrics.
-
-    Windows are computed again on each use, and not kept in memory.
-    """
+    """Questions to predict. Their windows are computed on each use, and not kept in memory."""
 
     questions: Sequence[LabeledQuestion]
     task: QuestionAnsweringTask

@@ -99,14 +99,7 @@ def start_fine_tuning(
     label_names: Sequence[str] = (),
     learning_rates: Mapping[str, float] = MappingProxyType({}),
 ) -> Run[AnyTask, AnyOptions]:
-    """Start a run of as many steps as its epochs have.
-
-    Args:
-        task: an `ExampleTask`.
-        splits: name -> examples; "train" only for a training.
-        num_examples: examples or windows of an epoch. Default: the examples of "train".
-        label_names, learning_rates: see `start` and `Plan`.
-    """
+    """Start a run of as many steps as its epochs have; `splits` has "train" only for a training."""
     training, fine_tuning = setup.options.training, setup.options.fine_tuning
     plan, teacher = Plan(), None
     if training.do_train:
@@ -132,12 +125,7 @@ def start(
     label_names: Sequence[str] = (),
     teacher: Teacher | None = None,
 ) -> Run[AnyTask, AnyOptions]:
-    """Compare a run with `output_dir`, and make its model with the weights in place.
-
-    Args:
-        label_names: second names of the labels of `task`, in their order.
-        teacher: of the task.
-    """
+    """Compare a run with `output_dir`, and make its model with the weights in place."""
     options, folder = setup.options, setup.folder
     setup.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
     arguments = task.values()
@@ -189,7 +177,6 @@ class Run(Generic[AnyTask, AnyOptions]):
         return self.setup.options
 
     def path(self, name: str) -> str:
-        """Return the path of a file in the folder of the run."""
         return os.path.join(self.output_dir, name)
 
     # ---------------------------------------------------------------------------------- the training
@@ -208,14 +195,9 @@ class Run(Generic[AnyTask, AnyOptions]):
     def train_on(
         self, source: Source, evaluate: Callable[[], Metrics] | None = None
     ) -> Metrics | None:
-        """Train up to `last_step`, and write README.md.
+        """Train up to `last_step`, write README.md, and return the metrics of an evaluation at the end.
 
-        Args:
-            source: a resumed run skips the batches it has seen, so their order must be the same.
-            evaluate: called every `evaluate_steps` of the options, if that is set.
-
-        Returns:
-            Metrics of an evaluation at the last step, or None without one.
+        A resumed run skips the batches it has seen, so their order in `source` must be the same.
         """
         training, loop, task = self.options.training, self.loop, self.training_task
         if training.evaluate_steps and evaluate is None:
@@ -321,7 +303,6 @@ class Run(Generic[AnyTask, AnyOptions]):
         return results
 
     def write_report(self, title: str, results: Metrics, sections: Sequence[Section] = ()) -> None:
-        """Write `report.html`."""
         write_report(self.path("report.html"), title, results, sections)
 
 

@@ -38,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierOptions:
-    """The flags of run_classifier."""
-
     devices: DeviceOptions
     training: TrainingOptions
     model: ModelOptions
@@ -128,10 +126,7 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
 
 
 def evaluate(run: ClassifierRun, splits: Splits) -> dict[str, float]:
-    """Return the metrics of the dev set. Write them to `eval_results.txt` and `report.html`.
-
-    The keys of "dev_mismatched" end in "_mismatched".
-    """
+    """Return and write the metrics of the dev sets, those of "dev_mismatched" as "..._mismatched"."""
     task = run.task
     results: dict[str, float] = {}
     facts: dict[str, float] = {}  # only in the report
@@ -185,14 +180,7 @@ def read_data(
     max_seq_length: int = 128,
     known_labels: Sequence[str] = (),
 ) -> tuple[ClassificationTask, Splits]:
-    """Return the task, and the examples of the splits that the run needs.
-
-    The splits are "train", "dev" and "test"; for MNLI also "dev_mismatched" and "test_mismatched".
-
-    Args:
-        trained: task that the model was trained for, None for a new model.
-        known_labels: of the initial weights, for data without a training table.
-    """
+    """Return the task and the examples of the splits: "train", "dev", "test" and, for MNLI, others."""
     files, glue_task = select_files(options), options.glue_task
     known_type = "single_label" if trained is None else trained.problem_type
     problem_type = glue_task.problem_type if glue_task else options.problem_type or known_type

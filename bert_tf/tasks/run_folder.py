@@ -78,9 +78,7 @@ class RunFolder:
     def compare(self, current: Mapping[str, Any], rules: Mapping[str, str]) -> dict[str, Any]:
         """Return name -> value in the folder of all that a run changes, and log them.
 
-        Args:
-            current: name -> value of the run. Names without a value in the folder are not compared.
-            rules: name -> `on_resume`; others have to be the same.
+        `rules`: name -> `on_resume`; others have to be the same, if the folder has a value.
         """
         weights = self.weights
         if weights is None:
@@ -106,11 +104,7 @@ class RunFolder:
         return changes
 
     def next_record(self, own: RunOptions, changes: Mapping[str, Any]) -> RunRecord:
-        """Return the record of a training that begins or resumes here, without its data.
-
-        Args:
-            changes: name -> value before the run resumed.
-        """
+        """Return the record of a training that begins or resumes here, without its data."""
         flags, before, resumed = dict(own.flags), self.record.flags, list(self.record.resumed)
         for name in own.first if before else ():
             first = before.get(name)
@@ -157,12 +151,7 @@ def model_values(
     tokens: Iterable[str] | None,
     do_lower_case: bool | None,
 ) -> dict[str, Any]:
-    """Return name -> value of all in which two models may differ; nothing for what is None.
-
-    Args:
-        task: content of `task.json`, or the part that is compared.
-        tokens: the vocabulary, in the order of the ids.
-    """
+    """Return name -> value of all in which two models may differ; nothing for what is None."""
     values = dict(task)
     if isinstance(labels := values.get("labels"), (list, tuple)):
         values["labels"] = list(map(str, labels))  # those of older versions may be numbers
@@ -205,13 +194,7 @@ _DATA_FLAGS = ("task_name", "data_dir", "input_file", "train_file")
 def describe_data(
     flags: Mapping[str, Any], files: Sequence[str], described: Sequence[Any]
 ) -> list[Any]:
-    """Return the rows of the data in the model card: name and text.
-
-    Args:
-        flags: name -> value of those that differ from their defaults.
-        files: records to train on.
-        described: rows that are known; the files are read unless one of them is `COUNT`.
-    """
+    """Return the rows of the data in the model card: name and text."""
     data_flags = without_folders({name: flags[name] for name in _DATA_FLAGS if name in flags})
     rows: list[Any] = [[f"`--{name}`", code(value)] for name, value in data_flags.items()]
     size = sum(tf.io.gfile.stat(file).length for file in files)

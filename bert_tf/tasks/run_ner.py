@@ -45,8 +45,6 @@ _CRF_LEARNING_RATE = 1e-2  # of the transitions, which start at zero
 
 @dataclass(frozen=True, kw_only=True)
 class NerOptions:
-    """The flags of run_ner."""
-
     devices: DeviceOptions
     training: TrainingOptions
     model: ModelOptions
@@ -209,11 +207,7 @@ def read_data(
     trained: TokenClassificationTask | None = None,
     max_seq_length: int = 128,
 ) -> tuple[TokenClassificationTask, Splits]:
-    """Return the task, and the sentences of the splits that the run needs.
-
-    Args:
-        trained: task that the model was trained for, None for a new model.
-    """
+    """Return the task, and the sentences of the splits that the run needs."""
     word_labels = options.label_scheme == WORDS or (trained is not None and trained.word_labels)
     splits = {
         split: read_conll(str(file), options.columns(split), word_labels)

@@ -39,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class SquadOptions:
-    """The flags of run_squad."""
-
     devices: DeviceOptions
     training: TrainingOptions
     model: ModelOptions = changes(

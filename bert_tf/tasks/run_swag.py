@@ -76,7 +76,6 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
 
 
 def read_data(options: SwagOptions) -> Splits:
-    """Return the questions of the splits that the run needs."""
     splits = {}
     for split, file in select_files(options).items():
         questions = read_questions(str(file))

@@ -113,7 +113,6 @@ class Setup(Generic[AnyOptions]):
 
     @property
     def policy(self) -> str:
-        """Keras precision policy of the model."""
         return self.options.devices.policy
 
     def checkpoint_labels(self, task_type: str | None) -> tuple[str, ...]:
@@ -133,14 +132,7 @@ def resolve(
     config: BertConfig | None = None,
     attention: str | None = None,
 ) -> Setup[Any]:
-    """Resolve the devices, `output_dir`, initial weights, architecture, tokenizer and S of a run.
-
-    Args:
-        task_type: type of task of the program. Without it neither a tokenizer nor a trained task.
-        default_length: S if neither the options nor an earlier training set it.
-        config: architecture. Default: that of the flags or of the weights.
-        attention: direction of the model. Default: that of the architecture.
-    """
+    """Resolve the devices, `output_dir`, initial weights, architecture, tokenizer and S of a run."""
     training, model = options.training, options.model
     strategy, folder = options.devices.make_strategy(), RunFolder.read(training.output_dir)
     checkpoint, config = _read_weights(training, folder, model.bert_config_file, config)

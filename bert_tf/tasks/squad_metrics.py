@@ -22,11 +22,7 @@ Scorer = Callable[[str, str], float]
 
 
 def normalize_answer(text: str) -> str:
-    """Return the form of an answer that is compared.
-
-    >>> normalize_answer("The  Eiffel-Tower!")
-    'eiffeltower'
-    """
+    """Return the form of an answer that is compared."""
     text = text.lower().translate(_WITHOUT_PUNCTUATION)
     return " ".join(_ARTICLE.sub(" ", text).split())
 

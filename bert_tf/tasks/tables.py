@@ -56,14 +56,7 @@ def read_examples(
 
 
 def infer_labels(examples: Sequence[InputExample]) -> list[str]:
-    """Return the distinct labels in order; numbers by their value. NO_LABEL is none beside two others.
-
-    Raises:
-        ValueError: -1 may be a class or mark rows without a label.
-
-    >>> infer_labels([InputExample("1", "a", label="10"), InputExample("2", "b", label="9")])
-    ['9', '10']
-    """
+    """Return the distinct labels in order, numbers by value. NO_LABEL is none beside two others."""
     labels = sorted({name for example in examples for name in example.names})
     with suppress(ValueError):
         values = {label: float(label) for label in labels}

@@ -27,8 +27,6 @@ Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dat
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions:
-    """The options of `Trainer`."""
-
     devices: DeviceOptions
     training: TrainingOptions
     model: ModelOptions = changes(
@@ -153,10 +151,7 @@ class Trainer:
 
 
 def _make_source(data: Data, task: Task, held_out: bool = False) -> Source:
-    """Return record files, or a dataset whose labels and weights have the task's ranks.
-
-    A held-out dataset gets a known size.
-    """
+    """Return record files, or a dataset whose labels and weights have the task's ranks."""
     if not isinstance(data, tf.data.Dataset):
         paths = [data] if isinstance(data, (str, os.PathLike)) else data
         files = [file for path in paths for file in expand_files(os.fspath(path))]
