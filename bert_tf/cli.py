@@ -199,7 +199,6 @@ def _set_up_logging() -> None:
 
 
 def define_flags(options_class: type, flag_values: flags.FlagValues = flags.FLAGS) -> None:
-    """Define the flags of a program. One without a default is required."""
     for flag in _flags(options_class):
         required = flag.default is dataclasses.MISSING
         default = None if required else flag.default
@@ -219,11 +218,7 @@ def options_from_flags(
     flag_values: flags.FlagValues = flags.FLAGS,
     arguments: Sequence[str] = (),
 ) -> Any:
-    """Return the options with the values of the parsed command line.
-
-    Args:
-        arguments: the arguments without a flag, for the positional option.
-    """
+    """Return the options with the values of the parsed command line."""
     names = [flag.name for flag in _flags(options_class) if flag_values[flag.name].present]
     values = {name: flag_values[name].value for name in names}
     if (positional := _positional(options_class)) is not None:

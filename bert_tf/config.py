@@ -272,11 +272,7 @@ _SUPPORTED: dict[str, tuple[Any, ...]] = {
 
 
 def translate_huggingface(fields: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Hugging Face's values in the reference's dialect.
-
-    Raises:
-        ValueError: the architecture is not BERT, or the weights are quantized.
-    """
+    """Return Hugging Face's values in the reference's dialect."""
     values = {**extra, **fields}
     for key, supported in _SUPPORTED.items():
         if (value := values.get(key, supported[0])) not in supported:

@@ -55,12 +55,6 @@ def hold_lock(path: str, in_use: str) -> Iterator[None]:
 
     The operating system releases the lock when the process ends, even after a kill. Remote paths (gs://),
     Windows and file systems without locks lock nothing.
-
-    Args:
-        in_use: message if another process holds the lock.
-
-    Raises:
-        ValueError: another process holds the lock.
     """
     if fcntl is None or "://" in path:
         yield
@@ -143,10 +137,7 @@ def json_line(values: Any) -> str:
 def atomic_folder(folder: str, name: str) -> Iterator[str]:
     """Yield an empty temporary folder, ".tmp", and rename it to `folder` if the block succeeds.
 
-    The target of a symbolic link is replaced. `name` is that of the parameter or flag, for messages.
-
-    Raises:
-        ValueError: `folder` is a file or not empty.
+    The target of a symbolic link is replaced.
     """
     check_new_folder(folder, name)
     target = os.path.realpath(folder) if os.path.islink(folder) else folder.rstrip("/")
@@ -175,13 +166,8 @@ def check_new_folder(folder: str, name: str) -> None:
 def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
     """Return the files of a flag such as `--input_file`, in the order of its globs, sorted within each.
 
-    Args:
-        pattern_list: comma-separated globs, as in the reference, or names of existing files.
-        folders: accept folders, as for a corpus: all files in and below them. Without hidden files
-            (".name") and unfinished ones (".tmp").
-
-    Raises:
-        ValueError: a glob matches no file.
+    With `folders`, as for a corpus, a folder is all files in and below it, but hidden ones (".name") and
+    unfinished ones (".tmp").
     """
     files = []
     for pattern in list(filter(None, map(str.strip, pattern_list.split(",")))) or [pattern_list]:
@@ -241,11 +227,7 @@ BLOCK = 1 << 20  # bytes that are read at once
 
 @contextmanager
 def open_binary(file: str) -> Iterator[io.BufferedReader]:
-    """Open a file as a buffered binary stream, decompressed if its content is gzip.
-
-    Raises:
-        ValueError: its gzip data are corrupt.
-    """
+    """Open a file as a buffered binary stream, decompressed if its content is gzip."""
     remote = "://" in file
     try:
         if file == STANDARD_INPUT:
@@ -301,14 +283,7 @@ def format_location(file: str, line: int | None = None) -> str:
 
 
 def read_lines(path: str | os.PathLike, *, start: int = 0, end: int | None = None) -> Iterator[str]:
-    """Yield the lines of a text file, without their ends.
-
-    Args:
-        start, end: byte range of the (uncompressed) file to read, at starts of lines.
-
-    Raises:
-        ValueError: a line is not UTF-8; the message has line and byte offset.
-    """
+    """Yield the lines of a text file, or of a range in (uncompressed) bytes, without their ends."""
     file = os.fspath(path)
     errors = "replace" if file == STANDARD_INPUT else "strict"
     offset = start

@@ -25,7 +25,6 @@ class DataError(ValueError):
 
 
 def read_whole(path: str | os.PathLike) -> bytes:
-    """Return the bytes of a file, local or remote."""
     name, open_file = os.fspath(path), open
     if "://" in name:
         import tensorflow as tf  # a local tokenizer needs none

@@ -85,25 +85,13 @@ def valid_range(limits: Mapping[str, Any]) -> str:
 
 
 def changes(**flags: Mapping[str, Any] | None) -> Any:
-    """Return the field of a group whose flags differ in this program.
-
-    Args:
-        **flags: name -> arguments of `option` that differ. None: the program has no such flag, and the
-            option has the default of its group.
-    """
+    """Return the field of a group with other `option` arguments for flags; None: no such flag."""
     return field(metadata=flags)
 
 
 @dataclass(frozen=True)
 class Flag:
-    """An option of a program.
-
-    Args:
-        type: of a value, `int` for `int | None`.
-        default: MISSING if it is required.
-        metadata: see `option`; and `help`.
-        group: field of the program's options that contains it; None for an option of its own.
-    """
+    """An option of a program; `group` is the field that contains it, None for one of its own."""
 
     name: str
     type: type
@@ -147,11 +135,6 @@ def make_options(options_class: type[AnyOptions], **values: Any) -> AnyOptions:
 
     Args:
         **values: flag -> value; the others have their defaults.
-
-    Raises:
-        OptionError: a value is no choice of its option, out of its range or not finite, or two
-            contradict each other.
-        TypeError: an option is unknown or missing, or has a value of another type.
     """
     flags, hints = flags_of(options_class), typing.get_type_hints(options_class)
     if unknown := sorted(values.keys() - flags.keys()):

@@ -40,19 +40,7 @@ def pack(
     cls_id: int,
     sep_id: int,
 ) -> PackedSequence:
-    """Truncate a sentence or a pair, add [CLS] and [SEP], and pad.
-
-    Args:
-        ids_a: the first (or only) sentence.
-        ids_b: the second. None or empty for a single sentence, which gets one [SEP].
-        max_seq_length: S, tokens with [CLS], [SEP] and padding.
-
-    Raises:
-        ValueError: `max_seq_length` has no room for [CLS] and [SEP].
-
-    >>> pack([7, 8], [9], max_seq_length=7, cls_id=1, sep_id=2).input_ids
-    [1, 7, 8, 2, 9, 2, 0]
-    """
+    """Truncate a sentence or a pair, add [CLS] and [SEP], and pad."""
     ids_a, ids_b = _truncate(ids_a, ids_b or (), max_seq_length)
     input_ids = add_special_tokens([*ids_a], [*ids_b], cls=[cls_id], sep=[sep_id])
     segment_ids = [0] * (len(ids_a) + 2) + [1] * (len(input_ids) - len(ids_a) - 2)
@@ -124,9 +112,6 @@ def sliding_windows(num_tokens: int, size: int, stride: int) -> list[tuple[int, 
     A stride above `size` counts as `size`, so no token is left out. Without tokens there is one empty
     window.
 
-    >>> sliding_windows(10, size=6, stride=3)
-    [(0, 6), (3, 9), (6, 10)]
-
     Source: google-research/bert, run_squad.py, `_DocSpan`.
     """
     assert size >= 1 and stride >= 1, (size, stride)  # noqa: S101
@@ -154,15 +139,11 @@ def truncate_pair(
 def add_special_tokens(
     tokens_a: Tokens, tokens_b: Tokens | None, *, cls: Tokens, sep: Tokens
 ) -> Tokens:
-    """Return [CLS] A [SEP], then B [SEP] unless B is empty, without padding.
-
-    All arguments are lists, or arrays of integers; `cls` and `sep` contain one token.
-    """
+    """Return [CLS] A [SEP], then B [SEP] unless B is empty; lists, or arrays of integers."""
     if not tokens_b:
         return cls + tokens_a + sep
     return cls + tokens_a + sep + tokens_b + sep
 
 
 def pad(values: Sequence[Any], length: int) -> list[Any]:
-    """Return `values`, padded to `length` by 0."""
     return [*values, *[0] * (length - len(values))]

@@ -79,14 +79,7 @@ _ASCII_TOKENS = re.compile("[A-Za-z0-9]+|[!-~]").findall
 
 
 class BasicTokenizer:
-    """Tokenizer of text to words: clean, separate ideographs, lower-case, split punctuation.
-
-    Args:
-        do_lower_case: lower-case and strip accents, as for the uncased models.
-
-    >>> BasicTokenizer().tokenize("Zürich's [MASK]!")
-    ['zurich', "'", 's', '[', 'mask', ']', '!']
-    """
+    """Tokenizer of text to words: clean, separate ideographs, lower-case, split punctuation."""
 
     def __init__(self, do_lower_case: bool = True):
         self.do_lower_case = do_lower_case
@@ -112,14 +105,7 @@ class BasicTokenizer:
 class WordpieceTokenizer:
     """Tokenizer of words to word pieces, longest match first. "##" marks continuations.
 
-    Args:
-        vocab: the known pieces. Must not change afterwards.
-        unk_token: replaces a word that the pieces do not cover.
-        max_input_chars_per_word: longer words are `unk_token`.
-
-    >>> vocab = {token: id for id, token in enumerate(["[UNK]", "un", "##aff", "##able"])}
-    >>> WordpieceTokenizer(vocab).tokenize("unaffable affable")
-    ['un', '##aff', '##able', '[UNK]']
+    The vocabulary must not change afterwards.
     """
 
     def __init__(
@@ -376,12 +362,7 @@ def load_tokenizer(
     checkpoint: PretrainedCheckpoint | None,
     config: BertConfig,
 ) -> FullTokenizer:
-    """Return the tokenizer of a run, after the checks of `find_tokenizer`, with its arguments.
-
-    Raises:
-        ValueError: it does not fit the checkpoint or the model, or the files next to the vocabulary have
-            a setting that it does not follow.
-    """
+    """Return the tokenizer of a run, after the checks of `find_tokenizer`, with its arguments."""
     from bert_tf.checkpoints.tokenizer_files import find_tokenizer  # imports TensorFlow
 
     return FullTokenizer._from_files(*find_tokenizer(vocab_file, do_lower_case, checkpoint, config))
@@ -399,7 +380,6 @@ def _list_of_texts(name: str, texts: Any) -> list[str]:
 def pack_texts(
     tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
 ) -> PackedSequence:
-    """Return `pack` of a text or a pair of texts."""
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     return pack(
         tokenizer.encode(text_a),

@@ -18,15 +18,8 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
     Lines end at "\\n" and are stripped as by `str.strip`, so "\\r\\n" works too. The published Chinese
     vocabulary has a line with U+2028 alone, which becomes the token "".
 
-    Args:
-        vocab_file: local path, or a remote one (`gs://...`), read through `tf.io.gfile`.
-        required: tokens that the file must contain, such as `SPECIAL_TOKENS`.
-
     Returns:
         token -> id, in the order of the ids.
-
-    Raises:
-        ValueError: a token is duplicated, a required one is missing, or the file is not UTF-8.
     """
     name = os.fspath(vocab_file)
     data = read_whole(name)
@@ -53,10 +46,7 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
 
 
 def vocabulary_digest(tokens: Iterable[str]) -> str:
-    """Return the sha256 of tokens in the order of their ids, one per line.
-
-    It does not depend on line ends, spaces, or a byte order mark in the file.
-    """
+    """Return the sha256 of tokens in the order of their ids, whatever the line ends of the file."""
     return hashlib.sha256("".join(f"{token}\n" for token in tokens).encode()).hexdigest()
 
 
