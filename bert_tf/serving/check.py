@@ -54,11 +54,7 @@ class ExportCheck:
                 self._expected.append((name, request, floats))
 
     def __call__(self, path: str) -> dict[str, Any]:
-        """Return the largest difference of each output, for export.json.
-
-        Raises:
-            ValueError: the export does not answer as the model.
-        """
+        """Return the largest difference of each output, for export.json."""
         runtime = RUNTIMES[self._format](path)
         if runtime.token_ids(self._texts) not in (None, self._ids):
             raise ValueError("The tokenizer of the export gives other ids than FullTokenizer.")

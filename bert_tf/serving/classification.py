@@ -33,8 +33,6 @@ from bert_tf.training.losses import masked_choices
 
 @dataclass(frozen=True, eq=False)
 class ServedClassification(Served):
-    """Texts -> labels or a number."""
-
     kind = "classifier"
 
     def tokens(self, **ids) -> Outputs:
@@ -70,8 +68,6 @@ class ServedClassification(Served):
 
 @dataclass(frozen=True, eq=False)
 class ServedMultipleChoice(Served):
-    """A text and choices -> the best choice."""
-
     kind = "chooser"
     ids_shape = (None, None, None)
 

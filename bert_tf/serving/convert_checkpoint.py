@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions:
-    """The flags of convert_checkpoint."""
-
     model: ModelOptions = changes(
         max_seq_length={
             "help": "Tokens of an example, for task.json. Default: that stated next to the weights, "
@@ -106,11 +104,7 @@ def convert(
 
 
 def convert_checkpoint(options: ConvertOptions) -> None:
-    """Write --output_dir, which appears when complete.
-
-    Raises:
-        ValueError: the source is corrupt or incomplete, or its parts do not match.
-    """
+    """Write --output_dir, which appears when complete."""
     check_new_folder(options.output_dir, "output_dir")
     source = read_checkpoint(options.init_checkpoint)
     config = find_config(options.model.bert_config_file, source)

@@ -76,8 +76,6 @@ _PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """The flags of export_saved_model."""
-
     model: ModelOptions = changes(
         max_seq_length={
             "help": "Longer texts are truncated, or read in windows of this length. Default: that of "
@@ -294,7 +292,6 @@ def load_served(options: ExportOptions, dtype: str = "float32") -> Served:
 
 
 def read_calibration(options: ExportOptions, served: Served) -> list[Ids]:
-    """Return the ids of the texts in `calibration_file`."""
     names = [spec.name for spec in served.text_functions()[TEXT][1]]
     predictor = Predictor(served.trained)
     is_encoder = isinstance(served, ServedEncoder)

@@ -50,8 +50,6 @@ def write_file(
             weights of the products, whose inputs are quantized at run time. Of OpenVINO "bfloat16":
             weights as float16, computed in bfloat16 if the processor has it; "int8": 8-bit weights and
             inputs of the products, whose ranges NNCF measures.
-        calibration: for "int8" of OpenVINO, batches of ids, of `quantization.calibration_ids`.
-        source, check: as of `write_saved_model`.
     """
     convert = {"tflite": _to_tflite, "onnx": _to_onnx, "openvino": _to_openvino}[format]
     with atomic_folder(export_dir, "export_dir") as folder, tempfile.TemporaryDirectory() as local:

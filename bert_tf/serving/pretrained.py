@@ -43,8 +43,6 @@ from bert_tf.tokenization import SPECIAL_TOKENS
 
 @dataclass(frozen=True, eq=False)
 class ServedEncoder(Served):
-    """Texts -> vectors."""
-
     pooling: str = "mean"  # key of `POOLINGS`
     normalize: bool = True
     layers: Sequence[int] = ()  # to return: 0 is the first, -1 the last
@@ -93,15 +91,12 @@ _BREAK, _DROPPED = "\0", "\ufffd"
 
 @dataclass(frozen=True, eq=False)
 class ServedMaskedLM(Served):
-    """Texts with [MASK] -> tokens."""
-
     top_k: int = 5  # K; at most the size of the vocabulary is used
 
     kind = "maskfiller"
 
     @cached_property
     def _special(self) -> dict[str, int]:
-        """Id of each special token."""
         vocab = self.trained.tokenizer.vocab
         return {token: vocab[token] for token in SPECIAL_TOKENS if token in vocab}
 

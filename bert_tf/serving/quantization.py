@@ -51,9 +51,6 @@ Ids = dict[str, np.ndarray]
 def calibration_ids(served: Served, requests: Iterable[Mapping[str, Any]]) -> list[Ids]:
     """Return the ids of a sample of requests, which is the same in every call.
 
-    Args:
-        requests: inputs of `serving_default` by name, one row each.
-
     Returns:
         At most MAX_TEXTS inputs of the model: int32 [1, S] or [1, K, S], without padding. Long texts
         have one for each window.

@@ -51,11 +51,6 @@ def write_saved_model(
 
     In bfloat16 the graph is the one that oneDNN computes fastest, unless this machine has a GPU, for
     which TensorFlow lacks its LayerNorm.
-
-    Args:
-        quantization: for "int8", products that replace those of the model.
-        source: facts about the checkpoint and the command of the export.
-        check: gets the folder before it appears; returns more metadata, or raises.
     """
     is_bfloat16 = served.model.dtype_policy.name == "bfloat16"
     for_cpu = quantization is not None or not tf.config.list_physical_devices("GPU")

@@ -150,11 +150,7 @@ def trace_signatures(served: Served, names: Sequence[str]) -> dict[str, Concrete
 def parse_examples(
     function: Function, specs: Sequence[tf.TensorSpec]
 ) -> tuple[Function, list[tf.TensorSpec]]:
-    """Return a function on serialized `tf.train.Example`s, and its input.
-
-    Args:
-        specs: inputs of `function`, the features to read: [B], one text; or [B, K], one or more.
-    """
+    """Return a function on serialized `tf.train.Example`s of `specs` ([B] or [B, K]), and its input."""
     one, several = tf.io.FixedLenFeature([], tf.string), tf.io.RaggedFeature(tf.string)
     features = {spec.name: one if spec.shape.rank == 1 else several for spec in specs}
 

@@ -32,7 +32,6 @@ def pack_ragged(
 
     Args:
         ids_a, ids_b: int32 [B, None]. `ids_b` is None, or a row is empty, for single sentences.
-        length_step: S is rounded up to a multiple of this (at most `max_seq_length`).
 
     Returns:
         `input_ids`, `input_mask`, `segment_ids`, int32 [B, S].
@@ -112,9 +111,6 @@ def graph_document_windows(
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """Make the windows of `packing.window_pairs` for int32 ragged [B, None] ids, and pack them.
 
-    Args:
-        special_ids: `cls_id`, `sep_id`.
-
     Returns:
         `input_ids`, `input_mask`, `segment_ids`, int32 [W, S]; and int64 [B], windows per text.
     """
@@ -146,8 +142,7 @@ def _slide(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Lay windows of at most `size` tokens over texts of `num_tokens`, int64 [B] each, one or more.
 
-    Returns:
-        int64 [B], windows of each text; int64 [W], text, start and length of each window.
+    Returns windows of each text, int64 [B]; text, start and length of each window, int64 [W].
     """
     step = tf.minimum(size, stride)
     counts = 1 - tf.minimum(size - num_tokens, 0) // step
@@ -158,8 +153,6 @@ def _slide(
 
 
 class GraphWindows(NamedTuple):
-    """Windows of questions."""
-
     inputs: dict[str, tf.Tensor]  # `input_ids`, `input_mask`, `segment_ids`, int32 [W, S]
     counts: tf.Tensor  # int64 [B], windows per question
     offset: tf.Tensor  # int64 [W], position of a window's first passage token
@@ -262,8 +255,6 @@ def _among_best(
 
 
 class WordWindows(NamedTuple):
-    """Windows of texts."""
-
     pieces: tf.RaggedTensor  # int32 [W, None]
     window: tf.Tensor  # int64 [N], window in which each word is predicted
     position: tf.Tensor  # int64 [N], index of the word's first piece in that window
@@ -277,7 +268,6 @@ def graph_word_windows(
     Args:
         pieces: int32 ragged [N, None], 1 to `max_tokens` for each word.
         splits: int64 [B + 1], number of words before each text.
-        stride: pieces between the starts of windows. Default: half a window.
     """
     stride = max(1, max_tokens // 2) if stride is None else stride
     offsets = pieces.row_splits  # pieces before each word, and the total

@@ -57,8 +57,6 @@ class CodePointTable:
 
 
 class Rules(NamedTuple):
-    """Tokenization rules of each code point."""
-
     first_offset: CodePointTable  # difference to the first resulting character, with its bits
     further: tuple[CodePointTable, ...]  # the other resulting characters with their bits, or 0
     sigma_context: CodePointTable | None  # NEITHER, CASED or IGNORABLE; None without lower-casing
@@ -150,8 +148,6 @@ _TOO_LONG = "x" * (_MAX_WORD_BYTES + 1)  # the trie returns [UNK] in any vocabul
 
 
 class Words(NamedTuple):
-    """Words of texts, in order."""
-
     letters: tf.RaggedTensor  # int32 [W, None], code points
     source: tf.Tensor  # int64 [L], index of each letter's code point in the texts
     splits: tf.Tensor  # int64 [B + 1], number of words before each text
@@ -183,14 +179,6 @@ class GraphTokenizer(tf.Module):
     Bytes that are not UTF-8 are dropped. Special tokens in the text are always split. Unicode tables are
     frozen when the object is created, and saved with it. A SavedModel with this object loads in any
     process that has imported `tensorflow_text`, for one operation. bert_tf is not needed.
-
-    Raises:
-        RuntimeError: a token has more than 256 bytes.
-        ValueError: `vocab` has no [UNK], or a token twice.
-
-    >>> tokenizer = GraphTokenizer(["[UNK]", "un", "##aff", "##able", "!"], do_lower_case=True)
-    >>> tokenizer(tf.constant(["Unaffable!", "aff"])).to_list()
-    [[1, 2, 3, 4], [0]]
     """
 
     def __init__(self, vocab: Sequence[str], do_lower_case: bool = True):
@@ -266,9 +254,6 @@ def _normalize(
     Args:
         chars: int32 [C], original code points.
         ends: int64 [B], indexes in `chars` of the space after each text.
-
-    Returns:
-        The arguments of `split_letters`.
     """
     context = rules.sigma_context
     if context is not None:
@@ -343,8 +328,6 @@ def replace_invalid_utf8(texts: tf.Tensor) -> tf.Tensor:
 
 
 class LocatedWords(NamedTuple):
-    """Words of texts, with positions."""
-
     words: tf.RaggedTensor  # string [B, None]
     starts: tf.Tensor  # int64 [N], in characters of the word's text
     ends: tf.Tensor

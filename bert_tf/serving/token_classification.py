@@ -39,8 +39,6 @@ from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS
 
 @dataclass(frozen=True, eq=False)
 class ServedTokenClassification(Served):
-    """Texts -> entities, words -> labels."""
-
     kind = "tagger"
     has_spans = True
 
