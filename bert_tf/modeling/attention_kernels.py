@@ -90,7 +90,6 @@ def attention(query, key, value, bias, padding_is_last: bool = False):
     Args:
         query, key, value: [B, S, N, D].
         bias: [B, 1, 1 or S, S]; 0 where attention is allowed, else -10000. Has no gradient.
-        padding_is_last: see `cudnn_attention`.
 
     Returns:
         [B, S, N, D], or None.

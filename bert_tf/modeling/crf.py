@@ -40,9 +40,6 @@ def allowed_transitions(labels: Sequence[str], scheme: str = IOB2) -> list[list[
 
     In IOB2 an I- follows only a label of the same type. Row i is for the label before, column j for the
     label after. The last ones are for the border.
-
-    >>> allowed_transitions(["O", "B-PER", "I-PER"])[0]
-    [True, True, False, True]
     """
     assert scheme in (IOB2, WORDS)  # noqa: S101
     names = [*labels, OUTSIDE]

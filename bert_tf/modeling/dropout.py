@@ -48,8 +48,6 @@ class Dropout(keras.layers.Dropout):
 
 @dataclass(frozen=True, eq=False)
 class _SeededDropout:
-    """Dropout with the mask of a seed."""
-
     seed: Any
     drop: Callable  # (values, key, rate) -> values
 

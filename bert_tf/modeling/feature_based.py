@@ -35,8 +35,8 @@ BILSTM_UNITS = 768  # of each direction in each of two layers, as in the paper
 class LayerFeatures(keras.layers.Layer):
     """Features of tokens from an encoder's outputs: [B, S, H], or [B, S, 4H] if concatenated.
 
-    A weighted sum is gamma * sum(softmax(weights) * layers) with learned weights and gamma, as in ELMo
-    (Peters et al. 2018). The paper does not define its weights.
+    A weighted sum is gamma * sum(softmax(weights) * layers), all learned, as in ELMo (Peters et
+    al. 2018). The paper does not define its weights.
     """
 
     def __init__(self, feature_layers: str, num_hidden_layers: int, **kwargs):

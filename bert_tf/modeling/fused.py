@@ -66,7 +66,6 @@ def _embeddings(layer: Embeddings, input_ids, segment_ids, position_ids=None):
 
 
 def _block(block: TransformerBlock, hidden, bias):
-    """Compute `TransformerBlock.call`."""
     attention, config = block.self_attention, block.config
     heads, size = config.num_attention_heads, config.size_per_head
     batch, length = ops.shape(hidden)[:2]
@@ -381,7 +380,6 @@ def _gate(x, activation):
 
 
 def _gate_slope(x, activation):
-    """Return the derivative of `_gate`."""
     if activation == "gelu_erf":
         return tf.exp(-0.5 * x * x) * 0.3989422804014327
     gate = _gate(x, activation)

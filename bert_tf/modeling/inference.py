@@ -149,7 +149,6 @@ class InferenceEncoder:
         return self._norm(layer.layer_norm, words + segments + positions)
 
     def _block(self, block: TransformerBlock, hidden, bias):
-        """Compute `TransformerBlock.call`."""
         product = {part: self._affines[f"{block.name}/{part}"] for part in _PARTS}
         heads, size = block.config.num_attention_heads, block.config.size_per_head
         batch, length, width = ops.shape(hidden)
@@ -175,7 +174,6 @@ class InferenceEncoder:
         return ops.reshape(outputs, (batch, length, width)), probabilities
 
     def _norm(self, layer: keras.layers.LayerNormalization, inputs):
-        """Compute LayerNorm over the last axis."""
         if self._layout == "plain":
             return layer(inputs)
         if self._layout == "formula":

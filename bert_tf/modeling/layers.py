@@ -29,10 +29,7 @@ _FORMS: ContextVar[Mapping] = ContextVar("layer_forms", default=MappingProxyType
 
 @contextlib.contextmanager
 def layer_forms(forms: Mapping[type, Callable | None], training: bool) -> Iterator[None]:
-    """Make layers that are called inside with this `training` compute with `forms`, by their class.
-
-    None is the layer's own `call`.
-    """
+    """Make layers called inside with this `training` compute with `forms`; None is their own `call`."""
     token = _FORMS.set({**_FORMS.get(), **{(kind, training): forms[kind] for kind in forms}})
     try:
         yield
@@ -92,5 +89,4 @@ _ACTIVATIONS = {
 
 
 def get_activation(name: str) -> Callable:
-    """Return the function for a `hidden_act` of `BertConfig`, which checked the name."""
     return _ACTIVATIONS[name]
