@@ -37,8 +37,6 @@ _BATCHES_AT_ONCE = 4  # read together, to batch texts of similar length
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractionOptions:
-    """The flags of extract_features."""
-
     devices: DeviceOptions
     model: ModelOptions = changes(
         max_seq_length={"help": "Longer inputs are truncated.", "default": 128, "min": 2}

@@ -45,15 +45,7 @@ from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model, its tokenizer and its task.
-
-    Args:
-        network: function from inputs to outputs by name, with a `config`: a Keras model, or an export.
-        task: None for a checkpoint without a known task.
-        source: the model's name in messages.
-        checkpoint: path of the weights; empty if unknown.
-        unused_head: reason why the checkpoint's head is not part of the model; empty if all heads are.
-    """
+    """A model, its tokenizer and its task."""
 
     network: Any
     tokenizer: FullTokenizer
@@ -83,18 +75,7 @@ def load_model(
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
 ) -> TrainedModel:
-    """Return the model in a folder or checkpoint, with its tokenizer; `task` is None if unknown.
-
-    Args:
-        path: the --output_dir of a run, or any checkpoint for --init_checkpoint, also hf://org/name.
-        head: "encoder" or "masked_lm", for a model without the task; default: that of the folder.
-        dtype: precision policy, default float32.
-        bert_config_file, vocab_file, do_lower_case: replace the files next to a checkpoint.
-
-    Raises:
-        ValueError: the path contains no usable model.
-        FileNotFoundError: the checkpoint does not exist.
-    """
+    """Return the model in a folder or checkpoint, with its tokenizer; `task` is None if unknown."""
     path = local_path(path)
     checkpoint = read_checkpoint(path)
     config = find_config(bert_config_file, checkpoint)
@@ -133,10 +114,7 @@ def load_model(
 def with_settings(
     trained: TrainedModel, max_seq_length: int | None = None, doc_stride: int | None = None
 ) -> TrainedModel:
-    """Return the same model with other lengths than in training; None keeps a length.
-
-    Words are read in windows, whose stride is reduced if they become shorter.
-    """
+    """Return the model with other lengths than in training; a stride that is too long is reduced."""
     if max_seq_length is not None:
         trained.network.config.check_sequence_length(max_seq_length, MIN_SEQ_LENGTH)
     given = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
@@ -169,8 +147,6 @@ TEXT, QUERY, TOKENS = "serving_default", "query", "tokens"
 
 
 class Runtime(abc.ABC):
-    """A loaded export."""
-
     @abc.abstractmethod
     def ask(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return the outputs for int32 arrays or lists of texts, by name; strings are bytes."""
@@ -303,17 +279,7 @@ def preserve_logging() -> Iterator[None]:
 
 
 class ExportedNetwork:
-    """An export with the call of the Keras model that was exported.
-
-    Args:
-        facts: of export.json.
-
-    Attributes:
-        head: name of its type of task.
-        config: architecture.
-        outputs: numeric outputs: name -> dtype.
-        answer_settings: of the answers to questions; {} for other tasks.
-    """
+    """An export with the call of the Keras model that was exported. `outputs`: name -> dtype."""
 
     def __init__(self, runtime: Runtime, facts: Mapping[str, Any], source: str):
         if TOKENS not in facts["signatures"]:
@@ -339,18 +305,12 @@ def outputs_of_export(trained: TrainedModel) -> Collection[str]:
 
 
 def is_export(folder: str) -> bool:
-    """Return True if `folder` contains an export of export_saved_model."""
     paths = (os.path.join(folder, METADATA_FILE), os.path.join(folder, EXTRA, METADATA_FILE))
     return any(map(tf.io.gfile.exists, paths))
 
 
 def load_export(folder: str) -> TrainedModel:
-    """Return the export in a folder.
-
-    Raises:
-        ImportError: its runtime is not installed.
-        ValueError: a SavedModel has no signature `tokens`, or sums that overflow on this processor.
-    """
+    """Return the export in a folder."""
     is_saved_model = tf.io.gfile.exists(os.path.join(folder, FILES["saved_model"]))
     beside = os.path.join(folder, EXTRA) if is_saved_model else folder
     facts = read_json(os.path.join(beside, METADATA_FILE))

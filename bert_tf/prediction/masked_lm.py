@@ -31,9 +31,6 @@ class MaskedLMPredictor(TextModel):
 
     Args:
         top_k: tokens per [MASK] in `answer`. Default: 5, or all that an export has.
-
-    Raises:
-        ValueError: the model is not pre-trained.
     """
 
     columns = ("masks",)

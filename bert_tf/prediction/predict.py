@@ -59,8 +59,6 @@ _BATCHES_AT_ONCE = 32  # read together, to batch texts of similar length
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionOptions:
-    """The flags of predict."""
-
     environment: ClassVar[dict[str, str]] = {KEEP_KERNELS: "1"}
 
     table: TableOptions
@@ -155,9 +153,6 @@ def predict(options: PredictionOptions, predictor: Predictor | None = None) -> N
 
     Invalid inputs get {"error": "file:line: reason"}. A file of another format or a missing column ends
     the run.
-
-    Raises:
-        ValueError: an input file or an option is wrong, or none of the inputs could be answered.
     """
     files = [STANDARD_INPUT]
     if options.input_file not in (None, STANDARD_INPUT):
@@ -209,7 +204,6 @@ def make_predictor(options: PredictionOptions) -> Predictor:
 
 
 def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
-    """Return the model for `task`."""
     if options.task == "embeddings" or (options.task == "auto" and predictor.is_embedder):
         return predictor.encoder(options.pooling, options.normalize, options.as_query)
     model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
@@ -246,16 +240,7 @@ def read_inputs(
     format: str | None = None,
     trained: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Input]:
-    """Yield the inputs of all files, in order and lazily.
-
-    Args:
-        table: layout and columns of tables.
-        format: one of INPUT_FORMATS. Default: by the name of each file, else "text".
-        trained: flags of the training, whose columns are looked for first.
-
-    Raises:
-        ValueError: a file does not match its format or lacks a column; the message has file and line.
-    """
+    """Yield the inputs of all files, in order and lazily."""
     for file in files:
         kind = format or guess_format(file)
         if kind == "json":

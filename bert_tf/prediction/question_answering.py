@@ -26,9 +26,6 @@ class QuestionAnsweringPredictor(TextModel):
 
     Answers: {"answer": text[start:end], "start": characters, "end": characters, "probability": relative
     to the n best}, and with SQuAD 2.0 "null_odds". Without an answer: "", None, None.
-
-    Args:
-        **settings: of `AnswerSettings`. Default: those of an export, else of that class.
     """
 
     task: QuestionAnsweringTask

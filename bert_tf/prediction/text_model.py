@@ -67,12 +67,7 @@ class TextModel(abc.ABC):
         """Return the answers in plain Python values, in the order of `prepared`."""
 
     def predict(self, items: Any) -> list[dict[str, Any]]:
-        """Return `answer` for a list of inputs, or for a single text.
-
-        Raises:
-            TypeError: `items` is not a list of inputs.
-            ValueError: an input is invalid.
-        """
+        """Return `answer` for a list of inputs, or for a single text."""
         return self.answer([self.prepare(item) for item in list_inputs(items)])
 
     def pack(self, ids_a: Sequence[int], ids_b: Sequence[int] = ()) -> PackedSequence:
@@ -97,13 +92,7 @@ class TextModel(abc.ABC):
 
 
 class SequenceRunner:
-    """A compiled function on batches of sequences of all lengths.
-
-    Args:
-        function: dict of int32 tensors [B, S] (and others of rank 2) -> dict of tensors [B, ...].
-        max_length: largest S.
-        batch_size: B.
-    """
+    """A compiled function on sequences of all lengths: int32 [B, S] by name -> [B, ...] by name."""
 
     def __init__(self, function: Network, max_length: int, batch_size: int):
         self._function = function
@@ -117,12 +106,7 @@ class SequenceRunner:
         others: Mapping[str, Sequence[Sequence[int]]] | None = None,
         batch_size: int | None = None,
     ) -> list[dict[str, np.ndarray]]:
-        """Return the outputs for each sequence, in order; outputs [S, ...] end with padding.
-
-        Args:
-            sequences: without padding.
-            others: name -> a list of integers for each sequence, padded with zeros.
-        """
+        """Return the outputs of each sequence, in order; those [S, ...] end with padding."""
         results: list[dict[str, np.ndarray]] = [{}] * len(sequences)
         lengths = [len(sequence.input_ids) for sequence in sequences]
         for rows in group_by_length(lengths, batch_size or self.batch_size):
@@ -170,13 +154,11 @@ def pad_rows(columns: Mapping[str, Sequence[Sequence[int]]], length: int) -> dic
 
 
 def without_padding(packed: PackedSequence) -> PackedSequence:
-    """Return a sequence without its padding."""
     length = sum(packed.input_mask)
     return PackedSequence(*(values[:length] for values in packed))
 
 
 def check_parts(item: Any, fields: Sequence[str]) -> None:
-    """Raise ValueError unless an input has a value for each field."""
     if not isinstance(item, tuple | list) or len(item) != len(fields):
         raise ValueError(
             f"An input must be ({', '.join(fields)}) or a line with tabs, but is {item!r:.60}."

@@ -37,8 +37,6 @@ View = tuple[PackedSequence, Values, list[Section]]  # the input without padding
 
 @dataclass(frozen=True, kw_only=True)
 class VisualizationOptions:
-    """Flags of visualize."""
-
     model_dir: str = option(
         "The --output_dir of run_classifier, run_squad, run_ner, run_swag or run_pretraining, or any "
         "checkpoint, of which there is attention alone.",
