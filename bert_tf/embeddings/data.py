@@ -74,10 +74,6 @@ def read_examples(
 
     A model may be trained on one type and evaluated on another. The test set needs no scores: a missing
     one is nan.
-
-    Raises:
-        ValueError: a file cannot be read, has no examples, lacks a column, or has an empty text or an
-            invalid score.
     """
     splits, types = {}, {}
     for split, file in select_files(options).items():

@@ -88,13 +88,7 @@ def multiple_negatives_ranking(unit, features: Tensors, *, scale: float):
 
 
 def multiple_negatives_symmetric_ranking(unit, features: Tensors, *, scale: float):
-    """Return the mean of `multiple_negatives_ranking` in both directions, float32 [N].
-
-    The other direction finds the anchor of a positive among the anchors of the batch.
-
-    Args:
-        unit, features, scale: those of `multiple_negatives_ranking`.
-    """
+    """Return the mean of `multiple_negatives_ranking` from anchors and from positives, float32 [N]."""
     numbers = features["text_numbers"]
     other = {"text_numbers": tf.stack([numbers[:, 1], numbers[:, 0]], 1)}
     swapped = tf.stack([unit[:, 1], unit[:, 0]], 1)
@@ -163,9 +157,6 @@ def triplet(unit, features: Tensors):
 
     Returns:
         float32 [N].
-
-    Raises:
-        ValueError: K is 2, so that the loss would always be 0.
 
     Source: Reimers and Gurevych 2019, arXiv 1908.10084, section 3, with cosine distances.
     """

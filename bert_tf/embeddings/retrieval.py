@@ -32,8 +32,6 @@ def search(
     Args:
         queries: float [Q, E].
         documents: float [D, E].
-        k: results; D if there are fewer documents.
-        block: queries at once; fewer for many documents, to limit the memory.
 
     >>> search(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.6, 0.8], [1.0, 0.0]]), k=2)
     (array([[1. , 0.6]]), array([[2, 1]]))
@@ -72,14 +70,7 @@ def search_others(
 def relevance(
     rows: Iterable[Sequence[Key]],
 ) -> tuple[dict[Key, int], dict[Key, int], list[list[int]]]:
-    """Return the queries and the documents, key -> index, and the relevant documents of each query.
-
-    Args:
-        rows: a query, a relevant document, and perhaps other documents.
-
-    >>> relevance([("who", "me", "you"), ("who", "us")])
-    ({'who': 0}, {'me': 0, 'you': 1, 'us': 2}, [[0, 2]])
-    """
+    """Return the queries and the documents, key -> index, and the relevant documents of each query."""
     queries: dict[Key, int] = {}
     documents: dict[Key, int] = {}
     relevant: list[list[int]] = []
@@ -102,12 +93,7 @@ def find_own_documents(
 
 @dataclass(frozen=True)
 class Ranking(Generic[Key]):
-    """Documents of each query.
-
-    Args:
-        scores, indexes: of the documents, [Q, k], the best first; the index is -1 after the last one.
-        relevant: of each query, the indexes of its relevant documents, ranked or not.
-    """
+    """Documents of each query: `scores`, `indexes` [Q, k], best first; index -1 after the last."""
 
     queries: Sequence[Key]
     documents: Sequence[Key]
@@ -119,7 +105,6 @@ class Ranking(Generic[Key]):
         return retrieval_metrics(self.indexes, self.relevant)
 
     def pairs(self) -> list[tuple[Key, Key]]:
-        """Return each query with each of its documents."""
         return [
             (query, self.documents[index])
             for query, row in zip(self.queries, self.indexes, strict=True)
@@ -203,10 +188,6 @@ def retrieval_metrics(indexes: np.ndarray, relevant: Sequence[Sequence[int]]) ->
 
     Args:
         indexes: [Q, k], of the documents found, the best first.
-        relevant: of each query, the indexes of its relevant documents, found or not; at least one.
-
-    >>> round(retrieval_metrics(np.array([[7, 3]]), [[3]])["eval_mrr@10"], 3)
-    0.5
 
     Source: Järvelin and Kekäläinen 2002 (nDCG); the depths are those of BEIR (arXiv 2104.08663).
     """

@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingOptions:
-    """The flags of run_embeddings."""
-
     devices: DeviceOptions
     training: TrainingOptions = changes(
         train_batch_size={
@@ -208,12 +206,7 @@ def train_and_compare(
     splits: Mapping[str, Sequence[EmbeddingExample]],
     answer: Callable[[str, str, int], tuple[dict[str, float], Answers]],
 ) -> dict[str, float]:
-    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
-
-    Args:
-        program: its name.
-        answer: (split, name of its records, batch size) -> metrics and answers.
-    """
+    """Train and evaluate. `answer`: (split, name of records, batch size) -> metrics and answers."""
     options, results = run.options, {}
 
     def dev_metrics() -> dict[str, float]:
@@ -241,7 +234,6 @@ def train_and_compare(
 
 
 def best_documents(ranking: Ranking[str]) -> list[dict[str, Any]]:
-    """Return each query with its best documents."""
     lines = []
     rows = zip(ranking.queries, ranking.scores, ranking.indexes, strict=True)
     for query, scores, indexes in rows:

@@ -105,8 +105,6 @@ RERANKING_LOSSES: dict[str, Callable] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RerankerOptions:
-    """The flags of run_reranker."""
-
     devices: DeviceOptions
     training: TrainingOptions
     model: ModelOptions = LENGTH_OF_START
@@ -290,9 +288,6 @@ def add_negatives(
 
     Positives of the same anchor in any example are left out. The result depends on the seed and the
     examples only.
-
-    Raises:
-        ValueError: an anchor has every positive of the file, so that none is a negative.
     """
     queries, documents, relevant = relevance(example.texts[:2] for example in examples)
     texts = list(documents)

@@ -24,8 +24,6 @@ from bert_tf.serving.served import Outputs, Served, texts_spec
 
 @dataclass(frozen=True, eq=False)
 class ServedEmbeddings(Served):
-    """Texts -> vectors."""
-
     kind = "embedder"
 
     def tokens(self, **ids) -> Outputs:
