@@ -46,10 +46,8 @@ def evaluation_sections(
     """Return the sections of one evaluation set.
 
     Args:
-        problem_type: single_label, multi_label or regression.
         scores: [N, L], probabilities of the labels; of a regression [N, 1], numbers.
         label_ids: of each example; [N, L] of 0 and 1 for multi_label.
-        suffix: of the set's name, such as "_mismatched".
     """
     if problem_type == "regression":
         sections = _number_sections(examples, scores[:, 0], label_ids)

@@ -61,8 +61,6 @@ def write_training_card(
     """Write the facts and the card of a model that was trained.
 
     Args:
-        model: `model_facts`.
-        data: rows of the data, name and text.
         training: `program`, its name if others train such tasks too; `step`; `flags` by name; `used`,
             name -> text of resolved values; `resumed`, texts about changes of a run that resumed.
     """
@@ -101,10 +99,7 @@ def write_conversion_card(
 
 
 def write_card(folder: str) -> None:
-    """Write the part between the markers of README.md, if the folder has facts.
-
-    A README.md without markers stays as it is.
-    """
+    """Write the part between the markers of README.md, if there are facts and the markers."""
     facts, path = _read_facts(folder), os.path.join(folder, CARD_FILE)
     if not facts:
         return
@@ -126,7 +121,6 @@ def _read_facts(folder: str) -> dict[str, Any]:
 
 
 def _read(path: str) -> str:
-    """Return the text of a file, "" without it."""
     if not tf.io.gfile.exists(path):
         return ""
     with tf.io.gfile.GFile(path, "rb") as file:

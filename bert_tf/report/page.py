@@ -55,10 +55,7 @@ def matrix(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequenc
 
 
 def bars(groups: Mapping[str, tuple[float, int]], unit: str) -> Part:
-    """Return one bar per group: name -> (score from 0 to 1, number of examples).
-
-    The largest groups are shown. `unit` is the name of the score.
-    """
+    """Return one bar per group: name -> (score from 0 to 1, number of examples); `unit` is its name."""
     largest = sorted(groups, key=lambda name: -groups[name][1])[:_MAX_GROUPS]
     rows = [[name, *group] for name, group in groups.items() if name in largest]
     return {"kind": "bars", "rows": rows, "unit": unit}
@@ -79,9 +76,6 @@ def line_chart(
     Args:
         series: name -> points in the order of x. Points that are not finite are left out, and
             neighbours on a long line become their mean.
-        x_range, y_range: of the axes; default: the range of the points.
-        dots: draw points instead of lines.
-        diagonal: draw y = x, the place of perfect agreement.
     """
     finite = {
         name: [p for p in points if all(map(math.isfinite, p))] for name, points in series.items()
@@ -171,7 +165,6 @@ def write_report(
 
 
 def page(title: str, values: Mapping[str, Any], sections: Sequence[Section]) -> str:
-    """Return a whole page as HTML."""
     data = {
         "title": title,
         "figures": list(values.items()),
@@ -222,10 +215,7 @@ def _points(record: dict[str, Any]) -> list[tuple[str, int, float]]:
 
 
 def learning_curve(metrics_file: str, results: Mapping[str, float]) -> list[Section]:
-    """Return charts of losses, evaluations, learning rate and speed by step; [] without a file.
-
-    A resumed run may train a step twice. The last values of the step count.
-    """
+    """Return charts of the metrics file, [] without it; the last values of a repeated step count."""
     if not tf.io.gfile.exists(metrics_file):
         return []
     points: dict[str, dict[int, float]] = {}  # "train loss" -> step -> value

@@ -49,7 +49,6 @@ class ScoredAnswer:
 
 
 def answer_sections(rows: Sequence[ScoredAnswer]) -> list[Section]:
-    """Return the sections of one set of questions with answers."""
     words = [question_word(row.question) for row in rows]
     by_word = {}
     for word in (*_QUESTION_WORDS, _OTHER):

@@ -40,11 +40,7 @@ TypeCounts = tuple[str, float, float, float, int, int, int]
 def span_sections(
     sentences: Sequence[Spans], counts: Sequence[TypeCounts], are_words: bool = False
 ) -> list[Section]:
-    """Return the sections of one set of sentences.
-
-    Args:
-        are_words: the spans are labels of single words, not entities.
-    """
+    """Return the sections of one set of sentences."""
     kind, name = ("label", "labels") if are_words else ("entity type", "entities")
     groups = {name: (f1, actual) for name, _, _, f1, actual, _, _ in counts}
     unit = f"F1, and {'words' if are_words else 'entities'} in the data"
