@@ -73,17 +73,11 @@ class TrainLoop:
 
     Args:
         model: dict of tensors in, dict of tensors out. Made under `strategy.scope()`, as the optimizer.
-        losses: terms whose sum is minimised.
-        input_names: features that the model takes, if they are there; the others are labels and weights.
-        optimizer: None for a model that is only evaluated.
         gradient_accumulation_steps: parts that a replica computes one after the other, to save memory.
-        seed: of dropout.
-        jit_compile: one of `COMPILATIONS`.
         recompute_grads: keep only the inputs of each layer for the gradients, to save memory. The steps
             are the same and take up to a third longer.
 
     Attributes:
-        checkpoint: prefix of the newest checkpoint, None without one.
         last_step: of the training; a hook may lower it to the current step, to end early.
     """
 
@@ -163,14 +157,10 @@ class TrainLoop:
     ) -> None:
         """Train up to `num_train_steps`, those before a resume included.
 
+        SIGTERM and Ctrl-C end the process after the current step is saved.
+
         Args:
             dataset_from: step -> endless dataset of global batches from that step on.
-            hooks: what happens after each call of the compiled steps, in this order.
-            max_steps_per_call: a call takes about two seconds, so that the loss is seen often.
-
-        Raises:
-            FloatingPointError: the loss is not finite.
-            SystemExit, KeyboardInterrupt: after SIGTERM or Ctrl-C. The current step is saved.
         """
         if self.step >= num_train_steps:
             logger.info("Nothing to train: step %d of %d", self.step, num_train_steps)
@@ -317,10 +307,7 @@ class CheckpointHook(Hook):
 
 
 class EvaluationHook(Hook):
-    """Evaluate at every multiple of `every` but the last step, log the metrics, keep the best weights.
-
-    The training may end after an evaluation.
-    """
+    """Evaluate at multiples of `every`, but not at the last step; keep the best weights; maybe end."""
 
     def __init__(
         self,

@@ -331,9 +331,6 @@ OPTIMIZERS: dict[str, type[AdamByPath]] = {
 def layer_learning_rate_factors(num_hidden_layers: int, decay: float) -> dict[str, float]:
     """Return smaller rates for layers nearer to the input: part of a path -> fraction of the rate.
 
-    >>> layer_learning_rate_factors(num_hidden_layers=2, decay=0.5)
-    {'/embeddings/': 0.125, '/layer_0/': 0.25, '/layer_1/': 0.5}
-
     The powers are those of BEiT (microsoft/unilm). Source: google-research/electra, `_get_layer_lrs`.
     """
     parts = ["embeddings", *(f"layer_{layer}" for layer in range(num_hidden_layers))]

@@ -36,14 +36,7 @@ class PredictStep:
         label: str = "eval",
         max_batches: int | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return name -> array [examples, ...], in the order of the dataset.
-
-        Args:
-            dataset: of known cardinality; batches of at most `batch_size` examples.
-            outputs_of: (model outputs, features) -> tensors [B, ...] to keep.
-            batch_size: filled up to a multiple of the number of replicas, so that shapes are static.
-            label: of the progress line.
-        """
+        """Return name -> array [examples, ...] of `outputs_of(outputs, features)`, in order."""
         if max_batches is not None:
             dataset = dataset.take(max_batches)
         replicas = self._strategy.num_replicas_in_sync

@@ -75,7 +75,6 @@ class ByteProgress(Progress):
         self._first = (0.0, self._start)  # nothing is compiled
 
     def update(self, done: float, values: Mapping[str, float] | None = None) -> None:
-        """Show that `done` bytes are finished."""
         super().update(done / self._scale, values)
 
 
@@ -98,11 +97,7 @@ def _format(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds for people: "7s", "3m20s", "2h05m", "3d12h".
-
-    >>> [duration(s) for s in (7, 200, 7500, 302_400)]
-    ['7s', '3m20s', '2h05m', '3d12h']
-    """
+    """Format seconds for people: "7s", "3m20s", "2h05m", "3d12h"."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds}s"
@@ -127,7 +122,6 @@ class MetricsLog:
         self._tensorboard = tensorboard
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Append a line."""
         record = {"kind": kind, "step": step, **{name: float(v) for name, v in values.items()}}
         with tf.io.gfile.GFile(self._path, "a") as file:
             file.write(json.dumps(record) + "\n")
