@@ -61,7 +61,7 @@ def main() -> None:
         print(
             f"error: Unknown program {name!r}{suggestion(name, PROGRAMS)} {_USAGE}", file=sys.stderr
         )
-        raise SystemExit(1)
+        sys.exit(1)
     module_name, options_name = PROGRAMS[name]
     module = import_module(f"bert_tf.{module_name}")
     sys.argv[:2] = [name]

@@ -83,11 +83,10 @@ def _run(options_class: type, workflow: Callable[[Any], Any], argv: Sequence[str
         print(f"\nInterrupted.{again}", file=sys.stderr)
         return 130
     except Exception as error:
-        if not is_user_error(error):
-            raise
-        flag = "--" if hasattr(error, "option") else ""  # an OptionError
-        print(f"\nerror: {flag}{error}", file=sys.stderr)
-        if flags.FLAGS.verbosity >= absl_logging.DEBUG:
+        if is_user_error(error):
+            flag = "--" if hasattr(error, "option") else ""  # an OptionError
+            print(f"\nerror: {flag}{error}", file=sys.stderr)
+        if not is_user_error(error) or flags.FLAGS.verbosity >= absl_logging.DEBUG:
             raise
         return 1
     if unread:

@@ -98,10 +98,9 @@ def atomic_path(path: str | os.PathLike) -> Iterator[str]:
         if os.path.isfile(target):
             shutil.copymode(target, temporary)
         tf.io.gfile.rename(temporary, target, overwrite=True)
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
+    finally:
+        if tf.io.gfile.exists(temporary):  # of a block that failed
             tf.io.gfile.remove(temporary)
-        raise
 
 
 def is_stream(path: str) -> bool:
@@ -149,10 +148,9 @@ def atomic_folder(folder: str, name: str) -> Iterator[str]:
         if tf.io.gfile.isdir(target):
             tf.io.gfile.rmtree(target)
         tf.io.gfile.rename(temporary, target)
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
+    finally:
+        if tf.io.gfile.exists(temporary):  # of a block that failed
             tf.io.gfile.rmtree(temporary)
-        raise
 
 
 def check_new_folder(folder: str, name: str) -> None:

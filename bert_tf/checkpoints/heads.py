@@ -161,8 +161,6 @@ def task_values(
 def _check_same_head(checkpoint: PretrainedCheckpoint, task: Mapping[str, Any]) -> None:
     """Raise if Hugging Face's config.json, which others may have written anew, has another head."""
     path = os.path.join(checkpoint.folder, TASK_FILE)
-    if "task" not in task:
-        raise DataError(path, "has no `task`.")
     if task["task"] not in HEADS:  # a user's own
         return
     # The architecture of an embedder is that of the encoder.

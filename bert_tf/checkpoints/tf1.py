@@ -19,6 +19,7 @@ from bert_tf.checkpoints.checkpoint import (
     rename_arrays,
     sibling_file,
 )
+from bert_tf.checkpoints.hub import check_exists
 from bert_tf.config import BertConfig
 from bert_tf.limits import DataError, join_names
 
@@ -72,8 +73,7 @@ def checkpoint_prefix(path: str | os.PathLike) -> str:
     if tf.io.gfile.isdir(path):
         return _prefix_in_folder(path.rstrip("/") or "/")
     prefix = _PART.sub("", path)
-    if not tf.io.gfile.exists(prefix + ".index"):
-        raise FileNotFoundError(f"There is no checkpoint {prefix}: {prefix}.index is missing.")
+    check_exists(f"{prefix}.index")
     return prefix
 
 

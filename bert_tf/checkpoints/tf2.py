@@ -156,12 +156,6 @@ def find_weights(
     if unused:
         notes = ("the pooler is the head's, which was trained; the encoder's own is unused",)
     variables = _by_names(graph, prefix) | variables
-    if "bert/embeddings/word_embeddings" not in variables:
-        names = sorted(filter(None, graph.names.values()))
-        raise DataError(
-            prefix,
-            f"no encoder of tf-models-official, but {join_names(names, 3) or 'no variables'}.",
-        )
     keys = {name: graph.keys[number] for name, number in variables.items()}
     unread = {
         key.removesuffix(VALUE): key
@@ -301,13 +295,11 @@ def _to_reference_layout(name: str, array: np.ndarray) -> np.ndarray:
 
 def _infer_config(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
     layers = {int(m[1]) for name in shapes if (m := re.match(r"bert/encoder/layer_(\d+)/", name))}
-    vocab_size, width = shapes["bert/embeddings/word_embeddings"]
+    vocab_size, width = shapes.get("bert/embeddings/word_embeddings", (0, 0))
     query = shapes.get("bert/encoder/layer_0/attention/self/query/kernel", ())
     if len(query) != 3 or width != query[0]:
-        problem = (
-            f"the word embeddings are {width} wide, and the first query's kernel {list(query)}"
-        )
-        raise DataError(prefix, f"{problem}: is it an ALBERT or ELECTRA?")
+        names = join_names(sorted(shapes), 3) or "no variables"
+        raise DataError(prefix, f"no BERT of tf-models-official, but {names}: is it an ALBERT?")
     return BertConfig(
         vocab_size=vocab_size,
         hidden_size=query[0],

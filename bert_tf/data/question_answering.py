@@ -99,12 +99,9 @@ def _read_json(file: str) -> Any:
     with open_binary(file) as stream:
         data = stream.read()
     try:
-        text = data.decode("utf-8-sig")
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            if error.msg != "Extra data":
-                raise
+        text = data.decode("utf-8-sig").strip()
+        values, end = json.JSONDecoder().raw_decode(text)
+        if end < len(text):
             values = [json.loads(line) for line in text.split("\n") if line.strip()]
     except (ValueError, RecursionError) as error:
         raise DataError(file, f"not JSON in UTF-8: {error}.") from error

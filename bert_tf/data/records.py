@@ -120,18 +120,23 @@ def explain_read_errors(files: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except tf.errors.DataLossError as error:
-        for file in files:
-            try:
-                for _ in tf.data.TFRecordDataset(file, detect_compression(file)):
-                    pass
-            except tf.errors.DataLossError:
-                raise DataError(file, "corrupt, or not a TFRecord file.") from error
+        for file in filter(_is_corrupt, files):
+            raise DataError(file, "corrupt, or not a TFRecord file.") from error
         raise
     except tf.errors.InvalidArgumentError as error:
         if not any(words in error.message for words in _READ_ERRORS):
             raise
         cause = error.message.splitlines()[0].split("assertion failed: ")[-1].strip("[]")
         raise DataError(summarize_files(files), cause) from error
+
+
+def _is_corrupt(file: str) -> bool:
+    try:
+        for _ in tf.data.TFRecordDataset(file, detect_compression(file)):
+            pass
+    except tf.errors.DataLossError:
+        return True
+    return False
 
 
 def summarize_files(files: Sequence[str]) -> str:

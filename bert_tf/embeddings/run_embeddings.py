@@ -97,10 +97,7 @@ class EmbeddingOptions:
         """`matryoshka_dims` as numbers, None if not given."""
         if self.matryoshka_dims is None:
             return None
-        try:
-            return tuple(int(part) for part in self.matryoshka_dims.split(",") if part)
-        except ValueError as error:
-            raise OptionError("matryoshka_dims", f"{error}: write numbers as 256,128.") from error
+        return tuple(int(part) for part in self.matryoshka_dims.split(",") if part)
 
 
 EmbeddingRun = Run[EmbeddingTask, EmbeddingOptions]

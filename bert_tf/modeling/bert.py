@@ -109,11 +109,8 @@ class BertModel(ConfiguredModel):
         attention_mask = _same_sequence(inputs["sequence_ids"]) if is_packed else input_mask
         embedding_output = inputs.get("embedding_output")
         if embedding_output is None:
-            length, limit = input_ids.shape[1], self.config.max_position_embeddings
-            if isinstance(length, int) and length > limit:  # JAX traces with a symbol
-                raise ValueError(
-                    f"The length is {length}, but `max_position_embeddings` is {limit}."
-                )
+            if isinstance(input_ids.shape[1], int):  # JAX traces with a symbol
+                self.config.check_sequence_length(input_ids.shape[1])
             embedding_output = self.embeddings(
                 input_ids, segment_ids, inputs.get("position_ids"), training=training
             )  # [B, S, H]

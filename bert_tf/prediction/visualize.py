@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.files import write_text
 from bert_tf.modeling.bert import BertModel
-from bert_tf.options import OptionError, option
+from bert_tf.options import option
 from bert_tf.packing import PackedSequence
 from bert_tf.prediction.classification import ClassificationPredictor
 from bert_tf.prediction.encoder import EmbeddingPredictor
@@ -112,8 +112,6 @@ def _label_section(
     index, name = 0, "score"
     if labels := model.task.labels:
         label = label or max(answer["probabilities"], key=answer["probabilities"].get)
-        if label not in labels:
-            raise OptionError("label", f"must be one of {', '.join(labels)}, but is {label}.")
         index, name = list(labels).index(label), f"log-odds of {label}"
 
     def output_of(inputs):
