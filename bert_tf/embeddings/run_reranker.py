@@ -200,9 +200,6 @@ class RerankingTask(ExampleTask):
     def learned_shapes(self, embedding_dim):
         return {"logits": (self.num_documents,)}
 
-    def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        raise NotImplementedError("`run_reranker` has the metrics, which need the lists.")
-
 
 def _loss(of_scores: Callable) -> Loss:
     def weights(features: Tensors):

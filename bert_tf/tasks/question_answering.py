@@ -212,9 +212,6 @@ class QuestionAnsweringTask(ExampleTask):
     def _pad(self, tensor):
         return tf.pad(tensor, [[0, 0], [0, self.max_seq_length - tf.shape(tensor)[1]]])
 
-    def metrics(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        raise NotImplementedError("`QuestionSet.metrics` has the texts, which records lack.")
-
 
 @dataclass(frozen=True, eq=False)
 class QuestionSet:
