@@ -9,7 +9,7 @@ from models import golden, train
 
 import bert_tf
 from bert_tf.checkpoints.checkpoint import PretrainedCheckpoint
-from bert_tf.checkpoints.heads import align_labels, label_order, reorder_labels
+from bert_tf.checkpoints.heads import align_labels, label_order
 from bert_tf.checkpoints.tensor_files import open_tensors
 from bert_tf.prediction.predictor import Predictor
 from bert_tf.tasks.glue import NLI, find_glue_task
@@ -65,16 +65,6 @@ def test_classes_are_put_into_the_order_of_the_labels_by_name():
     assert label_order(["equivalent", "not_equivalent"], ("0", "1"), names) == [1, 0]
 
 
-def test_the_rows_of_a_classifier_and_a_crf_follow_the_labels():
-    transitions = np.arange(16, dtype=np.float32).reshape(4, 4)  # the last of each axis: the ends
-    arrays = {"output_bias": np.float32([0, 1, 2]), "crf/transitions": transitions}
-    found = reorder_labels(arrays, [2, 0, 1])
-    assert found["output_bias"].tolist() == [2, 0, 1]
-    for i, one in enumerate([2, 0, 1, 3]):
-        for j, other in enumerate([2, 0, 1, 3]):
-            assert found["crf/transitions"][i, j] == transitions[one, other]
-
-
 def test_a_classifier_for_other_labels_is_new_in_training_and_else_refused(caplog):
     arrays = {"output_weights": np.eye(2), "output_bias": np.float32([1, 2]), "bert/x": np.ones(1)}
     arrays["crf/transitions"] = np.ones((3, 3))
@@ -110,18 +100,6 @@ def test_evaluation_with_other_labels_or_problem_type_is_refused(tmp_path):
     checkpoint = huggingface_folder(golden("classifier"), tmp_path / "hf", **values)
     with pytest.raises(ValueError, match=r"single_label.*multi_label"):
         evaluate(checkpoint, tmp_path / "out", problem_type="single_label")
-
-
-@pytest.mark.night
-def test_classes_without_names_are_taken_in_order(tmp_path):
-    for name, labels, order in (
-        ("unnamed", ["LABEL_0", "LABEL_1"], None),
-        ("named", ["equivalent", "not_equivalent"], [1, 0]),
-    ):
-        checkpoint = huggingface_folder(golden("pair"), tmp_path / name, labels, order)
-        given = {"do_train": False, "do_predict": False, "init_layers": None}
-        found = train("pair", tmp_path / f"out_{name}", init_checkpoint=checkpoint, **given)
-        assert found["eval_f1"] == read_results(golden("pair"))["eval_f1"]
 
 
 def test_prediction_uses_the_head_and_the_names(tmp_path):

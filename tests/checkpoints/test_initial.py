@@ -26,9 +26,6 @@ from bert_tf.checkpoints.heads import HEADS
 from bert_tf.checkpoints.initial import assign, initialize, select_layers
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.limits import DataError
-from bert_tf.options import make_options
-from bert_tf.pretraining.run_pretraining import PretrainingOptions
-from bert_tf.tasks.setup import resolve
 from reference import numpy_bert
 
 ENCODER = arrays_of()
@@ -189,18 +186,6 @@ def test_a_model_of_other_sizes_or_functions_is_refused():
         model = BertModel(dataclasses.replace(CONFIG, **{field: value}))
         error = refusal(model, checkpoint_of(ENCODER))
         assert isinstance(error, DataError) and error.location == "the fake", field
-
-
-def test_another_direction_of_attention_is_set_by_a_flag(tmp_path):
-    options = make_options(
-        PretrainingOptions,
-        **{"input_file": "x.tfrecord", "output_dir": str(tmp_path / "out"), "do_train": True},
-        **{"init_checkpoint": write_tf1(tmp_path, ENCODER), "attention": "left_to_right"},
-        max_seq_length=8,
-    )
-    setup = resolve(options, attention=options.attention)
-    assert setup.config.attention_direction == "left_to_right"
-    assert not initialize(BertModel(setup.config), setup.checkpoint).missing
 
 
 def test_variables_at_another_path_or_at_one_path_twice_are_refused(tmp_path):

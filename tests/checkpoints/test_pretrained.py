@@ -177,12 +177,6 @@ def test_a_subclass_has_the_head_of_its_base(tf1, tmp_path):
         def __init__(self, config, **kwargs):
             super().__init__(config, **kwargs)
 
-    class Larger(Classifier):
-        def __init__(self, config, **kwargs):
-            super().__init__(config, **kwargs)
-            self.extra = keras.layers.Dense(2, name="extra")
-            self.extra.build((None, 3))
-
     folder = shutil.copytree(tf1, tmp_path / "tf1")
     task = {"task": "classification", "labels": ["x", "y", "z"], "max_seq_length": 5}
     (folder / "task.json").write_text(json.dumps(task))
@@ -191,10 +185,6 @@ def test_a_subclass_has_the_head_of_its_base(tf1, tmp_path):
     model.save_pretrained(tmp_path / "mine", TOKENIZER, format="tf1")
     saved = read_task(str(tmp_path / "mine"))
     assert saved.arguments() == read_task(folder).arguments()
-    larger = Larger.from_pretrained(folder)
-    assert larger.load_report.missing == ("extra/kernel", "extra/bias")
-    with pytest.raises(TypeError):
-        larger.save_pretrained(tmp_path / "larger", format="tf1")
 
 
 def test_labels_in_another_order_keep_the_crf(tmp_path):
@@ -221,25 +211,6 @@ def test_a_new_head_of_another_size_has_its_own_problem_type(tmp_path):
         model = Classifier.from_pretrained(folder / "before", num_labels=after)
         model.save_pretrained(folder / "after", TOKENIZER)
         assert bert_tf.load(folder / "after").task.kind.name == kind
-
-
-def test_a_run_of_ones_own_task_can_be_the_beginning_of_another(tf1, tmp_path):
-    folder = shutil.copytree(tf1, tmp_path / "counting")
-    (folder / "task.json").write_text('{"task": "counting"}')
-    model = bert_tf.BertForTokenClassification.from_pretrained(folder, labels=["O", "B-x"])
-    assert model.labels == ("O", "B-x")
-    assert not any(name.startswith("bert/") for name in model.load_report.missing)
-
-
-def test_a_masked_lm_answers_at_every_position_or_at_some(tmp_path):
-    write_tf1(tmp_path, arrays_of("masked_lm"), config=SMALL)
-    model = bert_tf.BertForMaskedLM.from_pretrained(str(tmp_path))
-    assert not model.load_report.missing
-    inputs = {"input_ids": np.array([[2, 5, 6, 3]])}
-    every = model(inputs)["masked_lm_logits"]
-    assert every.shape == (1, 4, SMALL.vocab_size)
-    some = model({**inputs, "masked_lm_positions": np.array([[2]])})["masked_lm_logits"]
-    np.testing.assert_allclose(some[:, 0], every[:, 2], atol=1e-6)
 
 
 # ---- Saving --------------------------------------------------------------------------------------
@@ -318,16 +289,6 @@ def test_a_folder_of_transformers_is_loaded_and_converted(huggingface, tmp_path)
     bert_tf.convert(Path(huggingface), tmp_path / "converted", format="tf1")
     (converted,) = bert_tf.load(tmp_path / "converted").predict(["a b"])
     assert converted["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
-
-
-@pytest.mark.night
-def test_a_folder_of_transformers_is_exported(huggingface, tmp_path):
-    (expected,) = bert_tf.load(huggingface).predict(["a b"])
-    bert_tf.export(Path(huggingface), tmp_path / "1")
-    (served,) = bert_tf.load(tmp_path / "1").predict(["a b"])
-    assert served["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)
-    with pytest.raises(ValueError, match="max_seq_length"):
-        bert_tf.export(huggingface, str(tmp_path / "2"), max_seq_length=99)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -68,12 +67,3 @@ def test_a_damaged_or_missing_file_is_named(tmp_path, part, damage):
             read_tf1(prefix)
         return
     assert cause_of(lambda: read_tf1(prefix).arrays[name]) == prefix
-
-
-def test_arrays_are_read_only_when_asked_for(tmp_path):
-    arrays = read_tf1(write_tf1(tmp_path, ARRAYS)).arrays
-    shutil.rmtree(tmp_path)
-    assert "output_weights" not in arrays
-    assert arrays.shape("bert/pooler/dense/kernel") == (8, 8)
-    with pytest.raises(KeyError):
-        arrays["output_weights"]
