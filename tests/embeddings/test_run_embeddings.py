@@ -1,7 +1,6 @@
 """run_embeddings: metrics, predictions, prefixes, the settings that a model brings, and bad input."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -81,28 +80,6 @@ def test_predictions_are_the_best_documents_of_each_query():
 
 
 @pytest.mark.night
-@pytest.mark.parametrize(
-    ("kind", "num_texts", "loss"),
-    [("pairs", 2, "cosent"), ("scores", 2, "cosent")],
-)
-def test_the_trainer_has_the_metrics_of_the_program(tmp_path, kind, num_texts, loss, eagerly):
-    made = plain_options(
-        tmp_path / "run", do_eval=True, eval_file=file_of(kind, "dev"), matryoshka_dims="4"
-    )
-    metrics = run_embeddings(made)
-    expected = {name: value for name, value in metrics.items() if "_dim_" not in name}
-    _, splits = read_examples(made)
-    task = EmbeddingTask(max_seq_length=16, num_texts=num_texts, loss=loss)
-    pretrained = golden("pretrained")
-    task.write_records(splits["dev"], load(pretrained).tokenizer, str(tmp_path / "dev.tf_record"))
-    trainer = bert_tf.Trainer(
-        task, init_checkpoint=pretrained, output_dir=tmp_path / "trainer", num_train_steps=1
-    )
-    found = trainer.evaluate(tmp_path / "dev.tf_record")
-    assert {**found, "global_step": 0} == pytest.approx({**expected, "global_step": 0}, abs=1e-6)
-
-
-@pytest.mark.night
 @pytest.mark.parametrize("given", [{}, {"label_column": "score"}])
 def test_pairs_without_scores_get_cosines(tmp_path, given, eagerly):
     file = write(tmp_path / "t.tsv", "text_a\ttext_b\na owl\tthe owl\na cat\tthe dog\n")
@@ -169,20 +146,6 @@ def test_a_folder_keeps_its_pooling_and_prefixes(tmp_path):
     assert (task.query_prefix, task.document_prefix) == ("the ", "a ")
 
 
-def test_a_folder_of_sentence_transformers_has_its_longest_input(tmp_path):
-    tokenizer = bert_tf.FullTokenizer.from_pretrained(golden("pretrained"))
-    model = bert_tf.BertForSentenceEmbedding.from_pretrained(golden("pretrained"))
-    model.save_pretrained(tmp_path / "theirs", tokenizer)
-    (tmp_path / "theirs" / "task.json").unlink()
-    write(tmp_path / "theirs/sentence_bert_config.json", '{"max_seq_length": 11}')
-    given = {"do_eval": True, "eval_file": file_of("pairs")}
-    for length, expected in ((None, 11), (13, 13)):
-        given |= {"init_checkpoint": str(tmp_path / "theirs"), "max_seq_length": length}
-        run = plain_options(tmp_path / "out", **given)
-        task, _ = read_task(resolve(run, "embeddings"))
-        assert task.max_seq_length == expected
-
-
 def test_records_give_texts_in_other_case_one_number(tmp_path):
     task, tokenizer = EmbeddingTask(max_seq_length=8), load(golden("pretrained")).tokenizer
     found = []
@@ -233,13 +196,3 @@ def test_settings_beyond_their_limits_are_refused(tmp_path):
         given = {"do_train": True, "train_file": file_of(kind), **changes}
         with refused(name):
             run_embeddings(plain_options(tmp_path / "out", **given))
-
-
-def test_a_folder_with_other_modules_needs_a_pooling(tmp_path):
-    folder = shutil.copytree(golden("pretrained"), tmp_path / "folder")
-    names = ("Transformer", "LSTM")
-    modules = [{"type": f"sentence_transformers.models.{name}", "path": ""} for name in names]
-    write(folder / "modules.json", json.dumps(modules))
-    given = {"do_train": True, "train_file": file_of("pairs"), "init_checkpoint": str(folder)}
-    with pytest.raises(ValueError, match="LSTM"):
-        run_embeddings(plain_options(tmp_path / "one", **given))

@@ -69,12 +69,6 @@ def test_a_weighted_sum_is_gamma_times_the_softmax_of_its_weights():
     np.testing.assert_allclose(layer(outputs), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.night
-@pytest.mark.filterwarnings("error")
-def test_layers_after_a_bilstm_get_no_mask_that_they_do_not_support():
-    model(crf="words")(inputs())
-
-
 def test_layers_that_are_not_there_are_refused():
     with pytest.raises(ValueError, match="feature_layers"):
         LayerFeatures("concat_last_four_hidden", 3)
@@ -98,16 +92,6 @@ def test_the_encoder_is_not_trained_and_its_dropout_is_never_on():
     assert len(built.weights) == len({v.path for v in built.weights})
     first, second = (built(inputs(), training=True)["logits"] for _ in range(2))
     np.testing.assert_array_equal(first, second)
-
-
-def test_a_saved_model_is_the_same_and_still_frozen(tmp_path):
-    built = model("weighted_sum_all_layers")
-    built.save(tmp_path / "a.keras")
-    loaded = keras.models.load_model(tmp_path / "a.keras")
-    np.testing.assert_allclose(loaded(inputs())["logits"], built(inputs())["logits"], atol=1e-6)
-    assert [v.path for v in loaded.trainable_variables] == [
-        v.path for v in built.trainable_variables
-    ]
 
 
 # ---- The BiLSTM of a configuration --------------------------------------------------------------
@@ -153,17 +137,6 @@ def test_a_bilstm_reads_the_last_layer_in_both_directions_and_no_padding():
         found = np.asarray(outputs["sequence_output"][row, :length])
         np.testing.assert_allclose(found, hidden, rtol=0, atol=1e-5)
     assert outputs["sequence_output"].shape == (B, S, H)
-
-
-@pytest.mark.night
-def test_with_a_bilstm_the_first_token_of_a_left_to_right_model_depends_on_all():
-    keras.utils.set_random_seed(1)
-    model = BertModel(tiny_config(num_bilstm_layers=1, attention_direction="left_to_right"))
-    changed = inputs()
-    changed["input_ids"][0, -1] = (changed["input_ids"][0, -1] + 1) % 23
-    before, after = (np.asarray(model(x)["pooled_output"]) for x in (inputs(), changed))
-    assert np.abs(before - after)[0].max() > 1e-4
-    np.testing.assert_array_equal(before[1:], after[1:])
 
 
 @pytest.mark.night

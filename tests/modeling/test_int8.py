@@ -81,11 +81,6 @@ def test_activations_are_those_of_the_layers():
         np.testing.assert_allclose(found, expectation, atol=5e-3, err_msg=name)
 
 
-def test_an_addend_is_added():
-    addend = RNG.normal(size=(5, 40)).astype(np.float32)
-    np.testing.assert_allclose(run(affine(), addend=addend), expected() + addend, atol=1e-4)
-
-
 def test_zero_is_one_of_the_values_of_a_range():
     for low, high in ((-1.5, 4.0), (-0.17, 3.0), (0.0, 2.0), (-7.0, 0.0)):
         found = round_range(low, high)

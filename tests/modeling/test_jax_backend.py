@@ -232,25 +232,8 @@ found["calls"] = sorted(set(calls))
 json.dump(found, sys.stdout)
 """
 
+
 # Parts of the package that compute with TensorFlow, and what they raise.
-TENSORFLOW_PROGRAM = """
-import bert_tf
-
-task = bert_tf.ClassificationTask(["no", "yes"], 8)
-found = []
-for call in (
-    lambda: bert_tf.export("folder", "export"),
-    lambda: bert_tf.load("folder"),
-    lambda: bert_tf.Trainer(task, output_dir="output", num_train_steps=1),
-):
-    try:
-        call()
-    except ValueError as error:
-        found.append("KERAS_BACKEND" in str(error))
-json.dump(found, sys.stdout)
-"""
-
-
 def run_under_jax(program):
     printed = output_of("-c", BEGINNING + program, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
     return json.loads(printed)
@@ -282,7 +265,3 @@ def test_attention_by_a_kernel_has_the_gradients_of_the_formula_for_any_mask():
     assert "128" in found["short bias"]
     assert found["calls"] == [["cudnn", False], ["cudnn", True]]
     assert max(found["distances"]) < 1e-4
-
-
-def test_what_computes_with_tensorflow_names_the_variable_to_set():
-    assert run_under_jax(TENSORFLOW_PROGRAM) == [True] * 3

@@ -61,17 +61,6 @@ def test_every_output_of_the_encoder_equals_the_numpy_bert():
             assert_close(np.stack(found[name]), np.stack(getattr(expected, name)))
 
 
-def test_in_a_left_to_right_model_the_pooler_reads_the_last_real_token():
-    model, _ = filled(BertModel(tiny_config(attention_direction="left_to_right")))
-    inputs = batch()
-    last = inputs["input_mask"].sum(axis=1) - 1
-    outputs = model(inputs)
-    summary = np.asarray(outputs["sequence_output"])[np.arange(B), last]
-    assert_close(outputs["pooled_output"], np.asarray(model.pooler(summary)), atol=1e-6)
-    mask = np.repeat(inputs["input_mask"][:, None], S, axis=1)  # the same, said for each F
-    assert_close(model(inputs | {"input_mask": mask})["pooled_output"], outputs["pooled_output"])
-
-
 def test_masked_lm_and_next_sentence_logits_equal_the_numpy_bert():
     heads = ("masked_lm", "next_sentence")
     model, variables = filled(BertForPreTraining(CONFIG), heads)
@@ -125,15 +114,6 @@ def test_variable_paths_and_shapes_are_those_of_the_tf1_checkpoints():
         shapes = numpy_bert.variable_shapes(CONFIG, heads, num_labels=LABELS)
         model = model_class(CONFIG, *arguments)
         assert {variable.path: tuple(variable.shape) for variable in model.weights} == shapes
-
-
-def test_padding_cannot_be_seen():
-    model, _ = filled(BertModel(CONFIG))
-    inputs = batch()
-    real = inputs["input_mask"].astype(bool)
-    other = {**inputs, "input_ids": np.where(real, inputs["input_ids"], 5).astype("int32")}
-    first, second = (model(x)["sequence_output"] for x in (inputs, other))
-    assert_close(np.asarray(first)[real], np.asarray(second)[real], atol=1e-6)
 
 
 def test_a_mask_of_three_dimensions_says_who_may_attend_to_whom():
