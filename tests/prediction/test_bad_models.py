@@ -64,14 +64,6 @@ def test_any_checkpoint_with_a_masked_lm_head_fills_masks(tmp_path):
         np.testing.assert_allclose([c["probability"] for c in candidates], shares[best], atol=1e-5)
 
 
-def test_an_encoder_alone_embeds(tmp_path):
-    arrays = arrays_of()
-    write(tmp_path, arrays)
-    found = Predictor(str(tmp_path)).embed(["the cat"], normalize=False)
-    expected = encoded(arrays, "the", "cat").sequence_output[0].mean(axis=0)
-    np.testing.assert_allclose(found[0], expected, atol=1e-5)
-
-
 def test_the_pooler_that_a_checkpoint_lacks_is_not_used(tmp_path):
     write(tmp_path, without(arrays_of(), "pooler"))
     model = Predictor(str(tmp_path))
@@ -135,14 +127,6 @@ def test_predictor_refuses_a_model_that_lacks_variables(tmp_path, arrays, task, 
         with pytest.raises(ValueError) as caught:
             Predictor(path)
         assert f"lacks {missing}" in str(caught.value)
-
-
-def test_predictor_refuses_a_folder_without_a_model(tmp_path):
-    (tmp_path / "notes.txt").write_text("hello")
-    for path, named in ((str(tmp_path), "notes.txt"), ("/nowhere", "/nowhere")):
-        with pytest.raises((ValueError, OSError)) as caught:
-            Predictor(path)
-        assert named in str(caught.value)
 
 
 def test_predictor_refuses_files_that_do_not_fit(tmp_path):

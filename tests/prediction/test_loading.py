@@ -1,6 +1,5 @@
 """A trained model's folder: what is written is what is loaded, and what is missing is named."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -45,28 +44,6 @@ def test_what_was_written_is_loaded(tmp_path, task, do_lower_case):
         np.testing.assert_array_equal(ours, theirs, err_msg=theirs.path)
     mixed = load_model(str(tmp_path / "out"), dtype="mixed_bfloat16").model
     assert (mixed.dtype_policy.name, mixed.weights[0].dtype) == ("mixed_bfloat16", "float32")
-
-
-def test_the_files_are_those_that_the_module_lists_and_nothing_temporary(tmp_path):
-    write_folder(tmp_path, steps=[3])
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "bert_config.json",
-        "checkpoint",
-        "model.ckpt-3.data-00000-of-00001",
-        "model.ckpt-3.index",
-        "task.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-    ]
-    assert json.loads((tmp_path / "task.json").read_text(encoding="utf-8")) == {
-        "task": "classification",
-        "max_seq_length": 7,
-        "labels": ["ja", "nein", "weiß nicht"],
-        "metric_names": ["accuracy", "f1_macro", "matthews_correlation"],
-        "is_pair": True,
-        "problem_type": "single_label",
-    }
-    assert set(model_files(CONFIG, PRETRAINING.values())) == {"bert_config.json", "task.json"}
 
 
 def test_the_newest_checkpoint_that_is_there_is_loaded(tmp_path):

@@ -132,15 +132,6 @@ def test_choices_get_the_softmax_over_the_scores_of_each_alone():
         assert answer["choice"] == choices[int(np.argmax(scores))]
 
 
-def test_question_with_truncated_choices_is_counted_once():
-    model = MultipleChoicePredictor(tiny.chooser())
-    fits, long = ("who ?", ["a dog", ""]), ("who ?", ["a log", "the cat " * 9, "a dog " * 9])
-    _, sequences = model.prepare(fits)
-    assert model.num_truncated == 0 and sequences[0] == alone("who ?", "a dog")
-    model.prepare(long)
-    assert model.num_truncated == 1
-
-
 # ---------------------------------------------------------------------------------- masked language
 
 

@@ -57,14 +57,6 @@ def test_threshold_decides_about_no_answer():
     assert [answer["null_odds"] for answer in none] == pytest.approx(odds, abs=1e-4)
 
 
-def test_predict_answers_lines_of_question_tab_text(tmp_path):
-    lines = ["the cat in the\tThe cat is in the lake. The owl is in the cave.", "no tab here"]
-    answered, refused = answers_of_predict("squad2", tmp_path, "\n".join(lines))
-    assert answered["text"] == lines[0]
-    assert {"answer", "start", "end", "null_odds"} <= set(answered)
-    assert "input.txt:2: " in refused["error"]
-
-
 # ------------------------------------------------------------------------------- entities and choices
 
 

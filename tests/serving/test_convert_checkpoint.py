@@ -1,7 +1,6 @@
 """convert_checkpoint: every head in every direction, and what it refuses."""
 
 import dataclasses
-import inspect
 import json
 
 import numpy as np
@@ -18,15 +17,12 @@ from tiny_checkpoints import (
     write_json,
 )
 from tiny_conversions import CASES, LABELS, TOKENS, arrays_for, convert, head_flags, tf1_folder
-from tiny_tf2 import Encoder, save_hub_encoder
 
 from bert_tf.checkpoints.heads import HEADS
 from bert_tf.checkpoints.initial import initialize
 from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.modeling.models import BertForSequenceClassification
-from bert_tf.options import make_options
 from bert_tf.prediction.loading import load_model
-from bert_tf.serving import convert_checkpoint
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 
@@ -132,29 +128,6 @@ def test_problem_type_is_carried_along(tmp_path):
         assert back["problem_type"].split("_")[0] == kind.split("_")[0]
         found = list(back["id2label"].values())
         assert found == (["LABEL_0"] if kind == "regression" else names)
-
-
-@pytest.mark.parametrize(
-    "kind", ["checkpoint", pytest.param("saved_model", marks=pytest.mark.night)]
-)
-def test_tensorflow_2_encoders_go_everywhere(tmp_path, kind):
-    arrays = arrays_of()
-    if kind == "saved_model":
-        source = save_hub_encoder(tmp_path / "hub", CONFIG, arrays, TOKENS, do_lower_case=False)
-    else:
-        source = tf.train.Checkpoint(encoder=Encoder(CONFIG, arrays)).write(str(tmp_path / "ckpt"))
-    for output_format in ("tf1", "huggingface"):
-        checkpoint = read_checkpoint(convert(source, tmp_path / output_format, output_format))
-        assert_same(checkpoint.arrays, arrays)
-        assert checkpoint.config == CONFIG
-        assert checkpoint.tokenizer.do_lower_case is (False if kind == "saved_model" else None)
-
-
-def test_the_program_and_the_function_write_the_same_format_by_default():
-    usual = make_options(
-        convert_checkpoint.ConvertOptions, init_checkpoint="a", output_dir="b"
-    ).output_format
-    assert usual == inspect.signature(convert_checkpoint.convert).parameters["format"].default
 
 
 # ---- What is refused, lost or told ---------------------------------------------------------------

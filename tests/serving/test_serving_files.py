@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 import subprocess
-import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -257,17 +256,3 @@ def test_export_does_not_replace_what_is_there(tmp_path):
         with refused("export_dir"):
             bert_tf.export(golden("classifier"), tmp_path / name)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_export_names_a_missing_package_before_it_reads_the_model(tmp_path, monkeypatch):
-    int8 = {"precision": "int8", "calibration_file": "texts"}
-    for format, missing, options in (
-        ("onnx", "tf2onnx", {}),
-        ("openvino", "openvino", {}),
-        ("openvino", "nncf", int8),
-    ):
-        monkeypatch.setitem(sys.modules, missing, None)
-        options |= {"format": format}
-        with refused("format") as error:
-            bert_tf.export(tmp_path / "absent", tmp_path / "1", **options)
-        assert missing in str(error.value)

@@ -45,8 +45,3 @@ def test_client_gets_the_outputs_that_python_gets(program, exported):
         for name in ("logits", "probabilities"):
             assert found[name].dtype == np.float32
             np.testing.assert_allclose(found[name], expected[name].numpy(), rtol=0, atol=1e-5)
-
-
-def test_client_without_the_operation_names_it(program, exported):
-    with pytest.raises(RuntimeError, match="FastWordpieceTokenizeWithOffsets"):
-        c_client.ask(program, exported, None, [("serving_default", {"text_a": column(TEXTS)})])

@@ -4,7 +4,6 @@ import functools
 
 import pytest
 import tensorflow as tf
-from helpers import output_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,26 +95,6 @@ def test_graph_tokenizer_refuses_vocabularies():
     for vocab in (["a", "b"], ["[UNK]", "b", "b"]):
         with pytest.raises(ValueError, match="vocabulary"):
             GraphTokenizer(vocab)
-
-
-LOAD = """
-import sys
-import tensorflow as tf, tensorflow_text
-tokenizer = tf.saved_model.load(sys.argv[1]).tokenizer
-print(tokenizer(tf.constant(sys.argv[2:])).to_list())
-assert not any(name.startswith("bert_tf") for name in sys.modules)
-"""
-
-
-@pytest.mark.night
-def test_a_saved_tokenizer_loads_without_this_package(tmp_path):
-    full, graph = tokenizers(True)
-    texts = ["ΑΣ 한é\u302e漢", "a" * 201 + " b\xadc", "İ!"]
-    module = tf.Module()
-    module.tokenizer = graph
-    tf.saved_model.save(module, str(tmp_path))
-    printed = output_of("-c", LOAD, tmp_path, *texts)
-    assert printed.strip() == str([full.encode(text) for text in texts])
 
 
 @both_cases
