@@ -1,10 +1,9 @@
-"""The wheel and the source distribution, built from a copy and used in an empty folder."""
+"""The wheel, built from a copy and used in an empty folder."""
 
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -22,22 +21,19 @@ NOT_COPIED = shutil.ignore_patterns(
 
 
 @pytest.fixture(scope="module")
-def distributions(tmp_path_factory):
-    """Names in the wheel, names in the source distribution, and the folder of the unpacked wheel."""
+def wheel(tmp_path_factory):
+    """Names in the wheel, and the folder of the unpacked wheel."""
     folder = tmp_path_factory.mktemp("packaging")
     copy = shutil.copytree(ROOT, folder / "copy", ignore=NOT_COPIED)
-    command = [sys.executable, "setup.py", "-q", "sdist", "bdist_wheel"]
+    command = [sys.executable, "setup.py", "-q", "bdist_wheel"]
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    (wheel,) = (copy / "dist").glob("*.whl")
-    (source,) = (copy / "dist").glob("*.tar.gz")
-    assert wheel.name == f"bert_tf-{bert_tf.__version__}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel) as file:
+    (built,) = (copy / "dist").glob("*.whl")
+    assert built.name == f"bert_tf-{bert_tf.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(built) as file:
         in_wheel = file.namelist()
         file.extractall(folder / "installed")
-    with tarfile.open(source) as file:
-        in_source = [name.partition("/")[2] for name in file.getnames()]
-    return in_wheel, in_source, folder / "installed"
+    return in_wheel, folder / "installed"
 
 
 def files_of(folder, endings):
@@ -45,8 +41,8 @@ def files_of(folder, endings):
     return [str(path.relative_to(ROOT)) for path in paths if path.name.endswith(endings)]
 
 
-def test_wheel_holds_modules_assets_licence_command_and_nothing_else(distributions):
-    in_wheel, _, installed = distributions
+def test_wheel_holds_modules_assets_licence_command_and_nothing_else(wheel):
+    in_wheel, installed = wheel
     package = [name for name in in_wheel if ".dist-info/" not in name]
     assets = files_of("bert_tf/report/assets", "")
     assert len(assets) == 5
@@ -56,20 +52,8 @@ def test_wheel_holds_modules_assets_licence_command_and_nothing_else(distributio
     assert [path.read_text() for path in info.rglob("LICENSE")] == [(ROOT / "LICENSE").read_text()]
 
 
-def test_source_distribution_holds_what_a_checkout_does(distributions):
-    _, in_source, _ = distributions
-    folders = ["run_scripts", "vocab", "docs", "bert_tf", "tests"]
-    endings = (".py", ".md", ".txt", ".json", ".typed", ".c", ".html", ".css", ".js", ".tf_record")
-    for folder in folders:
-        files = set(files_of(folder, endings))
-        assert files and files <= set(in_source), folder
-    assert {"README.md", "Makefile", "pyproject.toml", "setup.py", "LICENSE"} <= set(in_source)
-    known = {*folders, "benchmarks", "docker", "examples", "bert_tf.egg-info"}
-    assert {name.partition("/")[0] for name in in_source if "/" in name} <= known
-
-
-def test_wheel_is_imported_and_its_programs_run_in_an_empty_folder(distributions, tmp_path):
-    _, _, installed = distributions
+def test_wheel_is_imported_and_its_programs_run_in_an_empty_folder(wheel, tmp_path):
+    _, installed = wheel
     (tmp_path / "text.txt").write_text("One dog. Two cats.\n")
     environment = {**os.environ, "PYTHONPATH": str(installed), "CUDA_VISIBLE_DEVICES": "-1"}
 
