@@ -1,9 +1,7 @@
 """Flags as a view of the option classes, and how a script ends."""
 
 import ast
-import dataclasses
 import importlib
-import os
 import subprocess
 
 import pytest
@@ -13,7 +11,7 @@ from helpers import python
 
 from bert_tf import cli
 from bert_tf.__main__ import PROGRAMS
-from bert_tf.options import flags_of, make_options
+from bert_tf.options import make_options
 
 # Flags without which an option class refuses to be made, or that it needs for others.
 LEAST = {
@@ -111,31 +109,6 @@ def is_required(values, name):
 
 def test_every_workflow_is_known_here():
     assert set(LEAST) == set(OPTION_CLASSES)
-
-
-def test_the_command_line_has_every_flag():
-    for name, options_class in OPTION_CLASSES.items():
-        values, options = absl_flags(name), flags_of(options_class).values()
-        options = [option for option in options if option.type is not tuple]
-        assert set(values) == {option.name for option in options}
-        for option in options:
-            check_flag(values, option, f"{name}.{option.name}")
-
-
-def check_flag(values, option, row):
-    flag, required = values[option.name], option.default is dataclasses.MISSING
-    assert is_required(values, option.name) == required, row
-    assert flag.default == (None if required else option.default), row
-    assert type(flag.default) is type(None if required else option.default), row
-    expected_help = option.metadata["help"]
-    assert expected_help, row
-    if "choices" in option.metadata:
-        expected_help = f"<{'|'.join(option.metadata['choices'])}>: {expected_help}"
-        assert flag.parser.enum_values == list(option.metadata["choices"]), row
-        assert required or option.default in (None, *option.metadata["choices"]), row
-    assert flag.help.split() == expected_help.split(), row
-    kinds = {"string": str, "bool": bool, "int": int, "float": float, "string enum": str}
-    assert kinds[flag.parser.flag_type()] is option.type, row
 
 
 def test_a_command_line_makes_the_same_options_as_python():
@@ -283,25 +256,6 @@ def test_tracebacks_are_of_bugs_and_of_debugging(run_script):
         assert message in ended.stderr and "Traceback" in ended.stderr, body
 
 
-@pytest.mark.night
-def test_packed_kernels_are_kept_where_no_weight_changes(run_script, monkeypatch):
-    name = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
-    for environment, chosen, expected in (
-        ({name: "1"}, None, "1"),
-        ({}, None, "None"),
-        ({name: "1"}, "0", "0"),
-    ):
-        monkeypatch.delenv(name, raising=False)
-        if chosen is not None:
-            monkeypatch.setenv(name, chosen)
-        ended = run_script(
-            "--needed=x",
-            body=f"print(__import__('os').environ.get({name!r}))",
-            field=f"environment = {environment}",  # no annotation: not a flag
-        )
-        assert ended.stdout.splitlines()[0] == expected, (environment, chosen)
-
-
 def test_errors_of_files_are_the_users_and_other_ones_ours(tmp_path):
     (tmp_path / "file").write_text("")
     for call, expected in (
@@ -321,15 +275,3 @@ def test_help_shows_the_flags_of_groups_and_helpfull_all(run_script):
     assert "\nData:\n  --needed: What must be given.\n  --number: A whole number. [5]\n" in text
     assert "--[no]flag: Whether." in text and "--rare" not in text
     assert "--rare: Seldom." in run_script("--helpfull", field=field).stdout
-
-
-@pytest.mark.night
-def test_a_reader_that_reads_no_further_is_no_error():
-    """Like `--help | head -1`: the pipe is closed before the text is written."""
-    for arguments in ((), ("predict", "--help")):
-        reading, writing = os.pipe()
-        os.close(reading)
-        command = python("-m", "bert_tf", *arguments)
-        ended = subprocess.run(**command, stdout=writing, stderr=subprocess.PIPE, timeout=120)
-        os.close(writing)
-        assert "BrokenPipe" not in ended.stderr, arguments

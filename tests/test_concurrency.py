@@ -62,9 +62,3 @@ def test_a_predictor_answers_four_threads_as_it_answers_one():
     found = at_once(4, lambda number: [shared.predict(batches[number]) for _ in range(3)])
     for answers, wanted in zip(found, expected, strict=True):
         assert answers == [wanted] * 3
-
-
-def test_threads_fill_masks_with_as_many_words_as_each_wants():
-    model = Predictor(tiny.pretrained())
-    found = at_once(4, lambda k: model.fill_mask("a [MASK]", top_k=k + 2))
-    assert [len(best) for (best,) in found] == [2, 3, 4, 5]

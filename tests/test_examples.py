@@ -64,20 +64,6 @@ def test_quickstart_goes_the_whole_way(tmp_path, capfd):
         assert text in printed
 
 
-def test_quickstart_reads_prose_of_docstrings(tmp_path):
-    quickstart = runpy.run_path(str(EXAMPLES / "quickstart.py"))
-    (tmp_path / "file.py").write_text(
-        '"""Return the sum of all elements.\n\nArgs:\n  a: The values to be added, `int`. If `a` is\n'
-        "    not an array, it is made one.\n\n```\nThis is a line of code.\n```\n"
-        'If x[i] == y[j] and a < b, then z.\n\n>>> f()\nThis is what it shows.\n"""\n'
-    )
-    assert quickstart["sentences_of_file"](tmp_path / "file.py") == [
-        "Return the sum of all elements.",
-        "The values to be added, int.",
-        "If a is not an array, it is made one.",
-    ]
-
-
 def test_prepare_corpus_writes_a_sentence_per_line(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in/wiki_00").write_text(
@@ -137,21 +123,6 @@ def test_keras_fit_learns_and_the_saved_model_says_so():
     assert answers["good"].startswith("A quiet room")
 
 
-@pytest.mark.weekly
-def test_the_custom_head_counts_and_leaves_a_folder(tmp_path):
-    custom = runpy.run_path(str(EXAMPLES / "custom_head.py"))
-    try:
-        custom["demo"](str(tmp_path))
-        (answer,) = bert_tf.load(tmp_path / "output").predict(["a dog, a bird, a house, a river"])
-    finally:
-        del TYPES["counting"]
-    adds = dict(answer["of_tokens"])
-    assert min(adds["dog"], adds["bird"]) > max(adds["house"], adds["river"])
-    assert read_results(tmp_path / "output")["eval_exact"] > 0.9
-    card = (tmp_path / "output/README.md").read_text(encoding="utf-8")
-    assert "# BERT, counting" in card and "`eval_exact`" in card and 'predict(["i saw' in card
-
-
 def test_a_new_type_of_task_needs_150_lines_and_no_change_of_the_package(tmp_path, capsys):
     source = (EXAMPLES / "custom_head.py").read_text(encoding="utf-8")
     assert house_measures.count_code_lines(source, ast.parse(source)) <= 150
@@ -185,20 +156,6 @@ def test_search_finds_the_text_of_the_query(tmp_path):
     query, *found = run("search.py", *flags, "--query=the owl is in the wood .").splitlines()
     assert query == "the owl is in the wood ." and len(found) == 2
     assert found[0].split(maxsplit=1) == ["1.000", query]
-
-
-def test_search_sorts_by_the_reranker():
-    class Model:
-        def embed(self, texts, as_query=False):
-            return np.array([[1.0, 0.0] if "a" in text else [0.0, 1.0] for text in texts])
-
-        def predict(self, pairs):
-            return [{"score": len(text)} for _, text in pairs]
-
-    search = runpy.run_path(str(EXAMPLES / "search.py"))["Search"]
-    documents = ["b", "a", "aa", "aaa"]
-    assert search(Model(), documents).find("a", top_k=2) == [(1.0, "a"), (1.0, "aa")]
-    assert search(Model(), documents, Model()).find("a", top_k=2) == [(3, "aaa"), (2, "aa")]
 
 
 @pytest.mark.weekly

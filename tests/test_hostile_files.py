@@ -10,15 +10,6 @@ from bert_tf.checkpoints.read import read_checkpoint
 from bert_tf.checkpoints.sentence_transformers import embedding_settings
 from bert_tf.checkpoints.tensor_files import open_tensors
 from bert_tf.checkpoints.tf1 import latest_checkpoint
-from bert_tf.config import BertConfig
-from bert_tf.limits import read_json
-
-
-def test_nested_json_names_its_file(tmp_path):
-    nested = tmp_path / "nested.json"
-    nested.write_text("[" * 1_000_000)
-    for read in (read_json, BertConfig.from_json_file):
-        assert cause_of(read, str(nested)) == str(nested)
 
 
 class Calls:

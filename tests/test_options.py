@@ -13,7 +13,6 @@ from bert_tf import cli
 from bert_tf.options import (
     OptionError,
     changes,
-    check_value,
     flag_values,
     flags_of,
     make_options,
@@ -48,14 +47,6 @@ def test_values_that_an_option_does_not_take_are_refused():
                     make_options(OPTION_CLASSES[name], **values | {flag.name: value})
                 is_named = str(refusal.value).startswith(f"{flag.name}: ")
                 assert is_named or value == "many", (name, flag.name, value)
-
-
-def test_limits_are_valid_and_thresholds_may_be_infinite():
-    limits = {"min": 1, "max": 3}
-    for value in (1, 3):
-        check_value("name", value, limits)
-    for value in (math.inf, -math.inf):
-        check_value("name", value, {"infinite": True})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -39,8 +39,3 @@ def test_the_list_of_programs_needs_no_tensorflow():
         assert ended.returncode == 0
         listed = ended.stdout.splitlines()[-len(PROGRAMS) :]
         assert [re.match(r"  (\w+): \S", line)[1] for line in listed] == [*PROGRAMS]
-
-
-def test_a_name_that_is_none_is_answered_with_the_one_that_may_be_meant():
-    ended = ended_python("-m", "bert_tf", "run_clasifier", "--do_train")
-    assert ended.returncode == 1 and 'run_classifier"?' in ended.stderr

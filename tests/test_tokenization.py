@@ -1,7 +1,6 @@
 """Tokenization: literal cases, every code point and random texts against the written-down rules."""
 
 import functools
-import pickle
 import sys
 
 import pytest
@@ -14,9 +13,7 @@ from bert_tf.tokenization import (
     BasicTokenizer,
     FullTokenizer,
     WordpieceTokenizer,
-    convert_ids_to_tokens,
     convert_to_unicode,
-    convert_tokens_to_ids,
     load_vocab,
     printable_text,
     whitespace_tokenize,
@@ -170,20 +167,6 @@ def test_encode_is_the_same_with_a_full_cache(monkeypatch):
         assert "un" * 40 not in tokenizer._word_ids
 
 
-def test_a_pickled_tokenizer_encodes_as_before():
-    tokenizer = FullTokenizer(PIECES, do_lower_case=False)
-    tokenizer.encode("un wanted")
-    copy = pickle.loads(pickle.dumps(tokenizer))
-    assert copy.encode("un Un") == [7, 0]
-    assert len(copy._word_ids) == 2
-
-
-def test_tokens_and_ids_are_converted_by_any_mapping():
-    vocab = {"[UNK]": 0, "a": 1}
-    assert convert_tokens_to_ids(vocab, ["a", "[UNK]"]) == [1, 0]
-    assert convert_ids_to_tokens({0: "[UNK]", 1: "a"}, (1, 1)) == ["a", "a"]
-
-
 # ------------------------------------------------------------------------------- vocabulary files
 
 
@@ -218,11 +201,3 @@ def test_load_vocab_refuses_files_by_line(vocab_file):
     for bad in (vocab_file("a\n"), ["a", "b"], ["[UNK]", "a", "a"]):
         with pytest.raises(ValueError):
             FullTokenizer(bad)
-
-
-def test_full_tokenizer_of_a_list_is_that_of_its_file(vocab_file):
-    tokens = ["[PAD]", "[UNK]", "un", "##aff", "##able"]
-    from_file = FullTokenizer(vocab_file("".join(f"{token}\n" for token in tokens)))
-    from_tokens = FullTokenizer(tokens)
-    assert from_tokens.vocab == from_file.vocab
-    assert from_tokens.encode("Unaffable dog") == from_file.encode("Unaffable dog") == [2, 3, 4, 1]
