@@ -158,15 +158,6 @@ def test_a_special_token_that_the_vocabulary_lacks_is_text():
         tokenizer.convert_tokens_to_ids(["[PAD]"])
 
 
-def test_encode_is_the_same_with_a_full_cache(monkeypatch):
-    monkeypatch.setattr(tokenization, "_MAX_CACHED_WORDS", 3)
-    tokenizer = FullTokenizer(PIECES)
-    for word in ["un", "wa,", "runn", "Un", "un,", "wanted", "un" * 40] * 2:
-        assert tokenizer.encode(word) == tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word))
-        assert len(tokenizer._word_ids) <= 3
-        assert "un" * 40 not in tokenizer._word_ids
-
-
 # ------------------------------------------------------------------------------- vocabulary files
 
 

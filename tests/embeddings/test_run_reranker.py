@@ -8,22 +8,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import read_json_lines, refused, write, write_json_lines
-from models import ANIMALS, DATA, PLACES, golden, options, train
+from models import ANIMALS, DATA, PLACES, golden, train
 
-from bert_tf.embeddings.data import read_examples
 from bert_tf.embeddings.run_embeddings import EmbeddingOptions, run_embeddings
 from bert_tf.embeddings.run_reranker import (
     RERANKING_LOSSES,
     RerankingTask,
     add_negatives,
     list_documents,
-    make_task,
 )
 from bert_tf.embeddings.task import EmbeddingExample
 from bert_tf.options import make_options
 from bert_tf.prediction.predictor import load
 from bert_tf.serving.convert_checkpoint import convert
-from bert_tf.tasks.setup import resolve
 
 SCORES = np.array([[1.0, -0.5, 2.0], [0.5, 0.0, 7.0]], "float32")
 EXISTS = np.array([[1, 1, 1], [1, 1, 0]], "int32")
@@ -172,14 +169,6 @@ def test_what_does_not_fit_is_refused(tmp_path):
         files["eval_file"] = f"{DATA}/{kind}/dev.jsonl"
         with refused("init_checkpoint" if name == "is_pair" else name):
             train("reranker", tmp_path / "out", do_predict=False, **files, **changes)
-
-
-@pytest.mark.parametrize(("begins_with", "length"), [("reranker", 23), ("pretrained", 16)])
-def test_the_longest_input_is_that_of_the_first_reranker(tmp_path, begins_with, length):
-    init = {"init_checkpoint": str(golden(begins_with)), "max_seq_length": None}
-    given = options("reranker", tmp_path, do_eval=False, do_predict=False, **init)
-    setup = resolve(given, "classification", default_length=16)
-    assert make_task(setup, *read_examples(given)).max_seq_length == length
 
 
 def test_a_converted_reranker_keeps_its_length_and_takes_pairs(tmp_path):
