@@ -71,14 +71,6 @@ def test_measure_lengths_count_to_the_last_token_of_any_choice():
     assert batching.measure_lengths(tf.zeros([2, 4], tf.int32)).numpy().tolist() == [0, 0]
 
 
-def test_choose_pool_size_is_an_epoch_at_most_and_one_at_least():
-    assert batching.choose_pool_size(32, num_records=10**6) == 50
-    assert batching.choose_pool_size(32, num_records=100) == 3
-    assert batching.choose_pool_size(32, num_records=7) == 1
-    assert batching.choose_pool_size(4096, num_records=10**6) == 4
-    assert batching.choose_pool_size(10**6, num_records=10**7) == 1
-
-
 def test_bucket_by_length_keeps_the_records_of_each_pool(files):
     plain, by_length = stream(files, 33, by_length=False), stream(files, 33)
     assert plain != by_length
@@ -100,15 +92,11 @@ def test_bucket_by_length_resumes_within_and_between_pools(files, skip_batches):
     )
 
 
-def test_bucket_by_length_has_each_record_once_in_an_evaluation(files):
-    whole = stream(files, seed=None)
-    assert list(map(len, whole)) == [4] * 11 + [3]
-    assert sorted(itertools.chain.from_iterable(whole)) == list(range(47))
-
-
-def test_bucket_by_length_numbers_the_records_of_an_evaluation(files):
+def test_bucket_by_length_numbers_each_record_of_an_evaluation_once(files):
     batches = dataset(files, seed=None)
     assert int(batches.cardinality()) == 12
+    numbers = [batch["unique_ids"].numpy().tolist() for batch in batches]
+    assert sorted(itertools.chain.from_iterable(numbers)) == list(range(47))
     for batch in batches:
         np.testing.assert_array_equal(batch[batching.RECORD_NUMBER], batch["unique_ids"])
 

@@ -60,22 +60,14 @@ def test_read_conll_refuses_rows_by_line(written):
         ("a\tO\nb B-X\n", ConllColumns(), 2),
         ("a\n", ConllColumns(labelled=True), 1),
         ("a O\n", ConllColumns(label=3), 1),
-        ("a O\n", ConllColumns(word=3), 1),
         ("a\tO\n\tO\n", ConllColumns(), 2),
         ("a\tB-X\tx\nb\t\tx\n", ConllColumns(label=2), 2),
         # labels that are not of entities
         ("a DT\nb NN\n", ConllColumns(), 1),
-        ("a B-X\nb NN\n", ConllColumns(), 2),
-        ("a o\nb b-per\n", ConllColumns(), 1),
     ):
         path = written(text)
         place = path if line is None else f"{path}:{line}"
         assert cause_of(read_conll, path, columns) == place, text
-
-
-def test_read_conll_of_words_takes_labels_of_any_form(written):
-    (sentence,) = read_conll(written("a M-X\nb PER_B\n"), word_labels=True)
-    assert sentence.labels == ("M-X", "PER_B")
 
 
 def test_read_conll_skips_comments_of_germeval(written):

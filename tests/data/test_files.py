@@ -4,8 +4,6 @@ import itertools
 import json
 import os
 import stat
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -125,16 +123,6 @@ def test_a_link_stays_one_and_its_target_is_replaced(tmp_path, writer):
         target.write_text("old, and longer than the new one")
 
 
-@pytest.mark.night
-def test_write_text_appends_to_the_file_of_standard_output(tmp_path):
-    code = 'from bert_tf.files import write_text; write_text("/dev/stdout", "new\\n")'
-    (tmp_path / "all.txt").write_text("old\n")
-    with open(tmp_path / "all.txt", "a") as file:
-        subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
-    assert (tmp_path / "all.txt").read_text() == "old\nnew\n"
-    assert os.path.islink("/dev/stdout")
-
-
 def test_atomic_folder_appears_whole_or_not_at_all(tmp_path):
     with pytest.raises(KeyError), atomic_folder(f"{tmp_path}/1", "--export_dir") as folder:
         write_text(os.path.join(folder, "half"), "half")
@@ -146,15 +134,6 @@ def test_atomic_folder_appears_whole_or_not_at_all(tmp_path):
         assert not any((tmp_path / "1").iterdir())
     assert (tmp_path / "1" / "file").read_text() == "whole"
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
-
-
-def test_atomic_folder_keeps_a_link_to_an_empty_folder(tmp_path):
-    (tmp_path / "disk" / "target").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "disk" / "target")
-    with atomic_folder(str(tmp_path / "link"), "--export_dir") as folder:
-        write_text(os.path.join(folder, "file"), "whole")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "disk" / "target" / "file").read_text() == "whole"
 
 
 def test_check_not_an_input_refuses_inputs_and_folders(tmp_path, monkeypatch):

@@ -19,13 +19,6 @@ def test_read_lines_strips_ends_and_marks(written):
     assert list(read_lines(written(text + "\n"))) == [text]
 
 
-def test_read_lines_reads_remote_files():
-    path = "ram://bert_tf_test/corpus.txt"
-    with tf.io.gfile.GFile(path, "wb") as stream:
-        stream.write(b"a\r\nb\r c\n" + b"x" * 2_000_000)
-    assert [len(line) for line in read_lines(path)] == [1, 4, 2_000_000]
-
-
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "ram://bert_tf_test/part.txt"])
 def test_read_lines_reads_any_range(written, name):
     data = "\ufeffeins\nzwei ß\r\n\ndrei\n".encode()

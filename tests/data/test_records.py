@@ -80,15 +80,6 @@ def test_count_records_reads_gzip(files):
     assert count_records(files) == 31
 
 
-def test_record_writer_shows_the_file_when_it_is_complete(tmp_path):
-    path = tmp_path / "new" / "train.tf_record"
-    with RecordWriter(path, SPECS) as writer:
-        writer.write({"input_ids": [1, 2, 3], "unique_ids": 4})
-        assert not path.exists()
-    assert writer.count == 1
-    assert [p.name for p in path.parent.iterdir()] == ["train.tf_record"]
-
-
 # --------------------------------------------------------------------------- records that do not fit
 
 
@@ -140,14 +131,6 @@ def test_explain_read_errors_names_the_damaged_file(files):
         file.write(content)
     with refused(files[3]), explain_read_errors(files):
         stream(files, 20)
-
-
-def test_explain_read_errors_keeps_other_errors(files):
-    for kind in (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-        cause = kind(None, None, "of another cause")
-        with pytest.raises(kind) as error, explain_read_errors(files):
-            raise cause
-        assert error.value is cause
 
 
 # ------------------------------------------------------------------------------------------ make_once

@@ -143,20 +143,6 @@ def test_piece_offsets_rise_and_each_slice_has_its_piece(do_lower_case):
                 assert unicodedata.normalize("NFC", piece.removeprefix("##")) == normalized
 
 
-def test_characters_of_tokens_are_those_of_the_text():
-    text = "  In (1895-1990),\u202fthe Japanese won!"
-    passage = tokenize_passage(Passage(text), TOKENIZER)
-    tokens = TOKENIZER.convert_ids_to_tokens(passage.ids)
-    for expected, first, last in (
-        ("1895-1990", "1895", "##0"),
-        ("Japanese won", "japan", "won"),
-        ("Japan", "japan", "japan"),
-    ):
-        span = TokenSpan(tokens.index(first), len(tokens) - 1 - tokens[::-1].index(last))
-        start, end = passage.characters(span, TOKENIZER)
-        assert text[start:end] == expected
-
-
 # -------------------------------------------------------------------------------- words
 
 
