@@ -19,9 +19,8 @@ from bert_tf.pretraining.create_pretraining_data import (
     PretrainingDataOptions,
     create_pretraining_data,
 )
-from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.manifest import Manifest
-from bert_tf.pretraining.run_pretraining import check_vocabulary, read_record_set
+from bert_tf.pretraining.run_pretraining import read_record_set
 from reference import pretraining_data as reference
 
 
@@ -99,8 +98,7 @@ def test_instances_equal_the_reference_for_any_corpus_and_flags(tmp_path_factory
 # Output
 
 
-def test_the_summary_counts_what_was_read_and_written(tmp_path, caplog):
-    caplog.set_level("INFO")
+def test_the_summary_counts_what_was_read_and_written(tmp_path):
     names = write_inputs(tmp_path)
     summary = create_pretraining_data(
         make_options(PretrainingDataOptions, **names, max_seq_length=21)
@@ -113,10 +111,6 @@ def test_the_summary_counts_what_was_read_and_written(tmp_path, caplog):
     assert counts.random_next == sum(r["next_sentence_labels"][0] for r in written)
     assert counts.predictions == sum(sum(r["masked_lm_weights"]) for r in written)
     assert counts.instance_tokens == sum(sum(r["input_mask"]) for r in written)
-    logged = [text for text in caplog.messages if text.startswith("*** Example ***")]
-    assert len(logged) == 20
-    first = " ".join(map(str, written[0]["input_ids"]))
-    assert logged[0].splitlines()[2] == f"input_ids: {first}"
 
 
 # Input
@@ -132,10 +126,8 @@ def run_with(folder, texts=GOLDEN["input"], vocab=GOLDEN["vocab"], **changes):
 DOG = {"a.txt": "the dog\n"}
 REFUSED = [  # texts, options, the option or the place that is named
     (DOG | {"b.txt": b"the dog\r\n\r\nthe \xff cat\r\n"}, {}, "b.txt:3"),
-    ({"b.txt": b"the dog\nthe caf\xc3"}, {}, "b.txt:2"),
     ({"b.txt": b"\xc3\xa9" * 700_001 + b"\xe9\n"}, {}, "b.txt:1"),
     ({"b.txt": "\n\n \t\n\u200b\n\u00ad\n"}, {}, "b.txt"),
-    ({"a.txt": "the dog\n".encode("utf-16")}, {}, "a.txt:1"),
     ({"a.txt": "dog\n\ncat\n\nthe\n"}, {"objective": "mlm_sop"}, "a.txt"),  # no instance
     (DOG, {"do_lower_case": True}, "do_lower_case"),
     (DOG, {"output_file": " , "}, "output_file"),
@@ -160,18 +152,9 @@ def test_an_input_file_is_never_overwritten(tmp_path):
     assert (tmp_path / "a.txt").read_text("utf-8") == GOLDEN["input"]["a.txt"]
 
 
-def test_what_may_be_unintended_is_warned_about(tmp_path, caplog):
-    one = {"one.txt": "the dog barked\nthe cat walked\n"}
-    for number, (changes, warned) in enumerate(
-        [
-            ({"texts": one}, "single document"),
-            ({"texts": one, "objective": "mlm_sop"}, None),
-        ]
-    ):
-        caplog.clear()
-        (tmp_path / str(number)).mkdir()
-        run_with(tmp_path / str(number), **changes)
-        assert (warned or "") in caplog.text and bool(caplog.text) == bool(warned), changes
+def test_a_single_document_which_has_no_random_next_is_warned_about(tmp_path, caplog):
+    run_with(tmp_path, {"one.txt": "the dog barked\nthe cat walked\n"})
+    assert "single document" in caplog.text
 
 
 # Ways to mask
@@ -184,20 +167,6 @@ def test_records_without_masks_hold_the_text_as_it_is(tmp_path):
     assert all(set(record) == names for record in written)
     assert not any(VOCAB["[MASK]"] in record["input_ids"] for record in written)
     assert all(record["input_ids"].count(VOCAB["[SEP]"]) == 2 for record in written)
-
-
-def test_other_objectives_make_records_of_the_declared_features(tmp_path):
-    for objective in ("mlm", "mlm_sop"):
-        folder = tmp_path / objective
-        folder.mkdir()
-        changes = {"objective": objective, "dupe_factor": 2}
-        run_with(folder, {"a.txt": corpus_of(9)}, **changes)
-        written = records(folder / "out/data.tf_record")
-        specs = pretraining_features(16, 3, objective)
-        assert all(set(record) == {spec.name for spec in specs} for record in written)
-        ends = 1 if objective == "mlm" else 2
-        assert all(record["input_ids"].count(VOCAB["[SEP]"]) == ends for record in written)
-        assert all(0 < sum(record["masked_lm_weights"]) <= 3 for record in written)
 
 
 def test_whole_chinese_words_are_masked_together_where_spaces_divide_the_text(tmp_path):
@@ -386,14 +355,6 @@ def test_records_without_a_manifest_are_kept(tmp_path):
     assert file.read_bytes() == b"somebody's"
 
 
-def test_a_run_that_made_no_records_does_not_stop_another(tmp_path):
-    run_groups(tmp_path, "whole")
-    (tmp_path / "a.bin").write_bytes(b"the dog\n" * 200 + "caf\xe9".encode("latin-1"))
-    cause_of(run_groups, tmp_path, "out", input_file=f"{tmp_path}/a.bin")
-    run_groups(tmp_path, "out")
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
 # Reading
 
 
@@ -404,36 +365,3 @@ def test_a_set_is_read_also_in_part_and_moved(tmp_path):
         assert list(read_record_set(files).manifests.values()) == [manifest]
         if (tmp_path / "r[1]?").exists():
             (tmp_path / "r[1]?").rename(tmp_path / "moved")
-
-
-def test_sets_with_numbers_in_their_names_are_sets_of_their_own(tmp_path):
-    files = [f"{tmp_path}/out/{name}" for name in ("x", "x-00000-of-00002", "x-00001-of-00002")]
-    for file in files:
-        run_groups(tmp_path, "out", output_file=file, max_group_bytes=10**6)
-    assert len(read_record_set(",".join(files[1:])).manifests) == 2
-
-
-def test_a_run_with_another_vocabulary_does_not_go_on_with_a_set(tmp_path):
-    summary = run_groups(tmp_path, "out")
-    with open(tmp_path / "vocab.txt", "a") as file:
-        file.write("more\n")
-    assert cause_of(run_groups, tmp_path, "out") == summary.manifest_file
-
-
-def test_a_glob_of_the_records_leaves_out_their_manifest(tmp_path):
-    run_with(tmp_path)
-    (manifest,) = tmp_path.rglob("*.manifest.json")
-    name = str(manifest).removesuffix(".manifest.json")
-    assert read_record_set(f"{name}*").files == (name,)
-
-
-def test_line_ends_and_byte_order_mark_make_no_other_vocabulary(tmp_path):
-    write_inputs(tmp_path, {"a.txt": corpus_of(40), "b.txt": corpus_of(25)})
-    vocab_file = tmp_path / "vocab.txt"
-    text = vocab_file.read_bytes().removesuffix(b"\n")
-    for name, changed in (("end", text + b"\n"), ("mark", b"\xef\xbb\xbf" + text)):
-        vocab_file.write_bytes(changed)
-        summary = run_groups(tmp_path, name)
-        vocab_file.write_bytes(text.replace(b"\n", b" \r\n"))
-        record_set = read_record_set(",".join(summary.output_files))
-        check_vocabulary(record_set, list(VOCAB), str(vocab_file))

@@ -94,31 +94,6 @@ def test_one_pass_finds_the_cut_of_each_target(tmp_path_factory, contents, max_g
     assert sorted({*cuts, total}) == list(ends)
 
 
-def test_groups_end_behind_documents(tmp_path):
-    def groups_of(max_group_bytes, *texts):
-        found = plan_groups(write(tmp_path, texts), max_group_bytes)
-        return [documents(group_lines(group)) for group in found]
-
-    assert groups_of(100, "aaaa\n" * 2000) == [[["aaaa"] * 2000]]  # no empty line
-    assert groups_of(100, "one\n\ntwo\n", "", "three\n") == [[["one"], ["two", "three"]]]
-    assert groups_of(10, "") == [[]]
-    sizes = [len(group) for group in groups_of(100, "aaaa\nbbbb\n\n" * 30)]
-    assert sizes == [8, 8, 7, 7]
-    whole = groups_of(100, "a\n\n" + "b\n" * 500 + "\nc\n")  # a document above the limit
-    assert whole == [[["a"], ["b"] * 500], [["c"]]]
-    first, *_ = groups_of(60, "a\n" * 40, "b\n" * 40 + "\nc\n" * 30)  # across files
-    assert first == [["a"] * 40 + ["b"] * 40]
-
-
-def test_groups_do_not_depend_on_compression(tmp_path):
-    text = "aaaa\nbbbb\n\n" * 30
-    (tmp_path / "plain").mkdir()
-    plain = plan_groups(write(tmp_path / "plain", [text, text]), 64)
-    packed = plan_groups(write(tmp_path, [text, text], compress=True), 64)
-    bounds = [[part[1:] for part in group] for group in plain]
-    assert bounds == [[part[1:] for part in group] for group in packed]
-
-
 def test_carriage_returns_and_space_around_a_line_are_left_out_as_in_the_reference(tmp_path):
     (file,) = write(tmp_path, ["\ufeff a\rb \r\n\u3000\nc"])
     assert list(group_lines((TextRange(file, 0, 15),))) == ["ab", "", "c"]

@@ -61,23 +61,6 @@ def test_every_position_of_a_long_sequence_can_be_predicted():
     assert found == [*range(1, 3001), *range(3002, 6002)]
 
 
-def test_whole_words_are_masked_with_all_their_pieces():
-    token_ids = ids("[CLS] dog ##s bark ##ed [SEP] the cat ##s [SEP]")
-    for seed in range(40):
-        positions = masker(0.4, whole_words=True)(token_ids, seed)[1]
-        assert len({1, 2}.intersection(positions)) != 1
-        assert len({3, 4}.intersection(positions)) != 1
-        assert len({7, 8}.intersection(positions)) != 1
-        # Four may be masked: two pairs; or `the`, one pair, and no room for another.
-        assert len(positions) == (3 if 6 in positions else 4)
-
-
-def test_a_whole_word_longer_than_allowed_leaves_no_predictions():
-    token_ids = ids("[CLS] dog ##s [SEP] cat ##s [SEP]")
-    masked = masker(most=1, whole_words=True)(token_ids, 3)
-    assert masked == (token_ids, [], [])
-
-
 def test_the_given_sequence_is_not_changed():
     token_ids = ids("[CLS] dog [SEP] the [SEP]")
     masker(prob=1.0)(token_ids, 2)

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 from helpers import cause_of, checkpoint_arrays, read_json_lines, read_results
-from models import DATA, copy_of, golden, options, train
-from pages import data_of
+from models import DATA, golden, options, train
 
 from bert_tf.data.records import count_records
 from bert_tf.pretraining.run_pretraining import run_pretraining
-
-TRAINING = {"do_eval": False, "bert_config_file": f"{DATA}/text/one_layer.json"}
 
 
 @pytest.fixture(scope="module")
@@ -75,16 +72,6 @@ def test_a_training_learns_masked_words_of_held_out_text(trained):
     assert first["learning_rate"] == pytest.approx(5e-3 * (first["step"] - 1) / 15)
 
 
-def test_the_report_has_the_curves_up_to_the_last_step(trained):
-    page = data_of((trained / "report.html").read_text())
-    charts = {section["title"]: section["parts"][0].get("series") for section in page["sections"]}
-    losses, results = dict(charts["Learning curve"]), read_results(trained)
-    assert losses["dev loss"][-1] == [150, results["loss"]]
-    assert [step for step, _ in losses["dev loss"]] == [70, 140, 150]
-    assert losses["train loss"][-1][0] > 100
-    assert dict(page["figures"]) == pytest.approx(results)
-
-
 @pytest.mark.night
 def test_evaluation_needs_no_training_and_no_eval_file(tmp_path, caplog):
     checkpoint = str(golden("pretrained"))
@@ -132,32 +119,6 @@ def test_records_and_weights_that_do_not_fit_are_refused_and_nothing_written(tmp
         with pytest.raises(ValueError, match=named):
             run_pretraining(options("pretrained", tmp_path / "output", **changes))
         assert not (tmp_path / "output").exists(), named
-
-
-def test_a_warm_up_that_is_longer_than_the_training_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="num_warmup_steps"):
-        train("pretrained", tmp_path / "output", num_warmup_steps=9_999)
-
-
-@pytest.mark.night
-def test_a_damaged_record_in_the_middle_is_named(tmp_path):
-    data = bytearray((DATA / "text/train.tf_record").read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    corrupt = tmp_path / "corrupt.tf_record"
-    corrupt.write_bytes(data)
-    changed = options("pretrained", tmp_path / "output", input_file=str(corrupt), **TRAINING)
-    found = cause_of(run_pretraining, changed)
-    assert found == str(corrupt)
-
-
-def test_a_run_goes_on_only_with_the_model_that_wrote_its_folder(tmp_path):
-    folder = copy_of("pretrained", tmp_path / "copy")
-    before = (folder / "bert_config.json").read_text()
-    config = json.loads((DATA / "text/bert_config.json").read_text()) | {"hidden_size": 12}
-    (tmp_path / "other.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="hidden_size"):
-        train("pretrained", folder, bert_config_file=str(tmp_path / "other.json"))
-    assert (folder / "bert_config.json").read_text() == before
 
 
 def test_options_that_contradict_each_other_are_refused():

@@ -149,7 +149,6 @@ def test_records_that_do_not_fit_are_refused_and_nothing_written(make_options, k
     for kind, changes, named in (
         ("unmasked_nsp", {"bert_config_file": f"{tmp_path}/alone"}, "vocab_file"),
         ("masked_nsp", {"vocab_file": f"{tmp_path}/other"}, f"{tmp_path}/other"),
-        ("unmasked_nsp", {"vocab_file": f"{tmp_path}/other"}, f"{tmp_path}/other"),
         ("masked_nsp", {"vocab_file": f"{tmp_path}/larger", "input_file": unknown}, "vocab_size"),
         ("masked_nsp", {"objective": "mlm_sop"}, "objective"),
         ("masked_mlm", {"objective": "mlm_nsp"}, "objective"),
@@ -157,11 +156,6 @@ def test_records_that_do_not_fit_are_refused_and_nothing_written(make_options, k
         (
             "masked_nsp",
             {"input_file": f"{train['masked_nsp']},{train['unmasked_nsp']}"},
-            "features",
-        ),
-        (
-            "unmasked_mlm",
-            {"input_file": f"{train['unmasked_mlm']},{train['unmasked_nsp']}"},
             "features",
         ),
         ("masked_nsp", {"input_file": f"{train['masked_nsp']},{train['masked_sop']}"}, "objective"),

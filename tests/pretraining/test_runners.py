@@ -23,12 +23,6 @@ def test_what_a_worker_finds_wrong_is_raised_here_and_what_is_done_stays(tmp_pat
     assert not (tmp_path / "out/x-00003-of-00004").exists()
 
 
-def test_records_do_not_depend_on_the_number_of_workers(tmp_path):
-    for number in (1, 2):
-        run_groups(tmp_path, f"out{number}", num_workers=number)
-        assert contents(tmp_path / f"out{number}") == contents(tmp_path / "out1")
-
-
 def test_a_run_that_is_killed_takes_its_workers_along_and_goes_on_when_started_again(tmp_path):
     flags = {"max_seq_length": 24, "dupe_factor": 60}
     run_groups(tmp_path, "whole", **flags)

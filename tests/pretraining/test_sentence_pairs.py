@@ -65,12 +65,6 @@ def test_sentences_without_tokens_are_dropped():
     assert list(Document([[4, 5], [], [6]]).tokens(0, 2)) == [4, 5, 6]
 
 
-def test_a_run_holds_at_least_one_sentence_and_then_as_many_as_needed():
-    sentences = Document(document(0, 7, 3, 2, 1))
-    for num_tokens, end in ((-3, 2), (0, 2), (3, 2), (4, 3), (5, 3), (99, 4)):
-        assert sentences.end_of_run(1, num_tokens) == end, num_tokens
-
-
 # ------------------------------------------------------------------------------- other objectives
 
 

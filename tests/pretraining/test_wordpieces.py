@@ -14,7 +14,7 @@ from bert_tf.pretraining.create_vocab import (
     measure_coverage,
     merge_pairs,
 )
-from bert_tf.tokenization import BasicTokenizer, WordpieceTokenizer
+from bert_tf.tokenization import BasicTokenizer
 from bert_tf.vocabulary import vocab_is_cased
 
 LINES = [
@@ -54,13 +54,6 @@ def test_forgetting_takes_no_more_than_it_must():
     counts = count_words(lines, max_chunks=4, max_words=6)
     # However often the words seen once are forgotten, those seen twice are not.
     assert {word: counts[word] for word in "abd"} == {"a": 36, "b": 18, "d": 18}
-
-
-def test_what_is_read_is_split_before_it_fills_the_memory():
-    lines = ["x y z a a", "x x x x x"]
-    assert count_words(lines, max_words=3) == {"x": 6}  # at the end
-    # after the first line too
-    assert count_words(lines, max_words=3, max_chunks=3) == {"a": 2, "x": 5}
 
 
 def test_a_word_longer_than_the_tokenizer_takes_is_cut_and_stays_unknown():
@@ -106,10 +99,6 @@ def test_merges_equal_those_of_the_plain_algorithm():
         assert len(merges) > 50
         assert merge_pairs(counts, 1000) == merges, seed
         assert merge_pairs(counts, 17) == merges[:17], seed
-
-
-def test_a_run_of_one_letter_is_merged_from_the_left():
-    assert merge_pairs({"baaaa": 3}, 9) == ["##aa", "##aaaa", "baaaa"]
 
 
 def test_a_pair_that_is_too_rare_is_not_merged():
@@ -183,11 +172,3 @@ def test_coverage_counts_occurrences():
     tokens = ["[UNK]", "a", "##b", "ab"]
     coverage = measure_coverage(tokens, {"ab": 3, "abb": 1, "c": 4})
     assert coverage == (8, 0.5, (3 * 1 + 1 * 2 + 4 * 1) / 8)
-
-
-def test_the_tokenizer_splits_the_corpus_into_learned_pieces_only():
-    counts = count_words(LINES * 4)
-    vocab = learn_wordpieces(counts, 180)
-    tokenizer = WordpieceTokenizer({token: i for i, token in enumerate(vocab)})
-    assert tokenizer.tokenize("the tide zurich") == ["the", "tide", "zurich"]
-    assert all("[UNK]" not in tokenizer.tokenize(word) for word in counts)
