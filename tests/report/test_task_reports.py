@@ -66,20 +66,6 @@ def test_entities_are_counted_by_type_and_by_what_they_were_taken_for():
     ]
 
 
-def test_labels_of_words_have_a_confusion_matrix_and_their_errors():
-    actual, guessed = (
-        [(label, n, n + 1) for n, label in enumerate(labels)]
-        for labels in (["DT", "NN", "NN"], ["DT", "NN", "VB"])
-    )
-    sentence = Spans(("the", "cat", "run"), actual, guessed, "dev.txt:3")
-    counts = [(name, 1, 0.5, 2 / 3, 2, 1, 1) for name in ("DT", "NN", "VB")]
-    found = by_title(span_sections([sentence], counts, are_words=True))
-    assert bars(found["F1 by label"])["NN"] == (2 / 3, 2)
-    counts = [[1, 0, 0], [0, 1, 1], [0, 0, 0]]
-    assert part_of(found["Confusion matrix"], "matrix")["counts"] == counts
-    assert cells(found["Errors"]) == [["the cat run", "run [NN]", "run [VB]", 1, "dev.txt:3"]]
-
-
 def test_hardest_questions_have_the_probability_of_their_answer():
     questions = [
         Choices("Why?", ("so", "no"), 0, "q.csv:2"),
