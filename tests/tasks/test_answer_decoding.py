@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from bert_tf.data.windows import Passage, make_windows, tokenize_passage
-from bert_tf.tasks import answer_decoding
 from bert_tf.tasks.answer_decoding import (
     CERTAINLY_NULL,
     AnswerSettings,
@@ -144,8 +143,7 @@ def test_characters_are_exact_where_the_alignment_of_the_reference_gives_up():
     assert answer(windows, starts, ends, answer_spans="characters").text == "saw"
 
 
-def test_the_answer_is_found_in_the_words_it_is_of(caplog):
-    caplog.set_level("DEBUG", answer_decoding.__name__)
+def test_the_answer_is_found_in_the_words_it_is_of():
     for predicted, original, expected in (
         ("steve smith", "Steve Smith's", "Steve Smith"),
         ("1895", "(1895-1943).", "1895"),
@@ -159,12 +157,6 @@ def test_the_answer_is_found_in_the_words_it_is_of(caplog):
     tokenizer = BasicTokenizer(do_lower_case=False)
     for predicted, expected in (("Smith", "Smith"), ("smith", "Smith's")):
         assert get_final_text(predicted, "Smith's", tokenizer) == expected
-    for predicted, original, sentence in (
-        ("[UNK]", "ЖЖ won", "Unable to find text: '[UNK]' in 'ЖЖ won'"),
-        ("won", "x\u00a0won.", "Length not equal after stripping spaces: "),  # one char is gone
-        ("", "won.", "No character of 'won.' is ''"),
-    ):  # the two do not fit: the answer is all the words, and that is said
-        caplog.clear()
+    # The two do not fit: the answer is all the words.
+    for predicted, original in (("[UNK]", "ЖЖ won"), ("won", "x\u00a0won."), ("", "won.")):
         assert get_final_text(predicted, original, BasicTokenizer()) == original
-        (message,) = caplog.messages
-        assert message.startswith(sentence)

@@ -67,16 +67,6 @@ def test_batches_of_many_lengths_are_not_compiled_one_by_one(task_and_loop, tmp_
     assert len(traced) == 1
 
 
-def test_a_damaged_file_is_named_in_evaluation_too(task_and_loop, tmp_path):
-    task, loop = task_and_loop
-    file = write_lengths(tmp_path / "eval", [3, 5, 7])
-    data = bytearray((tmp_path / "eval").read_bytes())
-    data[-20] ^= 0xFF
-    (tmp_path / "eval").write_bytes(data)
-    with refused("eval"):
-        run_model(loop, task, RecordFiles([file]), batch_size=2)
-
-
 def test_ids_and_labels_that_the_model_does_not_have_are_named(task_and_loop, tmp_path):
     task, loop = task_and_loop
     values = {spec.name: np.zeros(spec.shape, np.int32) for spec in task.features}
@@ -88,14 +78,6 @@ def test_ids_and_labels_that_the_model_does_not_have_are_named(task_and_loop, tm
         with refused("eval") as error:
             run_model(loop, task, RecordFiles([str(tmp_path / "eval")]), batch_size=40)
         assert f"`{name}`" in str(error.value)
-
-
-def test_equal_options_make_equal_initial_weights(task_and_loop, tmp_path):
-    _, loop = task_and_loop
-    tf.random.normal([3])  # whatever was drawn before
-    again = run_of(classifier_options(tmp_path)).loop
-    for first, second in zip(loop.model.weights, again.model.weights, strict=True):
-        np.testing.assert_array_equal(first, second, err_msg=first.path)
 
 
 def run_with(folder, *steps, **flags):

@@ -9,7 +9,6 @@ import tensorflow as tf
 from helpers import (
     assert_bit_equal,
     checkpoint_arrays,
-    read_json_lines,
     read_task,
     refused,
     remove_last_checkpoint,
@@ -44,15 +43,6 @@ def taught(folder, **changes):
     )
     (features,) = batches.as_numpy_iterator()
     return features
-
-
-@pytest.mark.night
-def test_a_student_is_a_model_like_any_other(tmp_path):
-    results = train("classifier", tmp_path, **STUDENT, num_train_epochs=10.0, do_predict=False)
-    assert json.loads((tmp_path / "bert_config.json").read_text())["num_hidden_layers"] == 1
-    assert results["eval_accuracy"] > 0.9
-    last = read_json_lines(tmp_path / "metrics.jsonl")[-1]
-    assert last["loss"] == pytest.approx(last["hard_loss"] + last["soft_loss"], rel=1e-5)
 
 
 @pytest.mark.night
@@ -99,19 +89,6 @@ def test_a_student_resumes_exactly(tmp_path, eagerly):
         checkpoint_arrays(latest_checkpoint(str(tmp_path / name))) for name in ("whole", "parts")
     )
     assert_bit_equal(parts, whole)
-
-
-@pytest.mark.night
-def test_a_finished_student_does_not_need_its_teacher(tmp_path, caplog, eagerly):
-    copy_of("classifier", tmp_path / "teacher")
-    given = TRAINING | {"teacher": str(tmp_path / "teacher"), "num_train_epochs": 0.2}
-    train("classifier", tmp_path / "student", **given)
-    shutil.rmtree(tmp_path / "teacher")
-    with caplog.at_level("INFO"):
-        train("classifier", tmp_path / "student", **given)
-    assert "Nothing to train" in caplog.text
-    with pytest.raises(FileNotFoundError):
-        train("classifier", tmp_path / "student", **given | {"num_train_epochs": 14.0})
 
 
 # ---- what would go wrong in silence --------------------------------------------------------------

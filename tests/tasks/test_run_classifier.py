@@ -1,11 +1,10 @@
 """run_classifier: tables and labels, what is its own beside tests/contracts, and bad input."""
 
-import json
 import logging
 
 import numpy as np
 import pytest
-from helpers import lines_of, read_results, read_task, refused, write, write_json_lines
+from helpers import lines_of, read_results, refused, write, write_json_lines
 from models import DATA, copy_of, golden, options, train, with_values
 
 from bert_tf import cli
@@ -34,17 +33,6 @@ def table_options(tmp_path, rows, **changes):
 
 
 # ------------------------------------------------------------------------------- tables and labels
-
-
-def test_a_table_of_pairs_names_the_second_column(tmp_path):
-    rows = [("who", "me", "yes"), ("why", "so", "no")]
-    file = write_json_lines(
-        tmp_path / "pairs.jsonl", (dict(zip("qal", row, strict=True)) for row in rows)
-    )
-    columns = {"text_a_column": "q", "text_b_column": "a", "label_column": "l"}
-    task, splits = read_data(table_options(tmp_path, [], train_file=file, **columns))
-    assert task.is_pair and task.labels == ("no", "yes")
-    assert [(e.text_a, e.text_b, e.label) for e in splits["train"]] == rows
 
 
 def test_read_data_rejects_tables_and_flags(tmp_path):
@@ -112,17 +100,6 @@ def test_labels_are_of_the_table_the_flag_or_the_model(tmp_path):
     ):
         task, splits = read_data(table_options(tmp_path, [("x", y) for y in names], labels=labels))
         assert task.labels == names and len(splits["train"]) == len(names)
-
-
-def test_the_log_shows_classes_with_counts(tmp_path, caplog):
-    caplog.set_level(logging.INFO)
-    read_data(table_options(tmp_path, [("x", "b"), ("y", "a"), ("z", "b")]))
-    assert "a (1), b (2)" in caplog.text
-    file = write(tmp_path / "t.csv", "text,rude,threat\na,1,0\nb,0,0\n")
-    changes = {"problem_type": "multi_label", "label_column": "rude,threat"}
-    given = table_options(tmp_path, [], train_file=file, **changes)
-    assert read_data(given)[0].labels == ("rude", "threat")
-    assert "rude (1), threat (0)" in caplog.text
 
 
 # ---------------------------------------------------------------------------------------- a folder
@@ -252,10 +229,3 @@ def test_records_are_made_once(tmp_path, caplog, eagerly):
     write(tmp_path / "MRPC/dev.tsv", "\n".join(lines[:10]) + "\n")
     train("pair", folder, **given, data_dir=str(tmp_path / "MRPC"))
     assert "Wrote 9 records" in caplog.text
-
-
-def test_golden_labels_are_sorted_and_written_down():
-    assert (golden("classifier") / "labels.txt").read_text() == "bad\ngood\n"
-    assert not (golden("regression") / "labels.txt").exists()
-    assert read_task(str(golden("multi_label"))).labels == ("bad", "barn", "good")
-    assert json.loads((golden("pair") / "task.json").read_text())["is_pair"] is True

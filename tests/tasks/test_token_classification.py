@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import cause_of
 
 from bert_tf.config import BertConfig
 from bert_tf.data.label_schemes import to_iob2
@@ -67,13 +66,6 @@ def test_a_document_longer_than_a_window_slides_and_predicts_each_word_once(writ
     assert task.sentence_labels(kept, "label_ids") == [["B-X", "O", "O"], ["O", "B-X"], ["B-X"]]
     # More context than the word's own sentence:
     assert (batch["input_mask"].sum(axis=1) > 2 + 1).all()
-
-
-def test_a_label_that_is_not_known_is_named_with_its_line(written):
-    sentences = [sentence("a a", "O B-Y", line=11)]
-    assert (
-        cause_of(written, TokenClassificationTask(LABELS, 8), sentences, TOKENIZER) == "a.conll:12"
-    )
 
 
 def test_the_loss_is_the_mean_over_the_words_that_are_predicted(written):
