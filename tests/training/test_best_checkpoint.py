@@ -107,15 +107,6 @@ def test_a_worker_goes_on_with_the_record_of_all(tmp_path):
     assert [best.evaluations_since for best in found] == [2, 2]
 
 
-def test_what_lies_beside_the_checkpoints_is_copied_so_that_the_folder_can_be_used_alone(tmp_path):
-    for name in ("bert_config.json", "vocab.txt", "metrics.jsonl"):
-        (tmp_path / name).write_text(name)
-    Run().offer(BestCheckpoint(str(tmp_path), "eval_accuracy"), 1, eval_accuracy=0.5)
-    names = {path.name for path in (tmp_path / "best").iterdir()}
-    assert {"bert_config.json", "vocab.txt", "best.json", "checkpoint"} <= names
-    assert "metrics.jsonl" not in names
-
-
 def test_a_metric_that_is_missing_or_another_than_before_is_refused(tmp_path):
     best = BestCheckpoint(str(tmp_path), "eval_f1")
     with refused("best_metric"):

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from helpers import read_json_lines
 
-from bert_tf.training.progress import ByteProgress, MetricsLog, Progress, duration
+from bert_tf.training.progress import MetricsLog, Progress
 
 
 class Clock:
@@ -42,12 +42,6 @@ def test_the_rate_leaves_out_the_first_update_which_holds_the_compilation():
     assert text.endswith("train 5/10  50%  2.00 steps/s  ETA 2s")
 
 
-def test_a_live_line_is_cut_to_the_terminal_so_that_it_can_be_rewritten(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    text = shown(Terminal(), [(3, 2, {"masked_lm_loss": 1.5, "next_sentence_loss": 0.5})])
-    assert text == "\r\x1b[K" + "train 2/10  20%  ETA ?  masked_lm_loss 1.5"[:39]
-
-
 def test_a_terminal_shows_every_update_on_one_line_and_a_line_end_at_the_end():
     text = shown(Terminal(), [(1, 1), (1, 2), (1, 10)])
     assert text.count("\r\x1b[K") == 3
@@ -60,34 +54,6 @@ def test_a_file_gets_a_line_every_20_seconds_and_one_at_the_end():
     lines = shown(io.StringIO(), updates).splitlines()
     assert [line.split()[1] for line in lines] == ["3/10", "5/10", "10/10"]
     assert "\r" not in "".join(lines)
-
-
-def test_bytes_have_a_unit_that_fits_and_their_mean_rate():
-    for num_bytes, expected in {
-        140_000: "read 140/140 100%  46.67 kB/s  took 3s\n",
-        60_000_000: "read 60/60 100%  20.00 MB/s  took 3s\n",
-        0: "read 0/0 100%  took 3s\n",
-    }.items():
-        clock, stream = Clock(), io.StringIO()
-        progress = ByteProgress("read", num_bytes, stream=stream, clock=clock)
-        for share in (0.0, 1.0) if num_bytes else (1.0,):
-            clock.pass_by(1.5 if num_bytes else 3)
-            progress.update(num_bytes * share)
-        assert stream.getvalue() == expected
-
-
-def test_progress_goes_to_standard_error(capsys):
-    Progress("eval", 1).update(1)
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.startswith("eval 1/1 100%")
-
-
-def test_durations_are_short():
-    for seconds, text in (
-        *[(0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (200, "3m20s"), (3599.7, "1h00m")],
-        *[(7500, "2h05m"), (172_799, "47h59m"), (172_800, "2d00h"), (30.9 * 86_400, "30d21h")],
-    ):
-        assert duration(seconds) == text
 
 
 def test_the_metrics_log_is_appended_to(tmp_path):

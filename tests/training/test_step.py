@@ -16,12 +16,9 @@ from tiny_training import (
 )
 
 from bert_tf.training.checkpoints import save_checkpoint
-from bert_tf.training.losses import Loss
 from bert_tf.training.step import (
     Compilation,
     LossScale,
-    TrainStep,
-    global_norm,
     number_of_tokens,
 )
 
@@ -67,17 +64,6 @@ def test_recomputed_layers_take_the_same_steps_dropout_included(jit_compile, num
         values = trainer.take_steps(iter(endless(pretraining_batches())(0)), 3).values
         results.append(values)
     assert results[1] == pytest.approx(results[0], rel=1e-6)
-
-
-def test_a_loss_of_the_whole_batch_must_be_the_only_one():
-    losses = [Loss(name, None, None, whole_batch=("embedding",)) for name in ("one", "two")]
-    with pytest.raises(ValueError, match="whole_batch"):
-        TrainStep(None, losses, None, (), Compilation(), num_micro_batches=1, seed=1)
-
-
-def test_the_global_norm_is_that_of_all_values():
-    parts = [tf.constant([3.0, 0.0]), tf.constant([[4.0], [12.0]])]
-    assert float(global_norm(parts)) == pytest.approx(13.0)
 
 
 # ---- float16 ------------------------------------------------------------------------------------

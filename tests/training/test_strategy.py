@@ -8,11 +8,9 @@ from tiny_training import TWO, strategy_on
 from bert_tf.training import strategy
 from bert_tf.training.strategy import (
     choose_precision,
-    describe,
     distribute,
     gpu_compiler_problem,
     make_strategy,
-    needs_static_shapes,
     precision_for_cpu,
 )
 
@@ -31,13 +29,6 @@ def test_the_devices_follow_from_the_flags(pretend):
         assert [d.rpartition("device:")[2] for d in made.extended.worker_devices] == expected
 
 
-def test_the_description_names_devices_and_the_batch_of_each():
-    one, two = tf.distribute.OneDeviceStrategy("CPU:0"), strategy_on(TWO)
-    assert describe(one, 6) == "CPU:0; batch 6 = 1 x 6"
-    assert describe(two, 7) == "CPU:0, CPU:1; batch 7 = 2 x 3.5"
-    assert not needs_static_shapes(two)
-
-
 def test_two_runs_in_one_process_share_the_strategy_and_their_reductions_do_not_clash():
     two = strategy_on(TWO)
     assert strategy_on(TWO) is two
@@ -51,18 +42,6 @@ def test_two_runs_in_one_process_share_the_strategy_and_their_reductions_do_not_
 
     assert total(tf.constant(2.0)).numpy() == 4
     assert total(tf.constant([1.0, 2.0, 3.0])).numpy().tolist() == [2, 4, 6]
-
-
-def test_one_device_reads_the_dataset_itself_without_a_thread_that_tunes_it():
-    dataset = tf.data.Dataset.range(8).batch(4)
-    for device in ("CPU:0", "GPU:0"):  # nothing is computed on it
-        read = distribute(tf.distribute.OneDeviceStrategy(device), dataset)
-        assert isinstance(read, tf.data.Dataset)
-        assert read.options().autotune.enabled is False
-        assert [batch.tolist() for batch in read.as_numpy_iterator()] == [
-            [0, 1, 2, 3],
-            [4, 5, 6, 7],
-        ]
 
 
 def test_several_workers_share_each_batch_also_if_it_comes_from_files(tmp_path):

@@ -10,7 +10,6 @@ from helpers import assert_bit_equal, read_json_lines
 from tiny_training import (
     ONE,
     TWO,
-    bert_config,
     endless,
     linear_batches,
     linear_rows,
@@ -18,15 +17,11 @@ from tiny_training import (
     offers,
     pretrainer,
     pretraining_batches,
-    strategy_on,
     train,
 )
 
-from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.training.checkpoints import list_checkpoints, training_variables
 from bert_tf.training.loop import TrainLoop
-from bert_tf.training.losses import Loss, cross_entropy
-from bert_tf.training.optimizers import AdamWeightDecay
 from bert_tf.training.schedules import WarmupDecay
 from reference import optimizer as reference
 
@@ -164,31 +159,6 @@ def test_the_steps_and_their_rates_are_the_same_however_many_run_in_one_call(tmp
     assert found[100][2] == pytest.approx(found[1][2])  # a line has the mean of its steps' losses
 
 
-@pytest.mark.usefixtures("eagerly")
-def test_variables_without_a_gradient_are_left_alone(tmp_path):
-    strategy = strategy_on(ONE)
-    with strategy.scope():
-        model, optimizer = BertForTokenClassification(bert_config(), 3), AdamWeightDecay(0.1)
-    loss = Loss(
-        "loss",
-        total=lambda outputs, features: tf.reduce_sum(
-            cross_entropy(outputs["logits"], features["label_ids"])
-        ),
-        weight=lambda features: tf.cast(tf.size(features["label_ids"]), tf.float32),
-    )
-    names = ["input_ids"]
-    trainer = TrainLoop(model, [loss], strategy=strategy, input_names=names, optimizer=optimizer)
-    before = values_of(trainer)
-    batches = {"input_ids": pretraining_batches()["input_ids"]}
-    batches["label_ids"] = batches["input_ids"] % 3
-    train(trainer, endless(batches), 2, tmp_path)
-    changed = {name for name, value in values_of(trainer).items() if (value != before[name]).any()}
-    pooler = {name for name in before if name.startswith("bert/pooler/")}
-    assert len(pooler) == 6  # kernel and bias with their moments
-    assert not changed & pooler
-    assert {"bert/embeddings/word_embeddings", "output_weights/adam_v"} <= changed
-
-
 # ---- Checkpoints and resuming -------------------------------------------------------------------
 
 
@@ -210,12 +180,6 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path):
     assert goes_on.resume(str(tmp_path)) == goes_on.step == 5
     train(goes_on, endless(batches), 7, tmp_path, steps_per_call=1)
     assert_bit_equal(values_of(goes_on), values_of(whole))
-
-
-def test_checkpoints_come_at_every_multiple_and_at_the_end_and_the_newest_stay(tmp_path):
-    train(linear_trainer(), endless(linear_batches(2)), 11, tmp_path, every=3, keep_max=3)
-    assert steps_saved(tmp_path) == ["6", "9", "11"]
-    assert {3, 6, 9, 11} <= {line["step"] for line in metrics_in(tmp_path)}
 
 
 def test_a_model_without_optimizer_knows_the_step_that_its_weights_are_from(tmp_path):
@@ -291,29 +255,6 @@ def test_metrics_jsonl_has_the_losses_and_the_rate_of_each_step(six_steps):
             assert line["loss"] == pytest.approx(total, rel=1e-6)
             rate = reference.learning_rate(line["step"] - 1, 0.01, 25, 3)  # steps finished before
             assert line["learning_rate"] == pytest.approx(rate, rel=1e-5)
-
-
-def test_a_run_can_begin_with_an_evaluation_and_end_with_it(tmp_path):
-    """As one that was interrupted after the checkpoint of this step."""
-    trainer = linear_trainer()
-    batches = endless(linear_batches(2))
-
-    best = offers(patience=2, folder="best")
-
-    def evaluate():
-        best.is_over = trainer.step == 6
-        return {"eval_loss": 0.5 if best.is_over else 1.0}
-
-    train(trainer, batches, 3, tmp_path, evaluate=(evaluate, 3, best))  # not its last step
-    best.is_new_run, best.has_seen = False, lambda step: False
-    for _ in range(2):
-        train(trainer, batches, 9, tmp_path, evaluate=(evaluate, 3, best))
-        assert trainer.step == 6
-    assert steps_saved(tmp_path) == ["3", "6"]
-    assert metrics_in(tmp_path, "eval") == [
-        {"kind": "eval", "step": step, "eval_loss": loss}
-        for step, loss in ((3, 1.0), (6, 0.5), (6, 0.5))
-    ]
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path):
