@@ -118,7 +118,8 @@ def _nest_row(entry: Any) -> Any:
     if isinstance(answers, dict):
         pairs = zip_longest(answers.get("text", ()), answers.get("answer_start", ()))
         qa["answers"] = [{"text": text, "answer_start": start} for text, start in pairs]
-        qa["is_impossible"] = not qa["answers"]
+    if qa.get("answers") == []:
+        qa.setdefault("is_impossible", True)
     return {"paragraphs": [{"context": entry["context"], "qas": [qa]}]}
 
 

@@ -80,9 +80,10 @@ def read_conll(
     """Return the sentences of a file."""
     sentences: list[Sentence] = []
     rows: dict[int, list[str]] = {}  # of a sentence, by their lines
-    document = num_columns = 0
+    document = num_columns = num_skipped = 0
     for number, row in enumerate(chain(_rows(path, columns), [None]), 1):
         if isinstance(row, str):
+            num_skipped += 1
             continue
         cells = [] if row is None else row[::2]
         if not cells or cells[0] == DOCSTART:
@@ -98,6 +99,8 @@ def read_conll(
             problem = f"found {len(cells)} columns, but the first row has {num_columns}."
             raise DataError(f"{path}:{number}", problem)
         rows[number] = cells
+    if num_skipped:
+        logger.info("%s: %d comments and rows that are no words were skipped", path, num_skipped)
     if not sentences:
         raise DataError(path, "it contains no word.")
     return sentences

@@ -40,7 +40,13 @@ from bert_tf.checkpoints.tokenizer_files import (
 )
 from bert_tf.data.parallel import encode_columns, map_in_order
 from bert_tf.data.records import RecordWriter, summarize_files
-from bert_tf.files import check_not_an_input, expand_files, file_identity, write_text
+from bert_tf.files import (
+    check_not_an_input,
+    expand_files,
+    file_identity,
+    hold_lock,
+    write_text,
+)
 from bert_tf.limits import DataError
 from bert_tf.options import OptionError, flag_values, option, require_packages
 from bert_tf.packing import add_special_tokens
@@ -204,9 +210,14 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
         num_groups=len(jobs),
         version=bert_tf.__version__,
     )
-    manifest = start_or_resume(planned, jobs)
-    _make_missing(manifest, jobs, options, tokenizer)
-    path, counts = jobs[0].manifest_file, manifest.counts
+    path = jobs[0].manifest_file
+    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+    with hold_lock(
+        f"{path}.lock", f"Another process makes {path}. Wait, or name another output_file."
+    ):
+        manifest = start_or_resume(planned, jobs)
+        _make_missing(manifest, jobs, options, tokenizer)
+    counts = manifest.counts
     if not counts.instances:
         for file in (path, *output_files):
             tf.io.gfile.remove(file)

@@ -185,7 +185,6 @@ class Run(Generic[AnyTask, AnyOptions]):
         """Write the records of the examples, with the outputs of a teacher, and train on them."""
         self._write_model()  # before the records, so that a full disk is found early
         path = self.records(examples, "train")
-        warn_of_unknown_words(path, self.setup.tokenizer)
         if self.teacher is not None:
             size = self.options.training.train_batch_size
             path = self.teacher.write_records(path, examples, self.setup.tokenizer, size)
@@ -274,6 +273,7 @@ class Run(Generic[AnyTask, AnyOptions]):
             return task.write_records(examples, tokenizer, path, workers)
 
         make_once(path, task.records_key(examples, tokenizer), write)
+        warn_of_unknown_words(path, tokenizer)
         return path
 
     def outputs(

@@ -164,10 +164,11 @@ def _read_weights(
 ) -> tuple[PretrainedCheckpoint | None, BertConfig]:
     """Return the initial weights, if any, and the architecture, both with the layers of the options."""
     checkpoint = folder.weights
-    layers = training.init_layers and parse_layers(training.init_layers)
+    layers: Sequence[int] = ()
     if checkpoint is None and training.init_checkpoint:
         checkpoint = read_checkpoint(training.init_checkpoint)
-        if layers:
+        if training.init_layers:
+            layers = parse_layers(training.init_layers)
             checkpoint = select_layers(checkpoint, layers)
     if checkpoint is None and not training.do_train:
         text = f"give it, or train: output_dir={folder.path} has no checkpoint."

@@ -177,3 +177,11 @@ def test_of_several_answers_the_first_is_learned(train):
     chosen, found = train(question(answers=(("beat", 7), ("Denver", 0))))
     assert chosen[0].answer == SquadAnswer("beat", 7)
     assert list(found.values()) == [["q1"]]
+
+
+def test_a_flat_row_may_say_that_it_is_impossible(written):
+    row = {**FLAT, "is_impossible": True}
+    minus_1 = {**FLAT, "id": 8, "answers": {"text": [""], "answer_start": [-1]}}
+    empty = {**FLAT, "id": 9, "answers": []}
+    examples = read_squad(written(json.dumps([row, minus_1, empty])))
+    assert [example.is_impossible for example in examples] == [True, True, True]

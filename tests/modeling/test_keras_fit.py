@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from tiny_config import tiny_config
 
+from bert_tf.config import BertConfig
 from bert_tf.data.features import split
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.tasks.classification import ClassificationTask
@@ -118,3 +119,15 @@ def test_frozen_parts_are_still_frozen_in_a_saved_and_in_a_cloned_model(tmp_path
     assert len(copy.trainable_variables) == 2
     copy.trainable = False
     assert not type(model).from_config(copy.get_config()).trainable_variables
+
+
+@pytest.mark.night
+def test_tensorflows_converter_takes_a_model_after_fit():
+    config = BertConfig(50, 8, 1, 2, 16, max_position_embeddings=9)
+    model = BertForSequenceClassification(config, num_labels=2)
+    inputs = {
+        name: np.ones([4, 8], np.int32) for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(inputs, np.array([0, 1, 0, 1]), verbose=0)
+    assert tf.lite.TFLiteConverter.from_keras_model(model).convert()
