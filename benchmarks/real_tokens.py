@@ -27,11 +27,13 @@ import numpy as np
 from fine_tuning_runs import minilm
 
 from bert_tf.options import make_options
-from bert_tf.tasks.batches import LENGTHS, training_batches
+from bert_tf.tasks.batches import training_batches
 from bert_tf.tasks.run import Plan, start
 from bert_tf.tasks.run_classifier import ClassifierOptions, read_data
 from bert_tf.tasks.setup import resolve
 from bert_tf.training.strategy import distribute
+
+LENGTHS = ("full", "trimmed", "bucketed", "packed")
 
 
 def main() -> None:

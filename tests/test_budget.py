@@ -6,27 +6,27 @@ import pytest
 # Code lines, files and raises of each room.
 ROOMS = {
     "(root)": (1_413, 13, 34),
-    "checkpoints": (1_719, 12, 49),
-    "data": (1_528, 10, 31),
-    "embeddings": (1_095, 7, 16),
-    "modeling": (1_944, 18, 11),
-    "prediction": (1_422, 12, 17),
-    "pretraining": (1_714, 11, 17),
+    "checkpoints": (1_723, 12, 49),
+    "data": (1_532, 10, 31),
+    "embeddings": (1_103, 7, 17),
+    "modeling": (1_965, 18, 11),
+    "prediction": (1_424, 12, 17),
+    "pretraining": (1_731, 11, 17),
     "report": (687, 5, 0),
-    "serving": (2_011, 14, 11),
-    "tasks": (3_280, 21, 39),
-    "training": (1_632, 11, 15),
+    "serving": (2_015, 14, 11),
+    "tasks": (3_280, 21, 40),
+    "training": (1_629, 11, 14),
 }
 WHOLE = {
-    "lines": 26_906,
-    "code lines": 18_445,
+    "lines": 26_967,
+    "code lines": 18_502,
     "files": 134,
-    "raises": 240,
+    "raises": 241,
     "distinct flags": 127,
     "flags of run_classifier": 59,
     "functions above 60 lines": 1,
-    "lines of tests": 23_317,
-    "lines of documents": 5_680,
+    "lines of tests": 21_777,
+    "lines of documents": 5_681,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the
 # share of the whole tier.

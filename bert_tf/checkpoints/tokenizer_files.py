@@ -50,6 +50,10 @@ _ADDED_TOKENS: dict[str, tuple[str, ...]] = {
 }
 _NUM_SPECIAL = 2  # [CLS] and [SEP]; an input has a token besides
 _NO_LIMIT = 1e29  # `transformers` writes 1e30
+# Classes for which `transformers` takes only the vocabulary of tokenizer.json.
+_VOCABULARY_ONLY = {
+    f"{name}Tokenizer{end}" for name in ("Bert", "DistilBert", "Electra") for end in ("", "Fast")
+}
 _PRE_TOKENIZER = {"type": "BertPreTokenizer"}
 
 
@@ -117,29 +121,34 @@ def _fast_vocab(fast: Mapping[str, Any], path: str) -> tuple[str, ...] | None:
 def _settings(
     files: Mapping[str, Mapping[str, Any]], paths: Mapping[str, str]
 ) -> Iterator[tuple[str, str, bool | None]]:
-    """Yield the settings of `TokenizerFiles`, of both files."""
+    """Yield the settings of `TokenizerFiles`; some classes take them from tokenizer.json."""
     config, fast = files[_CONFIG], files[_FAST]
     normalizer = fast.get("normalizer") or {}
+    follows_fast = (config.get("tokenizer_class") or "BertTokenizer") not in _VOCABULARY_ONLY
+
+    def stated(name: str, in_normalizer: str) -> tuple[str, Any]:
+        if name in config and not (follows_fast and in_normalizer in normalizer):
+            return _CONFIG, config[name]
+        return _FAST, normalizer.get(in_normalizer)
 
     kind, basic = str(config.get("tokenizer_class")), config.get("do_basic_tokenize")
     splitter = fast.get("pre_tokenizer", _PRE_TOKENIZER)
     prefix = (fast.get("model") or {}).get("continuing_subword_prefix", "##")
     is_foreign = "normalizer" in fast and normalizer.get("type") != "BertNormalizer"
-    chinese = config.get("tokenize_chinese_chars"), normalizer.get("handle_chinese_chars")
+    chinese_file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
+    accents_file, accents = stated("strip_accents", "strip_accents")
     for file, name, value, is_followed in (
         (_CONFIG, "tokenizer_class", kind, "Japanese" not in kind),
         (_CONFIG, "do_basic_tokenize", basic, basic is not False),
         (_FAST, "normalizer", normalizer, not is_foreign),
         (_FAST, "pre_tokenizer", splitter, splitter == _PRE_TOKENIZER),
         (_FAST, "continuing_subword_prefix", prefix, prefix == "##"),
-        (_CONFIG, "tokenize_chinese_chars", chinese[0], chinese[0] is not False),
-        (_FAST, "handle_chinese_chars", chinese[1], chinese[1] is not False),
+        (chinese_file, "tokenize_chinese_chars", chinese, chinese is not False),
     ):
         if not is_followed:
             yield paths[file], f"bert_tf does not follow `{name}` {value!r:.60}", None
-    for file, values in ((_CONFIG, config), (_FAST, normalizer)):
-        if isinstance(accents := values.get("strip_accents"), bool):
-            yield paths[file], f"`strip_accents` {accents} is not do_lower_case", accents
+    if isinstance(accents, bool):
+        yield paths[accents_file], f"`strip_accents` {accents} is not do_lower_case", accents
     if files[_SENTENCES].get("do_lower_case") is True:
         yield paths[_SENTENCES], "`do_lower_case` is true, but the tokenizer is cased", True
 

@@ -11,7 +11,7 @@ from bert_tf.data.question_answering import read_squad
 from bert_tf.data.tables import TableOptions, TableRow, guess_format, read_table
 from bert_tf.embeddings.losses import PAIRS, SCORES
 from bert_tf.embeddings.task import EmbeddingExample, text_key
-from bert_tf.limits import DataError
+from bert_tf.limits import DataError, join_names
 from bert_tf.options import ModelOptions, OptionError, changes, option
 from bert_tf.tasks.glue import find_glue_task, list_splits, read_glue
 from bert_tf.tasks.setup import select_files
@@ -26,6 +26,7 @@ LENGTH_OF_START: ModelOptions = changes(
 )
 
 _NEGATIVE, _SCORE = "negative", "score"
+_OTHER_NAMES = ("label", "similarity", "negative")  # of columns that only flags read
 _MAX_SCORES = {"sts-b": 5.0, "mrpc": 1.0, "qqp": 1.0}
 
 
@@ -142,6 +143,13 @@ def _read_file(
     examples: list[EmbeddingExample] = []
     example_type = PAIRS
     for row in read_table(path, separator=table.column_separator):
+        if not examples and texts.label_column is None and texts.negative_columns is None:
+            unread = [n for n in row if n != _NEGATIVE and n.startswith(_OTHER_NAMES)]
+            if unread:
+                problem = (
+                    f"{join_names(unread)} would not be read: use label_column, negative_columns."
+                )
+                raise DataError(row.location, problem)
         negatives = [_NEGATIVE] if _NEGATIVE in row and not texts.label_column else []
         if texts.negative_columns is not None:
             negatives = [name for name in texts.negative_columns.split(",") if name]

@@ -14,7 +14,12 @@ from bert_tf.modeling.inputs import as_tensors, check_values
 from bert_tf.tokenization import FullTokenizer
 
 # They take no logits; other losses of Keras have `from_logits`.
-_OF_PROBABILITIES = (keras.losses.kl_divergence, keras.losses.dice, keras.losses.tversky)
+_OF_PROBABILITIES = (
+    keras.losses.categorical_generalized_cross_entropy,
+    keras.losses.kl_divergence,
+    keras.losses.dice,
+    keras.losses.tversky,
+)
 
 
 class ConfiguredModel(keras.Model):
@@ -106,12 +111,23 @@ class ConfiguredModel(keras.Model):
         _check_loss(self.loss, y_pred)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
+    def export(
+        self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
+    ):
+        """Export the model as Keras does, by default with int32 inputs of any length."""
+        if input_signature is None:
+            names = ("input_ids", "input_mask", "segment_ids")
+            input_signature = [{n: keras.InputSpec("int32", (None, None), name=n) for n in names}]
+        super().export(filepath, format, verbose, input_signature, **kwargs)
+
     def get_config(self) -> dict[str, Any]:
+        frozen = [variable.path for variable in self.weights if not variable.trainable]
         return {
             "config": self.config.to_dict(),
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
-            "frozen": [variable.path for variable in self.weights if not variable.trainable],
+            "trainable": self.trainable,
+            "frozen": frozen if self.trainable else [],
             "task": self.task,
         }
 
@@ -119,9 +135,12 @@ class ConfiguredModel(keras.Model):
     def from_config(cls, config: dict[str, Any], custom_objects=None):
         values = dict(config)
         frozen, task = values.pop("frozen", ()), values.pop("task", None)
+        trainable = values.pop("trainable", True)
         model = cls(BertConfig.from_dict(values.pop("config")), **values)
         for variable in model.weights:
             variable.trainable = variable.path not in frozen
+        if not trainable:
+            model.trainable = False
         model.task = task
         return model
 

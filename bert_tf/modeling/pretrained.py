@@ -114,6 +114,10 @@ def save_pretrained(
             f"These formats have no place for {join_names(unknown, 3)} of {cls.__name__}: use Keras' "
             "model.save()."
         )
+    base: Any = next((base for base in cls.__mro__ if base.__name__ == head.architecture), cls)
+    if model.call.__func__ is not base.call:
+        text = "%s is written as %s, of which bert_tf.load makes a model, without its `call`."
+        logger.warning(text, cls.__name__, base.__name__)
     checkpoint = PretrainedCheckpoint("the model", arrays, model.config)
     if head.has_labels:
         labels = model.labels or tuple(f"LABEL_{index}" for index in range(model.num_labels))

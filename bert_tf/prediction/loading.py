@@ -127,6 +127,8 @@ def with_settings(
         raise ValueError(f"doc_stride is for windows of long texts, unlike {trained.source}.")
     if task is not None and given:
         task = type(task)(**{**task.arguments(), **given})
+        if isinstance(trained.network, keras.Model):
+            trained.network.task = task.values()  # for save_pretrained
     length = trained.max_seq_length if max_seq_length is None else max_seq_length
     return replace(trained, task=task, max_seq_length=length)
 

@@ -34,7 +34,7 @@ class MultipleChoicePredictor(TextModel):
 
     def parse_line(self, line: str) -> tuple[str, list[str]]:
         """Return (text, choices), separated by tabs."""
-        text, *choices = line.split("\t")
+        text, *choices = line.rstrip("\t").split("\t")
         return text, choices
 
     def short(self, answer: Mapping[str, Any]) -> str:

@@ -310,14 +310,14 @@ def make_writer(
         if not writer.fieldnames:  # later inputs must have the same columns
             writer.fieldnames = list(row)
             writer.writeheader()
-        writer.writerow(
-            {
-                name: json.dumps(value, ensure_ascii=False)
-                if isinstance(value, list | dict)
-                else value
-                for name, value in row.items()
-            }
-        )
+        for name, value in row.items():
+            if isinstance(value, list | dict):
+                row[name] = json.dumps(value, ensure_ascii=False)
+            elif isinstance(
+                value, str
+            ):  # with halves of surrogate pairs, which UTF-8 cannot contain
+                row[name] = value.encode("utf-8", "backslashreplace").decode("utf-8")
+        writer.writerow(row)
 
     return write
 

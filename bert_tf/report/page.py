@@ -230,7 +230,7 @@ def learning_curve(metrics_file: str, results: Mapping[str, float]) -> list[Sect
                 points.setdefault(name, {})[step] = value
     for name, value in results.items():
         if f"eval {name}" in {*points, *_LOSS, *_WORDS} and "global_step" in results:
-            points.setdefault(f"eval {name}", {})[int(results["global_step"])] = value
+            points.setdefault(f"eval {name}", {}).setdefault(int(results["global_step"]), value)
     series = {name: sorted(steps.items()) for name, steps in points.items()}
     metrics = {
         name: name.removeprefix("eval eval_")

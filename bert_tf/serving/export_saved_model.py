@@ -241,7 +241,8 @@ def _check_environment(options: ExportOptions) -> None:
 def _choose_signatures(options: ExportOptions, served: Served) -> list[str]:
     if options.format != "saved_model":
         return [TOKENS]
-    known = [*served.signature_names(), TF_EXAMPLE, HUGGING_FACE]
+    known = [*served.signature_names(), TF_EXAMPLE]
+    known += [HUGGING_FACE] * (served.kind != "embedder")  # which has no class there
     for name in options.signatures:
         if name not in known:
             raise OptionError("signature", f"the model has {', '.join(known)}, but no {name!r}.")

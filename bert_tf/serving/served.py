@@ -158,7 +158,10 @@ def parse_examples(
         columns = tf.io.parse_example(examples, features)
         for name in features:
             if features[name] is several:
-                columns[name] = columns[name].to_tensor("")
+                is_present = columns[name].row_lengths() > 0
+                check = tf.debugging.Assert(tf.reduce_all(is_present), [f"`{name}` is missing."])
+                with tf.control_dependencies([check]):
+                    columns[name] = tf.identity(columns[name].to_tensor(""))
         return function(**columns)
 
     return parsed, [tf.TensorSpec([None], tf.string, EXAMPLES)]

@@ -262,11 +262,8 @@ class Run(Generic[AnyTask, AnyOptions]):
 
     def records(self, examples: Sequence[Any], name: str, task: Any = None) -> str:
         """Return the path of `<name>.tf_record`. Write it by the task (of the run) unless it exists."""
-        task, tokenizer, path = (
-            task or self.task,
-            self.setup.tokenizer,
-            self.path(f"{name}.tf_record"),
-        )
+        task, tokenizer = task or self.task, self.setup.tokenizer
+        path = self.path(f"{name}.tf_record")
 
         def write(path: str) -> int:
             workers = workers_for(task.num_sequences(examples))
@@ -320,8 +317,8 @@ def warn_of_unknown_words(path: str, tokenizer: FullTokenizer) -> None:
     for record in tf.data.TFRecordDataset(path).take(_SAMPLED_RECORDS).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
         counts.update(pieces[index] for index in features["input_ids"].int64_list.value)
-    is_no_word = ("##", "[PAD]", "[CLS]", "[SEP]")
-    num_words = sum(n for piece, n in counts.items() if not piece.startswith(is_no_word))
+    others = ("##", "[PAD]", "[CLS]", "[SEP]")
+    num_words = sum(n for piece, n in counts.items() if not piece.startswith(others))
     if counts["[UNK]"] >= max(10, 0.05 * num_words):
         logger.warning(
             "%.0f%% of the words are [UNK] with this vocabulary and do_lower_case=%s: do they fit?",

@@ -23,7 +23,6 @@ from bert_tf.data.records import count_records
 from bert_tf.files import file_facts, write_text
 from bert_tf.limits import read_json
 from bert_tf.options import OptionError, flag_values, flags_of
-from bert_tf.removed_flags import REMOVED
 from bert_tf.report.model_card import code, without_folders
 from bert_tf.training.checkpoints import checkpoint_step
 from bert_tf.vocabulary import vocabulary_digest
@@ -98,9 +97,6 @@ class RunFolder:
                 rejected.append(f"\n  {text}")
             else:
                 logger.warning("The run resumes with a change: %s", text)
-        for name in REMOVED.keys() & self.record.options.keys():
-            if self.record.options[name]:
-                logger.warning("The run resumes without --%s, which left: %s", name, REMOVED[name])
         if rejected:
             text = f"{self.path} contains checkpoints of another model or optimizer. Use another; "
             remedy = "init_checkpoint starts from its weights."
