@@ -14,7 +14,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,25 +225,24 @@ class Walks:
         self.files.mkdir()
         write_files(self.files)
         self.ran: dict[str, Path] = {}  # code -> the folder in which it was run
-        self.environment = self.start_python()
+        self.environment = self.make_environment()
 
-    def start_python(self) -> dict[str, str]:
-        """The environment of a shell in which `python` is a fork of a server, and folders are named."""
+    def make_environment(self) -> dict[str, str]:
+        """The environment of a shell in which `python` is this one, and folders are named."""
         inherited = {
             n: v for n, v in os.environ.items() if n not in ("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG")
         }
         folders = {"BERT_BASE_DIR": "uncased_L-12_H-768_A-12", "SQUAD_DIR": "."}
-        variables = {**inherited, **folders, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, str(Path(__file__).parent / "python_server.py")]
-        command.append(f"{tempfile.mkdtemp(prefix='python')}/socket")
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.server = subprocess.Popen(command, env=variables, **pipes)  # ends with this process
-        assert self.server.stdout.readline() == b"ready\n"
-        python = self.folder / "bin/python"
-        python.parent.mkdir()
-        python.write_text(f'#!/bin/sh\nexec {shlex.join(command)} -- "$@"\n')
-        python.chmod(0o755)
-        return {**variables, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+        programs = self.folder / "bin"
+        programs.mkdir()
+        # A few steps each: tracing would take twice as long.
+        eagerly = "import tensorflow\ntensorflow.config.run_functions_eagerly(True)\n"
+        (programs / "sitecustomize.py").write_text(eagerly)
+        paths = {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": f"{programs}{os.pathsep}{ROOT}",
+        }
+        return inherited | folders | paths
 
     def walk(self, document: str) -> list[Command]:
         """Runs what can be run; the commands that were."""

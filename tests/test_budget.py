@@ -11,21 +11,21 @@ ROOMS = {
     "embeddings": (1_103, 7, 17),
     "modeling": (1_965, 18, 11),
     "prediction": (1_424, 12, 17),
-    "pretraining": (1_731, 11, 17),
+    "pretraining": (1_727, 11, 17),
     "report": (687, 5, 0),
     "serving": (2_015, 14, 11),
     "tasks": (3_280, 21, 40),
     "training": (1_629, 11, 14),
 }
 WHOLE = {
-    "lines": 26_967,
-    "code lines": 18_502,
+    "lines": 26_962,
+    "code lines": 18_498,
     "files": 134,
     "raises": 241,
     "distinct flags": 127,
     "flags of run_classifier": 59,
     "functions above 60 lines": 1,
-    "lines of tests": 21_777,
+    "lines of tests": 21_671,
     "lines of documents": 5_681,
 }
 # Of the processor, for a case without the mark `night`, its fixtures apart; on a slower machine the

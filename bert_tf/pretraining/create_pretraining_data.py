@@ -41,6 +41,7 @@ from bert_tf.checkpoints.tokenizer_files import (
 from bert_tf.data.parallel import encode_columns, map_in_order
 from bert_tf.data.records import RecordWriter, summarize_files
 from bert_tf.files import (
+    TEMPORARY_SUFFIX,
     check_not_an_input,
     expand_files,
     file_identity,
@@ -265,8 +266,9 @@ def start_or_resume(planned: Manifest, jobs: Sequence[GroupJob]) -> Manifest:
             logger.info("Resuming: %d of %d groups are written.", len(whole), len(jobs))
         for job in jobs:  # so that no reader takes the leftover files of a group for records
             for file in job.output_files:
-                if job.number not in whole and tf.io.gfile.exists(file):
-                    tf.io.gfile.remove(file)
+                names = tf.io.gfile.glob(f"{file}.*{TEMPORARY_SUFFIX}")
+                for leftover in [*names, *([] if job.number in whole else tf.io.gfile.glob(file))]:
+                    tf.io.gfile.remove(leftover)
         return replace(planned, groups=whole)
     for file in (file for job in jobs for file in job.output_files):
         if tf.io.gfile.exists(file):

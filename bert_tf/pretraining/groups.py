@@ -11,7 +11,6 @@ of documents into groups of about the same size, which depend only on the files 
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -20,8 +19,6 @@ from typing import BinaryIO, NamedTuple
 import tensorflow as tf
 
 from bert_tf.files import BLOCK, detect_compression, open_binary, read_lines
-
-logger = logging.getLogger(__name__)
 
 
 class TextRange(NamedTuple):
@@ -62,13 +59,9 @@ def group_lines(group: Group) -> Iterator[str]:
 
 def _text_size(file: str) -> int:
     """Return the bytes of a file, uncompressed."""
+    if not detect_compression(file):
+        return tf.io.gfile.stat(file).length
     with open_binary(file) as stream:
-        if stream.peek(5).startswith(b"<doc "):
-            logger.warning(
-                "%s: WikiExtractor's tags are read as text: examples/prepare_corpus.py", file
-            )
-        if not detect_compression(file):
-            return tf.io.gfile.stat(file).length
         return sum(map(len, iter(lambda: stream.read(BLOCK), b"")))
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import assert_bit_equal, cause_of, checkpoint_arrays
+from helpers import assert_bit_equal, checkpoint_arrays
 from models import DATA, options, train
 from tiny_checkpoints import write_tf1
 
@@ -79,4 +79,5 @@ def test_only_the_optimizer_that_began_a_run_goes_on(tmp_path, eagerly):
     arrays = numpy_bert.random_variables(config, seed=1, heads=("masked_lm", "next_sentence"))
     published = write_tf1(tmp_path / "published", arrays, config=config)
     start = options("pretrained", "x", init_optimizer=True, init_checkpoint=published)
-    assert cause_of(run_pretraining, start) == "init_optimizer"
+    with pytest.raises(ValueError, match="cannot be resumed"):
+        run_pretraining(start)
