@@ -332,7 +332,7 @@ class StoppedAndSpoiltRuns(RuleBasedStateMachine):
 
 
 StoppedAndSpoiltRuns.TestCase.settings = settings(
-    max_examples=15, stateful_step_count=7, deadline=None
+    max_examples=9, stateful_step_count=7, deadline=None
 )
 TestStoppedAndSpoiltRuns = StoppedAndSpoiltRuns.TestCase
 
