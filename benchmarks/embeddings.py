@@ -72,7 +72,6 @@ def run_bert_tf(args: argparse.Namespace, seed: int) -> Mapping[str, float]:
         "learning_rate": args.learning_rate,
         "num_train_epochs": args.num_epochs,
         "optimizer": "adamw",
-        "lr_decay_from_warmup": True,
     }
     if args.task == "squad":
         flags |= {"train_file": train, "eval_file": dev}

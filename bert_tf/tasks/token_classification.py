@@ -101,7 +101,7 @@ class TokenClassificationTask(ExampleTask):
         check_argument(room >= 1, "max_seq_length", max_seq_length, "3 or more")
         is_valid = doc_stride is None or 1 <= doc_stride <= room
         check_argument(is_valid, "doc_stride", doc_stride, f"from 1 to {room}")
-        assert crf in (None, IOB2, WORDS)  # noqa: S101
+        check_argument(crf in (None, IOB2, WORDS), "crf", crf, f"{IOB2} or {WORDS}: train it again")
         self.labels = tuple(labels)
         self._ids = {label: index for index, label in enumerate(self.labels)}
         self.max_seq_length = max_seq_length

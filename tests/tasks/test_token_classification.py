@@ -132,8 +132,8 @@ def test_labels_of_words_have_accuracy_and_the_macro_f1_of_classification(writte
 
 
 def test_what_cannot_be_a_task():
-    rows = ("labels", ["O"]), ("max_seq_length", 2), ("doc_stride", 7), ("doc_stride", 0)
-    for option, value in rows:
+    options = "labels", "max_seq_length", "doc_stride", "doc_stride", "crf"
+    for option, value in zip(options, (["O"], 2, 7, 0, "bioes"), strict=True):
         with pytest.raises(ValueError, match=option):
             TokenClassificationTask(**{"labels": LABELS, "max_seq_length": 8, option: value})
 
